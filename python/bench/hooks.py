@@ -42,7 +42,7 @@ class Request:
 
     def __init__(self, name, hashes):
         self.request_id = name
-        self.cache_salt = self.kv_transfer_params = None
+        self.cache_salt = self.kv_transfer_params = self.lora_request = None
         self.skip_reading_prefix_cache = False
         self.num_prompt_tokens = PROMPT_TOKENS
         self.num_computed_tokens = 0
@@ -103,8 +103,10 @@ class Side:
         client = kvscout.Client(endpoint=endpoint, chunk_tokens=CHUNK_TOKENS, namespace="hooks")
         client.wait_ready(SERVER_S * 1000)
         self.scheduler = self.modules.scheduler.Scheduler(
-            parsed, self.modules.groups.one(BLOCK_TOKENS, CHUNK_TOKENS), client, 1, kvscout.KVScoutError, lambda salt: None, self.modules.hints.Hints((), 1 << 20), "hooks"
+            parsed, self.modules.groups.one(BLOCK_TOKENS, CHUNK_TOKENS), lambda namespace: client, 1, kvscout.KVScoutError,
+            lambda salt: None, self.modules.hints.Hints((), 1 << 20),
         )
+        self.scheduler.join({"hooks"})
         self.scheduler.bind(Manager())
         self.n = 0
         self.spent_ns = 0

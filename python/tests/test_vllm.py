@@ -182,49 +182,6 @@ class Refusals(unittest.TestCase):
 
 
 class Namespace(unittest.TestCase):
-    def test_new_weights_in_the_same_folder_are_another_model(self):
-        with tempfile.TemporaryDirectory() as folder:
-            for name in ("config.json", "model.safetensors", "README.md"):
-                with open(os.path.join(folder, name), "w") as file:
-                    file.write("x")
-            before = namespace.local_files(folder)
-            self.assertEqual([name for name, _, _ in before], ["config.json", "model.safetensors"])
-            os.utime(os.path.join(folder, "model.safetensors"), (1, 1))
-            self.assertNotEqual(namespace.local_files(folder), before)
-
-    def test_what_loading_a_model_writes_is_not_part_of_it(self):
-        """A worker has loaded it, the scheduler has not."""
-        def facts(commit="c0ffee", dtype="auto", named=None, **written):
-            hf = SimpleNamespace(_commit_hash=commit, to_dict=lambda: written, **written)
-            model = SimpleNamespace(model="org/model", hf_config=hf, dtype="bfloat16", revision=None)
-            group = SimpleNamespace(kv_cache_spec=SimpleNamespace(cache_dtype_str=named))
-            return (
-                namespace._model(model),
-                namespace._speculation(SimpleNamespace(draft_model_config=model)),
-                namespace._kv_dtype(SimpleNamespace(cache_dtype=dtype), SimpleNamespace(kv_cache_groups=[group])),
-            )
-
-        self.assertEqual(facts(), facts(target_layer_count=32, draft_vocab_size=128))
-        self.assertEqual(facts(dtype="fp8", named="fp8_ds_mla"), facts(dtype="fp8_ds_mla", named="fp8_ds_mla"))
-        self.assertNotEqual(facts(dtype="fp8"), facts(dtype="fp8_e5m2"))
-        self.assertNotEqual(facts(named="fp8"), facts(named="fp8_ds_mla"))
-        self.assertNotEqual(facts(), facts(commit="decaf"))
-
-    def test_a_model_of_a_hub_is_told_by_its_commit(self):
-        hub, model = mock.MagicMock(), SimpleNamespace(model="org/model", hf_config=SimpleNamespace(), revision="main")
-        with mock.patch.dict(sys.modules, {"huggingface_hub": hub}):
-            hub.try_to_load_from_cache.return_value = "/hub/models--org--model/snapshots/c0ffee/config.json"
-            self.assertEqual(namespace._commit(model), "c0ffee")
-            hub.try_to_load_from_cache.return_value = object()  # known not to be there
-            self.assertIsNone(namespace._commit(model))
-        with mock.patch.dict(sys.modules, {"huggingface_hub": None}):
-            self.assertIsNone(namespace._commit(model))
-
-    def test_what_json_cannot_write_is_the_same_in_each_process(self):
-        code = "from kvscout.vllm import namespace as n; import os; print(n.digest(n._plain({'b': {3, 1}, 'a': (1.5, os.getcwd), 1: None})))"
-        runs = {subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in range(2)}
-        self.assertEqual(len(runs), 1)
-
     def test_a_salt_becomes_a_tenant_that_does_not_show_it(self):
         self.assertIsNone(namespace.tenant(None))
         self.assertIsNone(namespace.tenant(""))
@@ -232,9 +189,6 @@ class Namespace(unittest.TestCase):
         self.assertEqual(len(long), 32)
         self.assertNotIn("secret", long)
         self.assertNotEqual(namespace.tenant("a"), namespace.tenant("b"))
-
-    def test_versions_share_within_a_minor_one(self):
-        self.assertEqual([namespace.minor_version(v) for v in ("0.32.0", "0.32.1+cpu", "0.33.0rc1", "1.0.0")], ["0.32", "0.32", "0.33", "1.0"])
 
     def test_xxhash_is_warned_of_and_sha256_cbor_is_not(self):
         def sentences(algorithm):
@@ -244,21 +198,16 @@ class Namespace(unittest.TestCase):
         self.assertIn("pickle", " ".join(sentences("sha256")))
         self.assertEqual(sentences("sha256_cbor"), [])
 
-    def test_kv_with_scales_that_only_the_engine_knows_is_never_shared(self):
-        def engine(dtype, name, **more):
-            cache = SimpleNamespace(cache_dtype=dtype, prefix_caching_hash_algo="sha256_cbor", **more)
-            return SimpleNamespace(cache_config=cache, kv_transfer_config=SimpleNamespace(engine_id=name))
-
+    def test_types_of_kv_that_other_engines_can_read(self):
         shared = ("auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_ds_mla", "fp8_per_token_head", "int8_per_token_head", "nvfp4",
                   "nvfp4_4over6", "turboquant_k8v4", "octave_k3v3_compact", "ultraquant_4bit")
         for dtype in shared:  # all that vLLM 0.33 has, but for fp8_inc
-            self.assertIsNone(namespace._own_scales(engine(dtype, "a")), dtype)
-            self.assertEqual(list(namespace.warnings(engine(dtype, "a"))), [])
-        for dtype, more in (("fp8", {"calculate_kv_scales": True}), ("fp8_inc", {}), ("fp7_of_next_year", {}), ("fp8x", {})):
-            with self.subTest(dtype=dtype):
-                self.assertEqual([namespace._own_scales(engine(dtype, name, **more)) for name in "ab"], ["a", "b"])
-                self.assertIn(f"KV of type {dtype} has scales", " ".join(namespace.warnings(engine(dtype, "a", **more))))
-        self.assertIsNone(namespace._own_scales(engine("fp8", "a", calculate_kv_scales=False)))
+            self.assertFalse(namespace.has_own_scales(SimpleNamespace(cache_dtype=dtype)), dtype)
+        self.assertTrue(namespace.has_own_scales(SimpleNamespace(cache_dtype="fp8", calculate_kv_scales=True)))
+        self.assertTrue(namespace.has_own_scales(SimpleNamespace(cache_dtype="fp8_inc")))
+
+    def test_the_users_name_comes_first(self):
+        self.assertEqual([namespace.named("d1", name) for name in ("", "mine")], ["vllm/d1", "mine/vllm/d1"])
 
 
 class Params(unittest.TestCase):

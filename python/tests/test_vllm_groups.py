@@ -263,15 +263,18 @@ class Engine:
             scheduler, worker = (importlib.import_module(f"kvscout.vllm.{name}") for name in ("scheduler", "worker"))
         parsed = config.parse({"chunk_tokens": CHUNK}, groups.scheduler_block(cache_config))
         keys = {"endpoint": endpoint, "chunk_tokens": CHUNK, **self.groups.keys()}
-        client, copier = kvscout.Client(**keys, lookup_timeout_ms=20000), kvscout.Worker(**keys)
+        client, copier = kvscout.Client(**keys, lookup_timeout_ms=60000), kvscout.Worker(**keys)
         test.addCleanup(client.close)
         test.addCleanup(copier.close)
-        client.wait_ready(20000)
+        client.wait_ready(60000)
         self.manager = Manager(cache_config.kv_cache_groups)
         n = self.manager.block_pool.num_gpu_blocks
         self.memory = bytearray(n * self.SIZE)
         caches = {name: Layer(self.memory, n) for group in cache_config.kv_cache_groups for name in group.layer_names}
-        self.scheduler = scheduler.Scheduler(parsed, self.groups, client, 1, kvscout.KVScoutError, lambda salt: None, NoHints, "vllm/own")
+        self.scheduler = scheduler.Scheduler(
+            parsed, self.groups, lambda namespace: client, 1, kvscout.KVScoutError, lambda salt: None, NoHints
+        )
+        self.scheduler.join({"vllm/own"})
         self.scheduler.bind(self.manager)
         self.worker = worker.Worker(self.groups, copier, kvscout.KVScoutError, "vllm/own")
         self.worker.register(layout.tables(caches, n, self.groups, lambda layers, element: ""), lambda: None)
@@ -391,7 +394,8 @@ NoHints = SimpleNamespace(of=lambda request: None)
 def request(name, prompt, tokens):
     return SimpleNamespace(
         request_id=name, prompt=prompt, num_tokens=tokens, num_prompt_tokens=tokens, num_computed_tokens=0,
-        block_hashes=hashes_of(prompt, tokens // BLOCK), cache_salt=None, kv_transfer_params=None, skip_reading_prefix_cache=False,
+        block_hashes=hashes_of(prompt, tokens // BLOCK), cache_salt=None, kv_transfer_params=None, lora_request=None,
+        skip_reading_prefix_cache=False,
     )
 
 

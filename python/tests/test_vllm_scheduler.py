@@ -40,8 +40,7 @@ class Lives(unittest.TestCase):
             self.assertEqual(self.lives(request("longer", CHUNK_TOKENS + 1)), CHUNK_TOKENS)
         self.assertEqual(self.scheduler.counts["asked"], 2)
 
-    def test_workers_in_another_namespace_are_said_and_the_engine_stays_out(self):
-        """Loading a model changed the configuration in their processes: what they store nobody would find."""
+    def test_workers_in_two_namespaces_are_said_and_the_engine_stays_out(self):
         self.assertTrue(self.engine.store("p").ok)
         told = self.engine.messages.WorkerMetadata
         with self.assertNoLogs("vllm.kvscout"):
@@ -50,12 +49,30 @@ class Lives(unittest.TestCase):
         self.scheduler.on_new_request(before)
         with self.assertLogs("vllm.kvscout", "ERROR") as log:
             self.scheduler.worker_output(told(namespaces=frozenset(("vllm/own", "vllm/other"))))
-        self.assertIn("another namespace (vllm/other) than its scheduler (vllm/own)", log.output[0])
+        self.assertIn("its workers are in different namespaces: vllm/other, vllm/own", log.output[0])
         self.assertEqual(self.lives(request("after", CHUNK_TOKENS + 1)), 0)
         self.assertEqual(self.scheduler.matched_tokens(before, 0), 0)
         self.assertTrue(self.scheduler.reset())
         self.assertFalse(self.scheduler._may_store)
         self.assertEqual(self.scheduler.counts["asked"], 0)
+
+    def test_before_the_namespace_is_known_nothing_is_asked_and_then_what_was_computed_is_stored(self):
+        """Beside another connector it comes with the first step."""
+        early = Engine(self, self.server.endpoint, 0, block_tokens=CHUNK_TOKENS, joined=False)
+        scheduler, asked = early.scheduler, request("early", CHUNK_TOKENS + 1)
+        scheduler.on_new_request(asked)
+        self.assertEqual(scheduler.matched_tokens(asked, 0), 0)
+        scheduler.allocated(asked, ([1],), 0)
+        early.step()
+        with self.assertLogs("vllm.kvscout", "WARNING"):
+            self.assertFalse(scheduler.reset())
+        scheduler.finished(request("early", 1))
+        scheduler.worker_output(early.messages.WorkerMetadata(namespaces=frozenset(("vllm/own",))))
+        self.assertTrue(scheduler._may_store)
+        later = request("later", CHUNK_TOKENS + 1)
+        scheduler.on_new_request(later)
+        self.assertTrue(wait_for(lambda: scheduler.matched_tokens(later, 0) is not None, what="an answer"))
+        scheduler._finish_lookup(scheduler._requests.pop("later"))
 
     def test_an_answer_found_behind_a_wait_that_ran_out_is_not_late(self):
         """The thread may have had no CPU while it waited: the next step waits again."""

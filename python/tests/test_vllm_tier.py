@@ -72,8 +72,27 @@ def offloading_config(**more):
     return SimpleNamespace(**fields)
 
 
-def name_of(found, row_bytes=4096, version="0.33", fixed=False, name="m"):
-    return namespace.compute(name, found, namespace.factors(found, row_bytes, version, ["cuda", "9.0"]), fixed)
+@dataclasses.dataclass
+class ModelConfig:
+    """As vLLM's, in some of its fields."""
+
+    model: str = "org/model"
+    max_model_len: int = 2048
+    hf_config: object = dataclasses.field(default_factory=lambda: SimpleNamespace(_commit_hash="c0ffee"))
+    override_generation_config: dict = dataclasses.field(default_factory=dict)
+    original_max_model_len = None
+
+    def try_get_generation_config(self):
+        return {}
+
+
+def engine(lora=None, **more):
+    return SimpleNamespace(model_config=ModelConfig(**more), lora_config=lora)
+
+
+def name_of(found, row_bytes=4096, version="0.33", fixed=False, name="m", seen=None):
+    factors = namespace.factors(found, row_bytes, version, ["cuda", "9.0"])
+    return namespace.compute(name, found, factors, fixed, seen or engine())[0]
 
 
 class Namespace(unittest.TestCase):
@@ -86,7 +105,11 @@ class Namespace(unittest.TestCase):
             name_of(offloading_config(), name="n"), name_of(offloading_config(), row_bytes=8192),
             name_of(offloading_config(), version="0.34"), name_of(offloading_config(kv_cache_layout="HND")),
             name_of(offloading_config(canonical_layout=True)),
-            name_of(offloading_config(model=SimpleNamespace(name="org/other", dtype="bfloat16"))),
+            name_of(offloading_config(), seen=engine(model="org/other")),
+            name_of(offloading_config(), seen=engine(max_model_len=8192)),
+            name_of(offloading_config(), seen=engine(override_generation_config={"attn_temperature_tuning": True})),
+            name_of(offloading_config(), seen=engine(hf_config=SimpleNamespace(_commit_hash="c0ffee", rope_theta=5e5))),
+            name_of(offloading_config(), seen=engine(hf_config=SimpleNamespace(_commit_hash="decaf"))),
             name_of(offloading_config(model=SimpleNamespace(name="org/model", dtype="float16"))),
             name_of(offloading_config(cache=SimpleNamespace(tokens_per_hash=32, blocks_per_chunk=4))),
             name_of(offloading_config(groups=(*offloading_config().groups, group))),
@@ -113,16 +136,29 @@ class Namespace(unittest.TestCase):
         for dtype in ("float32", "bfloat16", "fp8_e4m3"):
             self.assertEqual(of("e1", dtype), of("e2", dtype))
 
+    def test_a_length_that_follows_free_memory_is_one_word(self):
+        auto = [engine(max_model_len=length) for length in (4096, 5000)]
+        for found in auto:
+            found.model_config.original_max_model_len = -1
+        self.assertEqual(*(name_of(offloading_config(), seen=found) for found in auto))
+
+    def test_with_lora_and_without_a_configuration_it_is_the_engines_own(self):
+        found = offloading_config()
+        for seen, reason in ((engine(lora=object()), "a tier does not see adapters"), (None, "does not show the engine's configuration")):
+            (one, why), (other, _) = (namespace.compute("m", found, {}, False, seen) for _ in range(2))
+            self.assertNotEqual(one, other)
+            self.assertIn(reason, why)
+        self.assertIsNone(namespace.compute("m", found, {}, False, engine())[1])
+
     def test_new_weights_in_a_local_folder_are_another_model(self):
         with tempfile.TemporaryDirectory() as folder:
-            found = offloading_config(model=SimpleNamespace(name=folder, dtype="bfloat16"))
             path = os.path.join(folder, "model.safetensors")
             with open(path, "wb") as file:
                 file.write(b"1")
-            first = name_of(found)
-            self.assertEqual(first, name_of(found))
+            first = name_of(offloading_config(), seen=engine(model=folder))
+            self.assertEqual(first, name_of(offloading_config(), seen=engine(model=folder)))
             os.utime(path, ns=(1, 1))
-            self.assertNotEqual(first, name_of(found))
+            self.assertNotEqual(first, name_of(offloading_config(), seen=engine(model=folder)))
 
 
 class Keys(unittest.TestCase):
@@ -255,7 +291,7 @@ class Asking(Case):
         for request in "abcdefgh":
             self.engine.ask(request, keys_of(request, 16)[::-1])
         self.engine.lookups.flush()
-        self.assertTrue(self.engine.client.step_wait(20000000))
+        self.assertTrue(self.engine.client.step_wait(60000000))
         self.assertIn(self.engine.client.stats()["frames_sent"] - before, range(1, 2 + pings(start)))
         self.assertEqual((self.engine.counts["lookups"], self.engine.counts["lookup_keys"]), (8, 128))
         self.assertEqual(set(self.engine.ask("a", keys_of("a", 16)).values()), {False})

@@ -46,7 +46,7 @@ class Steps(unittest.TestCase):
         return f"event {self.n_events}"
 
     def load(self, request_id):
-        found = self.engine.client.wait_lookup(request_id, hashes_of("p", 1), CHUNK_TOKENS + 1, timeout_ms=20000)
+        found = self.engine.client.wait_lookup(request_id, hashes_of("p", 1), CHUNK_TOKENS + 1, timeout_ms=60000)
         self.assertEqual(found.chunks, 1)
         return self.engine.messages.Load(request_id, found.ticket, 0, CHUNK_TOKENS, {0: IDS}, True)
 

@@ -36,7 +36,7 @@ class Engine:
     def __init__(self, test, endpoint, namespace="tier", **config):
         self.region = bytearray(ROWS * ROW_BYTES)
         common = {"endpoint": endpoint, "namespace": namespace, "chunk_tokens": 1, "hash_bytes": HASH_BYTES, **config}
-        self.client = kvscout.Client(**{"lookup_timeout_ms": 20000, **common})
+        self.client = kvscout.Client(**{"lookup_timeout_ms": 60000, **common})
         test.addCleanup(self.client.close)
         self.worker = kvscout.Worker(**common, backend="host")
         test.addCleanup(self.worker.close)
@@ -47,7 +47,7 @@ class Engine:
         address = ctypes.addressof(ctypes.c_char.from_buffer(self.region))
         self.transfers.register(address, ROW_BYTES, ROWS, "vllm-tier")
         self.next_job = 0
-        self.client.wait_ready(20000)
+        self.client.wait_ready(60000)
 
     def row(self, chunk_id):
         return bytes(self.region[chunk_id * ROW_BYTES : (chunk_id + 1) * ROW_BYTES])

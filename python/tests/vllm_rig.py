@@ -11,7 +11,9 @@ from kvscout.vllm import config, groups
 from pages import BLOCK_TOKENS, CHUNK_TOKENS, Pages, done_by_a_server, hashes_of, hit_of_a_server, wait_done
 
 BASES = {
-    "vllm.distributed.kv_transfer.kv_connector.v1.base": ("KVConnectorMetadata", "KVConnectorWorkerMetadata"),
+    "vllm.distributed.kv_transfer.kv_connector.v1.base": (
+        "KVConnectorHandshakeMetadata", "KVConnectorMetadata", "KVConnectorWorkerMetadata",
+    ),
     "vllm.distributed.kv_transfer.kv_connector.v1.metrics": ("KVConnectorPromMetrics", "KVConnectorStats"),
 }
 NO_STEP = types.SimpleNamespace(num_scheduled_tokens={}, preempted_req_ids=set())
@@ -33,14 +35,15 @@ def request(name, tokens, hash_tokens=CHUNK_TOKENS):
     """What a Scheduler reads of vLLM's Request. All begin with the same tokens."""
     return types.SimpleNamespace(
         request_id=name, num_tokens=tokens, num_prompt_tokens=tokens, num_computed_tokens=0,
-        block_hashes=hashes_of("p", tokens // hash_tokens), cache_salt=None, kv_transfer_params=None, skip_reading_prefix_cache=False,
+        block_hashes=hashes_of("p", tokens // hash_tokens), cache_salt=None, kv_transfer_params=None, lora_request=None,
+        skip_reading_prefix_cache=False,
     )
 
 
 class Engine:
     """What the two processes of an engine hold, and its pages."""
 
-    def __init__(self, test, endpoint, weights_version, block_tokens=BLOCK_TOKENS):
+    def __init__(self, test, endpoint, weights_version, block_tokens=BLOCK_TOKENS, joined=True):
         """@block_tokens: of one hash of a request."""
         with mock.patch.dict(sys.modules, modules_of_vllm()):
             scheduler, worker, self.messages = (
@@ -49,12 +52,14 @@ class Engine:
         own = groups.one(block_tokens, CHUNK_TOKENS)
         parsed = config.parse({"weights_version": weights_version, "chunk_tokens": CHUNK_TOKENS}, block_tokens)
         keys = {"endpoint": endpoint, "chunk_tokens": CHUNK_TOKENS, "weights_version": weights_version}
-        self.client, self.copier = kvscout.Client(**keys, lookup_timeout_ms=20000), kvscout.Worker(**keys)
+        self.client, self.copier = kvscout.Client(**keys, lookup_timeout_ms=60000), kvscout.Worker(**keys)
         test.addCleanup(self.client.close)
         test.addCleanup(self.copier.close)
-        self.client.wait_ready(20000)
+        self.client.wait_ready(60000)
         self.pages = Pages()
-        self.scheduler = scheduler.Scheduler(parsed, own, self.client, 1, kvscout.KVScoutError, lambda salt: None, None, "vllm/own")
+        self.scheduler = scheduler.Scheduler(parsed, own, lambda namespace: self.client, 1, kvscout.KVScoutError, lambda salt: None, None)
+        if joined:
+            self.scheduler.join({"vllm/own"})
         null = types.SimpleNamespace(block_id=0)
         pool = types.SimpleNamespace(num_gpu_blocks=2, get_num_free_blocks=lambda: 1, null_block=null)
         self.scheduler.bind(types.SimpleNamespace(block_pool=pool))

@@ -37,6 +37,11 @@ RELIED_ON = (
     (f"{_V1}/base.py", "SupportsHMA", None),
     (f"{_V1}/metrics.py", "KVConnectorStats", None),
     (f"{_V1}/metrics.py", "KVConnectorPromMetrics", ("__init__", "observe")),
+    ("vllm/config/model.py", "ModelConfig", FIELDS),
+    ("vllm/config/model.py", "ModelConfig", ("try_get_generation_config",)),
+    ("vllm/v1/worker/gpu_model_runner.py", "GPUModelRunner", ("get_model", "get_draft_model")),
+    ("vllm/v1/worker/gpu/model_runner.py", "GPUModelRunner", ("get_model", "get_draft_model")),
+    (f"{_V1}/base.py", "KVConnectorHandshakeMetadata", FIELDS),
     (_FACTORY, "KVConnectorFactory", ("register_connector", "create_connector")),
     ("vllm/v1/core/block_pool.py", "BlockPool", ("touch", "free_blocks", "get_num_free_blocks")),
     ("vllm/v1/core/kv_cache_manager.py", "KVCacheManager", ("get_block_ids",)),
@@ -96,7 +101,7 @@ def _fields(path, cls):
     """Of a dataclass, a named tuple or an enumeration, in their order; those with a default end in `=`."""
     words = []
     for node in _body(path, cls):
-        if isinstance(node, ast.AnnAssign) and not ast.unparse(node.annotation).startswith("ClassVar"):
+        if isinstance(node, ast.AnnAssign) and not ast.unparse(node.annotation).startswith(("ClassVar", "InitVar")):
             words.append(node.target.id + ("=" if node.value is not None else ""))
         elif isinstance(node, ast.Assign):
             words += [target.id for target in node.targets]
@@ -207,6 +212,29 @@ def unfit():
                 yield f"{cls}.{name}() overrides nothing that vLLM {', '.join(table()['versions'])} calls"
 
 
+def _table_of(file, name):
+    """The words of a table of ours: the keys of a dict, or a text that is split."""
+    with open(os.path.join(PACKAGE, file), encoding="utf-8") as source:
+        tree = ast.parse(source.read())
+    value = next(node.value for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == name)
+    if isinstance(value, ast.Dict):
+        return {key.value for key in value.keys}
+    return set(next(node.value for node in ast.walk(value) if isinstance(node, ast.Constant)).split())
+
+
+def undecided():
+    """Fields of vLLM's ModelConfig of which identity.py does not say whether they count, and fields that are gone."""
+    known = _table_of("vllm/identity.py", "HARMLESS") | _table_of("vllm/identity.py", "COUNTED")
+    there = {}
+    for text, versions in table()["signatures"]["ModelConfig fields"].items():
+        for word in text.split(", "):
+            there.setdefault(word.removesuffix("="), []).extend(versions)
+    for name in sorted(set(there) - known):
+        yield f"ModelConfig.{name} of vLLM {', '.join(there[name])}: identity.py does not say whether it counts"
+    for name in sorted(known - set(there)):
+        yield f"ModelConfig.{name} is in identity.py, and in no vLLM of the table"
+
+
 def newest_versions():
     """The newest release of each of the newest three minor versions."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "index", "versions", "vllm"]
@@ -254,7 +282,10 @@ def main(args):
     if args[:1] == ["--write"]:
         write(args[1:]) if args[1:] else write_newest()
         return 0
-    questions = [("connector_and_tier_fit_the_table", lambda: list(unfit()))]
+    questions = [
+        ("connector_and_tier_fit_the_table", lambda: list(unfit())),
+        ("each_field_of_a_models_configuration_counts_or_is_harmless", lambda: list(undecided())),
+    ]
     if args[:1] == ["--against"]:
         questions = [("the_table_fits_this_vllm", lambda: differences(args[1]))]
     if args[:1] == ["--newest"]:

@@ -52,16 +52,14 @@ class Engine:
         args = EngineArgs(
             model=model,
             dtype="float32",
-            max_model_len=4096,
             enforce_eager=True,
             block_size=block_tokens,
-            kv_cache_memory_bytes=64 << 20,
             num_gpu_blocks_override=blocks,
             max_num_batched_tokens=batch_tokens,
             max_num_seqs=seqs,
             enable_chunked_prefill=True,
             disable_log_stats=False,
-            **{"skip_tokenizer_init": True, **more},
+            **{"skip_tokenizer_init": True, "max_model_len": 4096, "kv_cache_memory_bytes": 64 << 20, **more},
         )
         config = args.create_engine_config()
         if prefix_caching is not None:

@@ -121,7 +121,8 @@ class Engine(Side):
         self.client, worker = kvscout.Client(**keys), kvscout.Worker(**keys)
         no_hints = SimpleNamespace(of=lambda request: None)
         parsed = config.parse({"chunk_tokens": chunk_tokens}, BLOCK)
-        self.scheduler = Scheduler(parsed, own, self.client, 1, kvscout.KVScoutError, lambda salt: None, no_hints, "vllm/own")
+        self.scheduler = Scheduler(parsed, own, lambda namespace: self.client, 1, kvscout.KVScoutError, lambda salt: None, no_hints)
+        self.scheduler.join({"vllm/own"})
         self.scheduler.bind(self.manager)
         self.memory = bytearray(POOL * PAGE)
         caches = {f"l{at}": Layer(self.memory, POOL) for at in range(len(specs))}

@@ -179,6 +179,59 @@ def _processor(folder):
     ).save_pretrained(folder)
 
 
+def _phi():
+    """Two sets of factors for rope; vLLM takes the long ones if max_model_len is above 4,096."""
+    from transformers import Phi3Config
+
+    text = dict(TEXT)
+    theta = text.pop("rope_theta")
+    head = 32
+    rope = {
+        "rope_type": "longrope",
+        "rope_theta": theta,
+        "short_factor": [1.0] * (head // 2),
+        "long_factor": [1.0 + 0.5 * i for i in range(head // 2)],
+        "original_max_position_embeddings": 4096,
+        "partial_rotary_factor": 1.0,
+    }
+    return Phi3Config(
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        original_max_position_embeddings=4096,
+        rope_parameters=rope,
+        **text,
+    )
+
+
+def _llama4():
+    """Layers without rope, the second of two, scale their queries if attn_temperature_tuning is on."""
+    from transformers import Llama4TextConfig
+
+    text = {**TEXT, "max_position_embeddings": 65536}
+    theta = text.pop("rope_theta")
+    return Llama4TextConfig(
+        hidden_size=128,
+        intermediate_size=256,
+        intermediate_size_mlp=256,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        num_local_experts=2,
+        num_experts_per_tok=1,
+        interleave_moe_layer_step=8,
+        no_rope_layers=[1, 0, 1, 0],
+        attention_chunk_size=None,
+        floor_scale=64,
+        attn_scale=1.0,
+        rope_parameters={"rope_type": "default", "rope_theta": theta},
+        **text,
+    )
+
+
 def _long():
     """For comparisons of time: 8 KiB of KV and five times the work for each token."""
     from transformers import LlamaConfig
@@ -202,6 +255,8 @@ MODELS = {
     "mla": _mla,
     "recurrent": _recurrent,
     "long": _long,
+    "phi": _phi,
+    "llama4": _llama4,
 }
 
 
@@ -225,12 +280,12 @@ def _tokenizer(folder):
 
 def make(name, root, seed=SEED):
     """Return the folder of the model, which is made if it is not there yet. Another seed is another set of weights."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
-
     folder = os.path.join(root, f"{name}-{seed}")
     if os.path.exists(os.path.join(folder, "done")):
         return folder
+    import torch
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+
     os.makedirs(folder, exist_ok=True)
     torch.manual_seed(seed)
     kind = AutoModelForImageTextToText if name == "images" else AutoModelForCausalLM

@@ -49,6 +49,7 @@ SESSIONS = (
     ("lora", 1, 900),
     ("images-reference", 1, 900),
     ("images", 1, 900),
+    ("identity", 30, 3600),
     ("serve", 1, 900),
     ("groups-manager", 0, 600),
     ("tier-manager", 0, 600),

@@ -39,6 +39,13 @@ class Context:
         return Reference(os.path.join(self._root, f"reference-{name}.json"))
 
     @property
+    def models_folder(self):
+        return self._models
+
+    def model(self, name, seed=models.SEED):
+        return models.make(name, self._models, seed)
+
+    @property
     def other_folder(self):
         """The same model with other weights."""
         return models.make(self._model, self._models, models.OTHER_SEED)
@@ -176,6 +183,22 @@ def tier_manager_session(options):
         finally:
             server.stop()
     return cases
+
+
+def identity_session(options):
+    """Engines in forks of this process, one after the other."""
+    import identity_cases
+    from server import Server
+
+    identity_cases.prepare(os.path.join(options.root, "models"))
+    context = Context(options, "llama")
+    for case in identity_cases.CASES:
+        server = Server(options.kvscoutd).start()  # of its own: another case's engines may be the same as this one's
+        try:
+            context.cases.run(case.__name__, case, context, server)
+        finally:
+            server.stop()
+    return context.cases
 
 
 def group_manager_session(options):
@@ -449,6 +472,7 @@ SESSIONS = {
     "llama-hooks": with_idle_cpus(connector_session("llama", measure_hooks, batch_tokens=2048, seqs=64)),
     "lora": connector_session("llama", adapter_cases, **LORA),
     "images": connector_session("images", image_cases, **IMAGES),
+    "identity": identity_session,
     "serve": serve_session,
     "groups-manager": group_manager_session,
     "tier-manager": tier_manager_session,

@@ -4,14 +4,18 @@ scheduler that asks, and the GPU whose KV is compared byte for byte. Needs no re
 vLLM that can be imported."""
 
 import contextlib
+import dataclasses
 import hashlib
+import os
 import random
 import time
 import uuid
+from types import SimpleNamespace
 
 import numpy
 from checks import need
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 LAYERS_BYTES = 6000  # of a block; vLLM pads its rows to whole pages
 PAGE = 4096
 CHUNKS = 48  # of vLLM's region: far fewer than the prompts of a case have, so that most hits come from the tier
@@ -48,12 +52,24 @@ def row_of(key):
     return hashlib.shake_128(key).digest(LAYERS_BYTES)
 
 
+@dataclasses.dataclass
+class ModelConfig:
+    """What the tier reads of an engine that is not there."""
+
+    model: str = HERE
+    max_model_len: int = 4096
+
+    def try_get_generation_config(self):
+        return {}
+
+
 class Manager:
     """vLLM's TieringOffloadingManager, and what its scheduler does with it. Counts what it compares."""
 
     def __init__(self, endpoint, extra=None):
         from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
 
+        vllm_config = SimpleNamespace(model_config=ModelConfig())  # noqa: F841 (the tier finds it here, as in vLLM's connector)
         self.spec = TieringOffloadingSpec(config(endpoint, f"kvscout-{uuid.uuid4().hex}", extra))
         self.manager = self.spec.get_manager()
         (self.tier,) = self.manager.secondary_tiers

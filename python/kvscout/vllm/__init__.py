@@ -9,7 +9,10 @@ class is loaded when it is asked for, by vLLM's plugin mechanism (plugin.py) or 
     values.py      reading values that a user wrote
     refusals.py    what the connector cannot do, each with a sentence
     groups.py      vLLM's KV cache groups in kvscout's words
-    namespace.py   which engines share their KV
+    identity.py    what must be equal for KV to be the same
+    loaded.py      of that, what a loaded model shows
+    adapters.py    the same for LoRA adapters, which come and go
+    namespace.py   the name of engines that share their KV
     ranks.py       which part of the KV a worker holds
     connector.py   the class that vLLM makes, one object in the scheduler's process and one in each worker's
     scheduler.py   the scheduler's side: lookups, admits, what to load and to store

@@ -15,8 +15,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 
 from . import config as configuration
-from . import device, groups, hints, layout, logs, namespace, ranks, refusals, server
-from .metadata import Metadata
+from . import adapters, device, groups, hints, identity, layout, logs, namespace, ranks, refusals, server
+from .metadata import Handshake, Metadata
 from .scheduler import Scheduler
 from .stats import Delta, PromMetrics, Stats, timed
 from .worker import Worker
@@ -54,21 +54,18 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
         self._groups = groups.of_engine(vllm_config, kv_cache_config, self._config.chunk_tokens)
         refusals.check_groups(self._groups, self._config, block_tokens)
         _set_failure_policy(transfer, self._config)
-        self._namespace = namespace.compute(vllm_config, kv_cache_config, self._config.namespace)
-        self._scheduler = self._worker = None
+        self._scheduler = self._worker = self._stats = None
         if role == KVConnectorRole.SCHEDULER:
             self._start_scheduler(extra)
-        else:
-            self._start_worker()
 
-    def _common(self):
+    def _common(self, name_space):
         """Configuration that client and workers share."""
         algorithm = self._vllm_config.cache_config.prefix_caching_hash_algo
         found = ranks.of_engine(self._vllm_config.parallel_config, self._kv_cache_config)
         return {
             **server.settings(self._config, self._vllm_config.parallel_config),
             **self._groups.keys(),
-            "namespace": self._namespace,
+            "namespace": name_space,
             "chunk_tokens": self._config.chunk_tokens,
             "kv_ranks": found.kv_ranks,
             "readers": found.readers,
@@ -79,18 +76,15 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
     def _start_scheduler(self, extra):
         import kvscout
 
-        common = self._common()
-        client = kvscout.Client(**common)
         parallel = self._vllm_config.parallel_config
         self._scheduler = Scheduler(
             self._config,
             self._groups,
-            client,
+            self._make_client,
             parallel.world_size,
             kvscout.KVScoutError,
             namespace.tenant,
             hints.of_engine(self._vllm_config),
-            self._namespace,
         )
         self._stats = Delta(self._scheduler.counts)
         self._times = self._scheduler.times
@@ -99,23 +93,42 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
             *namespace.warnings(self._vllm_config),
         ):
             logger.warning("kvscout: %s", sentence)
+
+    def _make_client(self, name_space):
+        import kvscout
+
+        common = self._common(name_space)
         logger.info(
             "kvscout: namespace %s, chunks of %d tokens (%d blocks), KV cache groups: %s, server %s",
-            self._namespace,
+            name_space,
             self._config.chunk_tokens,
             self._config.chunk_tokens // self._config.block_tokens,
             " ".join(group.item() for group in self._groups),
             common["endpoint"],
         )
+        return kvscout.Client(**common)
 
     def _start_worker(self):
+        """The model is loaded."""
         import kvscout
 
-        own = ranks.current(self._vllm_config.parallel_config, self._kv_cache_config)
-        worker = kvscout.Worker(**self._common(), kv_rank=own.kv_rank, reader=own.reader)
-        self._worker = Worker(self._groups, worker, kvscout.KVScoutError, self._namespace)
+        own, reason = identity.of_worker(self._vllm_config, self._kv_cache_config)
+        if reason is not None:
+            logger.warning("kvscout: no other engine shares this engine's KV, nor does it itself after a restart, because %s", reason)
+        name_space = namespace.named(identity.of_engine(own, self._vllm_config), self._config.namespace)
+        rank = ranks.current(self._vllm_config.parallel_config, self._kv_cache_config)
+        worker = kvscout.Worker(**self._common(name_space), kv_rank=rank.kv_rank, reader=rank.reader)
+        lora = None
+        if getattr(self._vllm_config, "lora_config", None) is not None:
+            lora = adapters.LoadedAdapters(self._adapters_of_runner(), f"{rank.kv_rank:06}.{rank.reader:06}")
+        self._worker = Worker(self._groups, worker, kvscout.KVScoutError, name_space, lora)
         self._stats = Delta(self._worker.counts)
         self._times = self._worker.times
+
+    @staticmethod
+    def _adapters_of_runner():
+        runner = identity.from_callers("self", lambda owner: hasattr(owner, "lora_manager"))
+        return runner.lora_manager._adapter_manager.list_adapters if runner is not None else dict
 
     # ---- both sides -------------------------------------------------------------------------------------------------
 
@@ -133,7 +146,7 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
                 side.close()
 
     def get_kv_connector_stats(self):
-        changed = self._stats.take()
+        changed = self._stats.take() if self._stats is not None else None
         return Stats(data=changed) if changed else None
 
     @classmethod
@@ -149,9 +162,15 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
     def register_kv_caches(self, kv_caches):
         from vllm.distributed.kv_transfer import get_kv_transfer_group
 
+        if self._worker is None:
+            self._start_worker()
         found = layout.tables(kv_caches, self._kv_cache_config.num_blocks, self._groups, self._tag)
         self._worker.register(found, device.event_maker(next(layout.tensors(kv_caches))))
         self._worker.holds_stores = get_kv_transfer_group() is not self
+
+    def get_handshake_metadata(self):
+        # Under MultiConnector vLLM takes the first one of all connectors, and hands it to all.
+        return None if self._worker.holds_stores else Handshake(self._worker.namespace)
 
     def _tag(self, layers, element):
         return f"{device.tag_of(self._vllm_config, self._kv_cache_config, layers)}/{element}"
@@ -196,6 +215,11 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
     def bind_kv_cache_manager(self, kv_cache_manager):
         super().bind_kv_cache_manager(kv_cache_manager)
         self._scheduler.bind(kv_cache_manager)
+
+    def set_xfer_handshake_metadata_pp_aware(self, metadata):
+        namespaces = {own.namespace for own in metadata.values() if isinstance(own, Handshake)}
+        if namespaces:
+            self._scheduler.join(namespaces)
 
     def on_new_request(self, request):
         timed(self._times, self._scheduler.on_new_request, request)

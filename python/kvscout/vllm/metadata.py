@@ -4,7 +4,18 @@ data."""
 
 from dataclasses import dataclass, field
 
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata, KVConnectorWorkerMetadata
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorHandshakeMetadata,
+    KVConnectorMetadata,
+    KVConnectorWorkerMetadata,
+)
+
+
+@dataclass
+class Handshake(KVConnectorHandshakeMetadata):
+    """Worker to scheduler, once, before the first request."""
+
+    namespace: str
 
 
 @dataclass(slots=True)
@@ -17,6 +28,7 @@ class Load:
     to_token: int
     block_ids: dict[int, list[int]]  # of the range, by kvscout's number of the group
     waits: bool  # the request waits for it (async); else this step does
+    adapter: int = 0  # number of the request's LoRA adapter
 
 
 @dataclass(slots=True)
@@ -31,6 +43,7 @@ class Store:
     block_ids: dict[int, list[int]]  # by kvscout's number of the group
     ids_from: int  # the token at which they begin
     tenant: str | None
+    adapter: int = 0
 
 
 @dataclass
@@ -49,6 +62,7 @@ class Metadata(KVConnectorMetadata):
     # was a failed load.
     settled: int = 0
     void: int = 0
+    adapters: tuple[int, ...] = ()  # that workers are to identify
 
 
 @dataclass
@@ -62,6 +76,7 @@ class WorkerMetadata(KVConnectorWorkerMetadata):
     failures: dict[str, int] = field(default_factory=dict)  # by worker: synchronous loads that failed since its start
     held: int = 0  # number of the last store of this step that waits for the step's result
     namespaces: frozenset[str] = frozenset()  # of workers that had not told theirs
+    adapters: dict[int, dict[str, str]] = field(default_factory=dict)  # number of an adapter: its digest by worker
 
     def aggregate(self, other):
         stored = dict(self.stored)
@@ -74,11 +89,15 @@ class WorkerMetadata(KVConnectorWorkerMetadata):
             {**self.failures, **other.failures},
             max(self.held, other.held),
             self.namespaces | other.namespaces,
+            {
+                number: {**self.adapters.get(number, {}), **other.adapters.get(number, {})}
+                for number in {**self.adapters, **other.adapters}
+            },
         )
 
     def is_empty(self):
         return not (
-            self.stored or self.not_stored or self.failed_loads or self.failures or self.held or self.namespaces
+            self.stored or self.not_stored or self.failed_loads or self.failures or self.held or self.namespaces or self.adapters
         )
 
 

@@ -70,6 +70,9 @@ class Tracked:
         "failed_loads",
         "loaded",
         "may_store",
+        "lora",
+        "adapter",
+        "identity",
     )
 
     def __init__(self, request, tenant):
@@ -90,6 +93,9 @@ class Tracked:
         self.failed_loads = 0
         self.loaded = 0  # tokens that the last load brings
         self.may_store = not self.params.skip_write
+        self.lora = lora = request.lora_request
+        self.adapter = 0 if lora is None else lora.lora_int_id  # the number by which workers know it
+        self.identity = b"" if lora is None else None  # of the adapter; None: not known
 
     def begin_turn(self):
         """Forget the lookup; the caller has finished it. What was stored stays stored."""

@@ -19,6 +19,7 @@ step, for vLLM takes none of them without one.
 import logging
 import time
 
+from . import adapters
 from .metadata import Load, Metadata, Store, WorkerMetadata
 from .pins import Pins
 from .request import MAX_FAILED_LOADS, Tracked
@@ -30,12 +31,14 @@ logger = logging.getLogger("vllm.kvscout")
 class Scheduler:
     QUIET_S = 0.005
 
-    def __init__(self, config, groups, client, ranks, errors, make_tenant, hints, namespace):
-        """@groups: of groups.py. @ranks: worker processes that report each store. @errors: kvscout's exceptions.
-        @make_tenant: of a request's salt. @hints: of requests that bring none (hints.py). @namespace: the client's."""
+    def __init__(self, config, groups, make_client, ranks, errors, make_tenant, hints):
+        """@groups: of groups.py. @make_client(namespace): see join(). @ranks: worker processes that report each store. @errors:
+        kvscout's exceptions. @make_tenant: of a request's salt. @hints: of requests that bring none (hints.py)."""
         self._config = config
         self._groups = groups
-        self._client = client
+        self._make_client = make_client
+        self._client = None  # until join()
+        self._namespace = None
         self._error = errors
         self._make_tenant = make_tenant
         self._hints = hints
@@ -43,6 +46,7 @@ class Scheduler:
         self._stride = groups.stride
         self._requests = {}
         self._pins = Pins(ranks)
+        self._adapters = adapters.Adapters(ranks)
         self._manager = None
         self._loads = []
         self._generation = 0
@@ -56,9 +60,8 @@ class Scheduler:
         self._steps = 0
         self._wait_left_us = 0  # of this step's budget
         self._answers_come = True  # no wait has run out since the last answer to a pending lookup
-        self._namespace = namespace
-        self._is_out = False  # workers are in another namespace
-        self._may_store = config.may_write
+        self._is_out = True  # of the cache: not in a namespace yet, or workers told two
+        self._may_store = False
         self._last_log = 0.0
         self._suppressed = 0
         self.counts = new_counts()
@@ -74,6 +77,8 @@ class Scheduler:
     def on_new_request(self, request):
         tracked = Tracked(request, self._make_tenant(request.cache_salt))
         self._requests[request.request_id] = tracked
+        if tracked.lora is not None:
+            tracked.identity = self._adapters.of(tracked.lora)
         tracked.may_read = self._may_read(tracked)
         if not tracked.may_read:
             return
@@ -139,6 +144,7 @@ class Scheduler:
                 end,
                 self._groups.blocks(block_ids, begin, end),
                 self._config.load_async,
+                tracked.adapter,
             )
         )
         self.counts["loads"] += 1
@@ -161,6 +167,7 @@ class Scheduler:
         meta = Metadata(
             loads=self._loads, generation=self._generation, weights_version=self._new_weights,
             failures_seen=dict(self._failures_seen), settled=self._settled, void=self._void,
+            adapters=self._adapters.take_questions(),
         )
         self._loads = []
         self._generation = self._new_weights = 0
@@ -180,9 +187,11 @@ class Scheduler:
             self._void = self._next_store_number - 1
         if not isinstance(meta, WorkerMetadata):
             return
-        if not meta.namespaces <= {self._namespace}:
-            self._stay_out(meta.namespaces)
+        if meta.namespaces:
+            self.join(meta.namespaces)
         self._settled = max(self._settled, meta.held)
+        for number, parts in meta.adapters.items():
+            self._adapters.told(number, parts)
         for number, ranks in meta.stored.items():
             self._pins.give_back(number, ranks)
         for request_id, token in meta.not_stored.items():
@@ -193,17 +202,25 @@ class Scheduler:
             self._load_failed(request_id, token)
         self._failures_seen.update(meta.failures)
 
+    def join(self, namespaces):
+        """@namespaces: of the workers, which have computed it (identity.py); before the first request by vLLM's handshake. Beside
+        another connector vLLM hands over the handshake of one of them only, and then it comes with the first step."""
+        if self._client is None and len(namespaces) == 1:
+            (self._namespace,) = namespaces
+            self._client = self._make_client(self._namespace)
+            self._is_out, self._may_store = False, self._config.may_write
+        elif namespaces != {self._namespace}:
+            self._stay_out(namespaces)
+
     def _stay_out(self, namespaces):
         """The server would keep what nobody asks for."""
         self._is_out, self._may_store = True, False
         for tracked in self._requests.values():
             tracked.may_read = tracked.may_store = False
         logger.error(
-            "kvscout: this engine neither loads nor stores KV: its workers compute another namespace (%s) than its "
-            "scheduler (%s), because loading the model changed vLLM's configuration. Please report the model and the "
-            "flags of vLLM",
-            ", ".join(sorted(namespaces - {self._namespace})),
-            self._namespace,
+            "kvscout: this engine neither loads nor stores KV, because its workers are in different namespaces: %s. Please "
+            "report the model and the flags of vLLM",
+            ", ".join(sorted(namespaces | {self._namespace} - {None})),
         )
 
     def finished(self, request):
@@ -212,6 +229,8 @@ class Scheduler:
             return
         # Many requests may end in one step: what they give back travels with the next step, or with the next request if
         # that comes first. vLLM takes a step for the ended ones even if there is nothing to schedule.
+        if self._client is None:
+            return
         self._begin_step()
         hint = tracked.params.hint or self._hints.of(request)
         if hint is None:
@@ -225,6 +244,9 @@ class Scheduler:
         With a weights_version, a reset is the next number: other engines that have one join by a reset of their own, and until then the
         server refuses what they computed with the number before. Without one, it is a new generation, which only this engine joins.
         """
+        if self._client is None:
+            logger.warning("kvscout: the cache was not cleared: this engine's workers have not told its namespace yet")
+            return False
         self._end_step()  # requests may be paused: it waits for no step
         try:
             if self._weights_version:
@@ -241,6 +263,8 @@ class Scheduler:
             else:
                 self._begin_turn(tracked)  # its lookup ended with the clear
         self._may_store = self._config.may_write and not self._is_out and self._gpu_cache_is_empty()
+        if self._may_store:
+            self._adapters.forget()
         if self._config.may_write and not self._is_out and not self._may_store:
             logger.warning(
                 "kvscout: cleared the cache of this namespace, but the engine's own prefix cache still holds blocks "
@@ -269,7 +293,8 @@ class Scheduler:
         return self._pins.hold_back_blocks()
 
     def close(self):
-        self._client.close()
+        if self._client is not None:
+            self._client.close()
 
     # ---- lookups ----------------------------------------------------------------------------------------------------
 
@@ -283,6 +308,7 @@ class Scheduler:
         return (
             self._config.may_read
             and not self._is_out
+            and tracked.identity is not None
             and not tracked.params.skip_read
             and not request.skip_reading_prefix_cache
             and request.num_tokens >= self._groups.step_tokens
@@ -291,17 +317,25 @@ class Scheduler:
     def _ask_ahead(self, tracked):
         request = tracked.request
         try:
+            hashes, stride = self._hashes(tracked)
             self._client.lookup_ahead(
                 tracked.lookup_id,
-                request.block_hashes,
+                hashes,
                 request.num_tokens,
                 tenant=tracked.tenant,
                 expect_tokens=tracked.params.expect_tokens,
-                stride=self._stride,
+                stride=stride,
             )
             tracked.known = True
         except self._error as error:
             self._say(tracked, "asking ahead", error)
+
+    def _hashes(self, tracked):
+        """(hashes, how many of them for a key). With an adapter they are the keys."""
+        hashes = tracked.request.block_hashes
+        if not tracked.identity:
+            return hashes, self._stride
+        return adapters.keys(tracked.identity, hashes[self._stride - 1 :: self._stride]), 1
 
     def _preempted(self, request_id):
         """It will be asked for again, in the next step at the earliest: ask ahead. Not if this very step has
@@ -322,14 +356,15 @@ class Scheduler:
             if tracked.known:
                 # By its id: its hashes may have grown since it was asked ahead, and the question is the same one.
                 return self._client.poll(tracked.lookup_id, computed)
+            hashes, stride = self._hashes(tracked)
             hit = self._client.try_lookup(
                 tracked.lookup_id,
-                request.block_hashes,
+                hashes,
                 request.num_tokens,
                 computed_tokens=computed,
                 tenant=tracked.tenant,
                 expect_tokens=tracked.params.expect_tokens,
-                stride=self._stride,
+                stride=stride,
             )
             tracked.known = True
             return hit
@@ -366,6 +401,8 @@ class Scheduler:
             self._say(tracked, "admitting", error)
 
     def _finish_lookup(self, tracked):
+        if self._client is None:
+            return
         try:
             self._client.finish(tracked.lookup_id)
         except self._error as error:
@@ -425,6 +462,10 @@ class Scheduler:
 
     def _add_stores(self, meta, tracked, tokens, offers):
         request = tracked.request
+        if tracked.identity is None:
+            tracked.identity = self._adapters.of(tracked.lora)
+            if tracked.identity is None:
+                return
         known = request.num_prompt_tokens if self._config.store == "prompt" else request.num_tokens
         # Behind the known tokens lie drafts and placeholders, whose hashes do not exist yet.
         runs = min(
@@ -454,9 +495,13 @@ class Scheduler:
         self._next_store_number += 1
         first, last = begin // run, end // run
         hashes = list(map(bytes, tracked.request.block_hashes[(first + 1) * stride - 1 : last * stride : stride]))
+        if tracked.identity:
+            hashes = adapters.keys(tracked.identity, hashes)
         self._pins.take(number, pinned)
         meta.stores.append(
-            Store(number, tracked.request.request_id, tracked.ticket, hashes, begin, ids, ids_from, tracked.tenant)
+            Store(
+                number, tracked.request.request_id, tracked.ticket, hashes, begin, ids, ids_from, tracked.tenant, tracked.adapter
+            )
         )
         self.counts["stores"] += 1
         self.counts["store_chunks"] += last - first

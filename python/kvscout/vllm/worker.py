@@ -35,12 +35,13 @@ WAIT_S = 0.2
 
 
 class Worker:
-    def __init__(self, groups, worker, errors, namespace):
-        """@groups: of groups.py. @worker: kvscout's, in @namespace. @errors: its exceptions."""
+    def __init__(self, groups, worker, errors, namespace, adapters=None):
+        """@groups: of groups.py. @worker: kvscout's, in @namespace. @errors: its exceptions. @adapters: of adapters.py, with LoRA."""
         self._groups = groups
         self._registered = ()  # kvscout's numbers of the groups that have layers on this worker
         self._worker = worker
         self._error = errors
+        self._adapters = adapters
         self._make_event = None
         self._after = None  # an event in front of this step's forward pass
         self._unsaved = ()  # stores of this step that wait_for_save() has not seen
@@ -52,6 +53,7 @@ class Worker:
         self._bad_blocks = set()
         self.holds_stores = False  # until the result of their step is known: beside another connector
         self._held = Held()
+        self.namespace = namespace
         self._out = WorkerMetadata(namespaces=frozenset((namespace,)))
         self._name = uuid.uuid4().hex
         self._failures = self._failures_told = 0
@@ -74,6 +76,8 @@ class Worker:
             self._not_stored(store)
         self._unsaved = meta.stores
         self._after = self._make_event() if meta.loads else None
+        if meta.adapters:
+            self._adapters.ask(meta.adapters)
 
     def start_loads(self, meta):
         if self._held:
@@ -125,6 +129,8 @@ class Worker:
         if self._failures != self._failures_told:
             self._failures_told = self._failures
             self._out.failures[self._name] = self._failures
+        if self._adapters is not None:
+            self._out.adapters = self._adapters.answers()
         if self._out.is_empty():
             return None
         out, self._out = self._out, WorkerMetadata()
@@ -132,10 +138,15 @@ class Worker:
 
     def close(self):
         self._worker.close()
+        if self._adapters is not None:
+            self._adapters.close()
 
     # ---- loads ------------------------------------------------------------------------------------------------------
 
     def _start_load(self, load):
+        if load.adapter and not self._adapters.is_loaded(load.adapter):
+            self._load_ended(load, {group: range(len(ids)) for group, ids in load.block_ids.items()})
+            return
         try:
             job = self._worker.retrieve(
                 load.ticket, load.from_token, load.to_token, self._own(load.block_ids), after=self._after
@@ -177,6 +188,9 @@ class Worker:
     # ---- stores -----------------------------------------------------------------------------------------------------
 
     def _start_store(self, store, event):
+        if store.adapter and not self._adapters.is_loaded(store.adapter):
+            self._not_stored(store)
+            return
         try:
             job = self._worker.store(
                 store.ticket,

@@ -20,8 +20,7 @@ from vllm.v1.kv_offload.base import (
 )
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 
-from ..vllm import logs, server
-from ..vllm.namespace import _platform, minor_version
+from ..vllm import identity, logs, server
 from ..vllm.stats import Delta
 from . import config as configuration
 from . import namespace
@@ -54,9 +53,11 @@ class KVScoutTier(SecondaryTierManager):
         self._config = configuration.parse(keys)
         self.locality = Locality[self._config.locality]
         rows, row_bytes = primary_kv_view.shape[0], self.block_size_bytes
-        found = namespace.factors(offloading_spec.config, row_bytes, minor_version(vllm.__version__), _platform())
-        fixed = self._config.fixed_scales
-        self._namespace = namespace.compute(self._config.namespace, offloading_spec.config, found, fixed)
+        found = namespace.factors(offloading_spec.config, row_bytes, identity.minor_version(vllm.__version__), identity.platform())
+        vllm_config = identity.from_callers("vllm_config", lambda config: hasattr(config, "model_config"))
+        self._namespace, self._own = namespace.compute(
+            self._config.namespace, offloading_spec.config, found, self._config.fixed_scales, vllm_config
+        )
         common = {
             **server.settings(self._config, None),
             "namespace": self._namespace,
@@ -85,18 +86,16 @@ class KVScoutTier(SecondaryTierManager):
         except Exception:
             self.shutdown()
             raise
-        self._log_start(offloading_spec.config, rows, row_bytes)
+        self._log_start(rows, row_bytes)
 
-    def _log_start(self, config, rows, row_bytes):
+    def _log_start(self, rows, row_bytes):
         logger.info(
             "kvscout tier: namespace %s, %d chunks of %d bytes in vLLM's region, server %s",
             self._namespace, rows, row_bytes, self._endpoint,
         )
-        if namespace.has_own_scales(config, self._config.fixed_scales):
+        if self._own is not None:
             logger.warning(
-                "kvscout tier: KV of type %s has scales that only this engine knows, or that kvscout does not know of: "
-                "no other engine shares it. If its scales are in the checkpoint, set \"kv_scales\": \"fixed\"",
-                config.model.dtype,
+                "kvscout tier: no other engine shares this engine's KV, nor does it itself after a restart, because %s", self._own
             )
 
     # ---- requests ---------------------------------------------------------------------------------------------------

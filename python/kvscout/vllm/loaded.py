@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The identity of a loaded model: each of its modules with class, scalar attributes, parameters and buffers.
+
+This is where rope, attention and the scales of keys and values are found, whatever the model's code calls them, and the
+weights, wherever they were loaded from. Of each tensor all bytes count, by sums that the device computes in one pass: 80 GB on
+a GPU in a fraction of a second, and one changed value shows.
+"""
+
+import enum
+import hashlib
+import os
+import sys
+
+from .identity import Unidentified, commit, digest, file_digest, plain
+
+# Attributes of modules that may differ between engines with the same KV.
+HARMLESS = {
+    **dict.fromkeys(
+        (
+            "do_not_compile", "compiled", "first_compile", "evaluate_guards", "was_aot_compile_fn_loaded_from_disk",
+            "_aot_compilation_path", "_aot_cache_dir", "_allow_aot_compile", "_compile_prefix", "_compile_tag",
+            "layerwise_nvtx_tracing_enabled",
+        ),
+        "of torch.compile: whether, from where and when; the second start of an engine finds what the first one compiled",
+    ),
+    "training": "of every module of torch; vLLM does not train",
+}
+# Ropes of Transformers that are computed anew when a longer request comes: KV then depends on other requests.
+_RESCALING = ("dynamic", "longrope")
+_NO_SCALAR = object()
+_ROW = 4096  # words; see of_tensor()
+
+
+def of_runner(runner, vllm_config, kv_cache_config):
+    """@runner: the model runner of this worker, or None."""
+    if runner is None:
+        raise Unidentified("the model that vLLM has loaded was not found")
+    roots = [("model", runner.get_model(), vllm_config.model_config)]
+    speculative = getattr(vllm_config, "speculative_config", None)
+    draft = runner.get_draft_model() if speculative is not None else None
+    if draft is not None:
+        roots.append(("draft", draft, speculative.draft_model_config))
+    modules = [(f"{name}/{path}", module) for name, root, _ in roots for path, module in root.named_modules()]
+    _need_all_layers(modules, vllm_config, kv_cache_config)
+    found = [of_module(path, module) for path, module in modules]
+    if any(map(_has_moved_weights, (module for _, module in modules))):
+        found.append([files(model, vllm_config) for _, _, model in roots])
+    return [digest(found), _sources({type(module) for _, module in modules})]
+
+
+def _need_all_layers(modules, vllm_config, kv_cache_config):
+    """Every layer that has KV is part of a model that was looked at."""
+    seen = {id(module) for _, module in modules}
+    layers = vllm_config.compilation_config.static_forward_context
+    for group in kv_cache_config.kv_cache_groups:
+        for name in group.layer_names:
+            if name in layers and id(layers[name]) not in seen:
+                raise Unidentified(f"the layer {name} is in no model that vLLM shows")
+
+
+def of_module(path, module):
+    for rope_type in _values(getattr(module, "rope_type", None)):
+        if rope_type in _RESCALING and hasattr(module, "max_seq_len_cached"):
+            raise Unidentified(f"the rope of {path} is scaled anew when a longer request comes")
+    impl = getattr(module, "impl", None)  # of an attention layer
+    return [
+        path,
+        plain(type(module)),
+        scalars(module),
+        [plain(type(impl)), scalars(impl)] if hasattr(impl, "__dict__") else None,
+        [[name, of_tensor(tensor)] for kind in (module._parameters, module._buffers)
+         for name, tensor in sorted(kind.items()) if tensor is not None],
+    ]
+
+
+def _values(value):
+    return value.values() if isinstance(value, dict) else (value,)
+
+
+def scalars(owner):
+    found = {}
+    for name, value in vars(owner).items():
+        value = _NO_SCALAR if name in HARMLESS else _scalar(value)
+        if value is not _NO_SCALAR:
+            found[name] = value
+    return found
+
+
+def _scalar(value):
+    """Numbers, words, element types, and lists of them. Anything else is a part of the model's program."""
+    if value is None or isinstance(value, bool | int | float | str) or type(value).__name__ == "dtype":
+        return plain(value)
+    if isinstance(value, enum.Enum):
+        return plain(value)
+    if isinstance(value, dict):
+        items = {str(key): _scalar(item) for key, item in value.items()}
+        return _NO_SCALAR if _NO_SCALAR in items.values() else items
+    if isinstance(value, list | tuple):
+        items = [_scalar(item) for item in value]
+        return _NO_SCALAR if any(item is _NO_SCALAR for item in items) else items
+    return _NO_SCALAR
+
+
+def of_tensor(tensor):
+    """Type, shape, order in memory and a digest of all bytes: as words of 8 bytes in rows of _ROW, summed by row and by column."""
+    import torch
+
+    tensor = tensor.detach()
+    if tensor.is_meta:
+        raise Unidentified("a parameter of its model has no memory")
+    # What was transposed after loading is one piece of memory all the same, and is not copied.
+    order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
+    raw = tensor.permute(order).contiguous().reshape(-1).view(torch.uint8)
+    if raw.storage_offset() % 8:
+        raw = raw.clone()
+    n = raw.numel() // (8 * _ROW)
+    whole = n * 8 * _ROW
+    rows = raw[:whole].view(torch.int64).view(n, _ROW)
+    sha = hashlib.sha256()
+    for part in (rows.sum(0), rows.sum(1), raw[whole:]):
+        sha.update(part.cpu().numpy().tobytes())
+    return [plain(tensor.dtype), list(tensor.shape), order, sha.hexdigest()]
+
+
+def _has_moved_weights(module):
+    """vLLM's CPU build packs weights into memory that nothing can read, and leaves empty parameters."""
+    return any(
+        name.endswith(("weight", "weight_packed")) and tensor is not None and tensor.numel() == 0
+        for name, tensor in module._parameters.items()
+    )
+
+
+def files(model, vllm_config):
+    """The files that weights were loaded from, in place of weights that cannot be read. @model: vLLM's ModelConfig."""
+    if str(getattr(vllm_config.load_config, "load_format", "auto")) == "dummy":
+        raise Unidentified("its weights are random ones")
+    if not os.path.isdir(model.model):
+        return [model.model, commit(model)]
+    return of_folder(model.model, _start_of_this_process())
+
+
+def of_folder(folder, before):
+    """Digests of the weights in @folder. @before: a time; what was written later may not be what was loaded."""
+    found = []
+    for name in sorted(os.listdir(folder)):
+        if name.endswith((".safetensors", ".bin", ".pt", ".pth", ".gguf")):
+            path = os.path.join(folder, name)
+            status = os.stat(path)
+            if max(status.st_mtime, status.st_ctime) >= before:
+                raise Unidentified(f"{path} was written after this process began, and its weights cannot be read from memory")
+            found.append([name, file_digest(path)])
+    if not found:
+        raise Unidentified(f"{folder} has no weights, and those in memory cannot be read")
+    return found
+
+
+def _start_of_this_process():
+    import psutil
+
+    return psutil.Process().create_time()
+
+
+def _sources(classes):
+    """Digests of the files of those classes that neither vLLM nor torch brings: Transformers, plugins, a model's own code."""
+    paths = set()
+    for kind in classes:
+        if kind.__module__.split(".")[0] not in ("vllm", "torch"):
+            paths.add(getattr(sys.modules.get(kind.__module__), "__file__", None))
+    if None in paths:
+        raise Unidentified("a part of its model comes from no file")
+    return [[os.path.basename(path), file_digest(path)] for path in sorted(paths)]

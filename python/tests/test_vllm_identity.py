@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which engines have the same namespace, as far as it shows without vLLM: what counts of a configuration and of a loaded model.
+Tensors are stand-ins; `./dev engine identity` runs engines."""
+
+import dataclasses
+import enum
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import types
+import unittest
+from types import SimpleNamespace
+from unittest import mock
+
+from kvscout.vllm import identity, loaded
+
+
+class Hf:
+    model_type = "tiny"
+
+    def __init__(self, **more):
+        self.__dict__.update({"_name_or_path": "/a", "transformers_version": "5.0", "hidden_size": 8, **more})
+
+
+@dataclasses.dataclass
+class ModelConfig:
+    """Some of vLLM's fields, and one that it does not have yet."""
+
+    model: str = "/models/one"
+    max_model_len: int = 2048
+    seed: int = 0
+    revision: str | None = None
+    dtype: str = "bfloat16"
+    hf_config: object = dataclasses.field(default_factory=Hf)
+    override_generation_config: dict = dataclasses.field(default_factory=dict)
+    quantization: str | None = None
+    of_next_year: object = 1
+
+    def try_get_generation_config(self):
+        return {"temperature": 1.0}
+
+
+def model(**more):
+    return identity.digest(identity.of_model(ModelConfig(**more)))
+
+
+class Configuration(unittest.TestCase):
+    def test_what_is_harmless_does_not_count(self):
+        for more in ({"model": "/models/copy"}, {"max_model_len": 8192}, {"seed": 7}, {"revision": "main"}):
+            self.assertEqual(model(), model(**more), more)
+
+    def test_all_else_counts_and_a_field_that_nobody_knows_too(self):
+        for more in ({"dtype": "float16"}, {"override_generation_config": {"attn_temperature_tuning": True}}, {"quantization": "fp8"},
+                     {"of_next_year": 2}):
+            self.assertNotEqual(model(), model(**more), more)
+
+    def test_all_of_the_models_configuration_counts_as_it_is_when_loaded(self):
+        self.assertEqual(model(), model(hf_config=Hf(_name_or_path="/b", transformers_version="5.1", _commit_hash="c0ffee")))
+        for more in ({"hidden_size": 16}, {"attn_temperature_tuning": True}, {"rope_parameters": {"rope_theta": 5e5}}):
+            self.assertNotEqual(model(), model(hf_config=Hf(**more)), more)
+
+    def test_the_generation_config_counts_by_its_content(self):
+        with mock.patch.object(ModelConfig, "try_get_generation_config", lambda self: {"attn_temperature_tuning": True}):
+            tuned = model()
+        self.assertNotEqual(model(), tuned)
+
+    def test_what_cannot_be_compared_is_unidentified(self):
+        for value in (lambda: None, object(), os.getcwd):
+            with self.assertRaisesRegex(identity.Unidentified, "cannot be compared"):
+                model(of_next_year=value)
+
+    def test_the_image_processor_counts_where_there_are_images(self):
+        hf = SimpleNamespace(__version__="5.0")
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(sys.modules, {"transformers": hf}):
+            path = os.path.join(folder, "preprocessor_config.json")
+            found = []
+            for text in ("{}", '{"size": 7}'):
+                with open(path, "w") as file:
+                    file.write(text)
+                found.append(identity._images(SimpleNamespace(model=folder, multimodal_config=1)))
+        self.assertNotEqual(*found)
+        self.assertIsNone(identity._images(ModelConfig()))
+
+    def test_a_model_of_a_hub_is_told_by_its_commit(self):
+        hub, remote = mock.MagicMock(), SimpleNamespace(model="org/model", hf_config=SimpleNamespace(), revision="main")
+        with mock.patch.dict(sys.modules, {"huggingface_hub": hub}):
+            hub.try_to_load_from_cache.return_value = "/hub/models--org--model/snapshots/c0ffee/config.json"
+            self.assertEqual(identity.commit(remote), "c0ffee")
+            hub.try_to_load_from_cache.return_value = object()  # known not to be there
+            self.assertRaises(identity.Unidentified, identity.commit, remote)
+
+    def test_what_json_cannot_write_is_the_same_in_each_process(self):
+        code = "from kvscout.vllm import identity as i; import pathlib"
+        code += "; print(i.digest(i.plain({'b': {3, 1}, 'a': (1.5, pathlib.Path('x')), 1: None})))"
+        runs = {subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in range(2)}
+        self.assertEqual(len(runs), 1)
+
+    def test_versions_share_within_a_minor_one(self):
+        found = [identity.minor_version(version) for version in ("0.32.0", "0.32.1+cpu", "0.33.0rc1", "1.0.0")]
+        self.assertEqual(found, ["0.32", "0.32", "0.33", "1.0"])
+
+
+class Backend(enum.Enum):
+    FLASH = 1
+
+
+class Module:
+    """As torch.nn.Module, in what is read of it."""
+
+    def __init__(self, children=(), tensors=(), **attributes):
+        self._parameters, self._buffers, self.children = dict(tensors), {}, dict(children)
+        self.__dict__.update(attributes)
+
+    def named_modules(self, path=""):
+        yield path, self
+        for name, child in self.children.items():
+            yield from child.named_modules(f"{path}.{name}" if path else name)
+
+
+class LongRope(Module):
+    pass
+
+
+class OtherRope(Module):
+    pass
+
+
+def tensor(content, numel=1):
+    return SimpleNamespace(content=content, numel=lambda: numel)
+
+
+def runner(rope=None, weight="w", draft=None, **attention):
+    impl = SimpleNamespace(scale=1.0)
+    layer = Module({"rotary": rope or LongRope(use_long_rope=False)}, {"weight": tensor(weight)}, impl=impl, **attention)
+    root = Module({"layer": layer})
+    return SimpleNamespace(get_model=lambda: root, get_draft_model=lambda: draft, layer=layer)
+
+
+def of_runner(found, layers=None, **config):
+    spec = SimpleNamespace(layer_names=["layer", "of another stage"])
+    layers = {"layer": found.layer} if layers is None else layers
+    vllm_config = SimpleNamespace(
+        model_config=SimpleNamespace(model="/nowhere", hf_config=None), load_config=SimpleNamespace(load_format="auto"),
+        compilation_config=SimpleNamespace(static_forward_context=layers), **config,
+    )
+    with mock.patch.object(loaded, "of_tensor", lambda tensor: tensor.content):
+        return loaded.of_runner(found, vllm_config, SimpleNamespace(kv_cache_groups=[spec]))
+
+
+class Loaded(unittest.TestCase):
+    def test_two_starts_are_the_same_and_what_compiling_left_does_not_count(self):
+        self.assertEqual(of_runner(runner()), of_runner(runner()))
+        self.assertEqual(of_runner(runner()), of_runner(runner(compiled=True, was_aot_compile_fn_loaded_from_disk=True)))
+
+    def test_rope_attention_scales_and_weights_count(self):
+        for other in (
+            runner(LongRope(use_long_rope=True)), runner(OtherRope(use_long_rope=False)),
+            runner(LongRope(use_long_rope=False, factors=[1.0, 2.0])),
+            runner(weight="v"), runner(_k_scale_float=2.0), runner(backend=Backend.FLASH), runner(window=(1, None)),
+        ):
+            self.assertNotEqual(of_runner(runner()), of_runner(other))
+        scaled = runner()
+        scaled.layer.impl.scale = 0.5
+        self.assertNotEqual(of_runner(runner()), of_runner(scaled))
+
+    def test_a_rope_that_other_requests_rescale_is_the_engines_own(self):
+        for rope_type in ("dynamic", "longrope", {"full": "default", "local": "dynamic"}):
+            with self.assertRaisesRegex(identity.Unidentified, "scaled anew when a longer request comes"):
+                of_runner(runner(OtherRope(rope_type=rope_type, max_seq_len_cached=64)))
+        of_runner(runner(OtherRope(rope_type="default", max_seq_len_cached=64)))
+
+    def test_layers_that_no_model_shows_are_the_engines_own(self):
+        with self.assertRaisesRegex(identity.Unidentified, "the layer layer is in no model"):
+            of_runner(runner(), layers={"layer": Module()})
+        with self.assertRaisesRegex(identity.Unidentified, "was not found"):
+            loaded.of_runner(None, None, None)
+
+    def test_a_draft_counts_too(self):
+        speculative = SimpleNamespace(draft_model_config=None)
+        found = [of_runner(runner(draft=draft), speculative_config=speculative) for draft in (Module(), OtherRope())]
+        self.assertNotEqual(*found)
+
+    def test_code_from_elsewhere_counts_by_its_file(self):
+        file = self.enterContext(tempfile.NamedTemporaryFile("w", suffix=".py"))
+        with mock.patch.dict(sys.modules, {"plugin": SimpleNamespace(__file__=file.name)}):
+            kind = type("Model", (), {"__module__": "plugin"})
+            before = loaded._sources({kind})
+            file.write("x = 1\n")
+            file.flush()
+            self.assertNotEqual(loaded._sources({kind}), before)
+        self.assertEqual(loaded._sources({type("Model", (), {"__module__": "vllm.models.llama"})}), [])
+        self.assertRaises(identity.Unidentified, loaded._sources, {type("Model", (), {"__module__": "typed in"})})
+
+
+class Files(unittest.TestCase):
+    """Where weights cannot be read from memory."""
+
+    def setUp(self):
+        self.folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.path = os.path.join(self.folder, "model.safetensors")
+
+    def write(self, text):
+        with open(self.path, "w") as file:
+            file.write(text)
+
+    def test_they_count_by_their_content(self):
+        self.write("one")
+        before = loaded.of_folder(self.folder, time.time() + 60)
+        self.write("two")
+        self.assertNotEqual(loaded.of_folder(self.folder, time.time() + 60), before)
+        self.write("one")
+        self.assertEqual(loaded.of_folder(self.folder, time.time() + 60), before)
+
+    def test_what_was_written_since_the_process_began_is_the_engines_own(self):
+        began = time.time() - 60
+        with self.assertRaisesRegex(identity.Unidentified, "has no weights"):
+            loaded.of_folder(self.folder, began)
+        self.write("one")
+        os.utime(self.path, (1, 1))  # a copy keeps its old time, and shows when it was made all the same
+        with self.assertRaisesRegex(identity.Unidentified, "written after this process began"):
+            loaded.of_folder(self.folder, began)
+
+    def test_an_empty_parameter_leads_to_them_and_random_weights_are_the_engines_own(self):
+        moved = runner()
+        moved.layer._parameters["weight"] = tensor("", 0)
+        with self.assertRaisesRegex(identity.Unidentified, "/nowhere is neither a local folder"):
+            with mock.patch.dict(sys.modules, {"huggingface_hub": None}):
+                of_runner(moved)
+        with self.assertRaisesRegex(identity.Unidentified, "random"):
+            loaded.files(None, SimpleNamespace(load_config=SimpleNamespace(load_format="dummy")))
+
+
+class Engines(unittest.TestCase):
+    @staticmethod
+    def config(dtype="auto"):
+        return SimpleNamespace(cache_config=SimpleNamespace(cache_dtype=dtype), parallel_config=SimpleNamespace())
+
+    def worker(self, dtype="auto"):
+        with mock.patch.object(identity, "of_config", lambda *_: {}), mock.patch.object(loaded, "of_runner", lambda *_: 1):
+            return identity.of_worker(self.config(dtype), None)
+
+    def test_kv_with_scales_that_only_the_engine_knows_is_its_own(self):
+        (same, why), (again, _) = self.worker(), self.worker()
+        self.assertEqual((same, why), (again, None))
+        for dtype in ("fp8_inc", "fp7_of_next_year", "fp8x"):
+            (one, why), (other, _) = self.worker(dtype), self.worker(dtype)
+            self.assertNotEqual(one, other)
+            self.assertIn(f"KV of type {dtype} has scales", why)
+
+    def test_a_model_whose_code_fails_is_the_engines_own(self):
+        with mock.patch.object(identity, "of_config", lambda *_: 1 / 0):
+            (one, why), (other, _) = (identity.of_worker(self.config(), None) for _ in range(2))
+        self.assertNotEqual(one, other)
+        self.assertIn("ZeroDivisionError", why)
+
+    def test_the_parts_of_all_workers_count_in_the_order_of_their_ranks(self):
+        def engine(*parts):
+            world = SimpleNamespace(world_size=len(parts), cpu_group=None)
+            state = types.ModuleType("parallel_state")
+            state.get_world_group = lambda: world
+            distributed = types.ModuleType("torch.distributed")
+            distributed.all_gather_object = lambda found, own, group: found.__setitem__(slice(None), parts)
+            torch = types.ModuleType("torch")
+            torch.distributed = distributed
+            modules = {"vllm": types.ModuleType("vllm"), "vllm.distributed": types.ModuleType("d"),
+                       "vllm.distributed.parallel_state": state, "torch": torch, "torch.distributed": distributed}
+            with mock.patch.dict(sys.modules, modules):
+                return identity.of_engine(parts[0], self.config())
+
+        self.assertEqual(engine("a", "b"), engine("a", "b"))
+        self.assertEqual(len({engine("a", "b"), engine("b", "a"), engine("a", "a"), engine("a")}), 4)
+
+    def test_what_callers_hold_is_found(self):
+        class Owner:
+            model_config = 1
+
+            def call(self):
+                return identity.from_callers("self", lambda owner: hasattr(owner, "model_config"))
+
+        owner = Owner()
+        self.assertIs(owner.call(), owner)
+        self.assertIsNone(identity.from_callers("self", lambda owner: hasattr(owner, "no such attribute")))
+
+
+if __name__ == "__main__":
+    unittest.main()
