@@ -14,6 +14,7 @@ vllm/utils/hashing.py (sha256_cbor). The walk over multimodal items carries its 
 vLLM's does; the library computes it from the block's position, so each checks the other.
 """
 
+import collections
 import hashlib
 import json
 import os
@@ -99,6 +100,7 @@ def embeddings(label, rows):
     return b"".join(hashlib.sha256(f"{label}/{i}".encode()).digest()[:EMBED_ROW] for i in range(rows))
 
 
+Vector = collections.namedtuple("Vector", "name dialect tokens block chunk seed lora items salt embeds hashes")
 VECTORS = []
 
 
@@ -109,7 +111,7 @@ def vector(name, tokens, block=16, chunk=None, seed=None, lora=None, items=(), s
     for dialect in (TAGGED, UNTAGGED) if has_keys else (None,):
         hashes = block_hashes(dialect, tokens, block, seed, lora, list(items), salt, embeds)
         label = f"{name}_untagged" if dialect == UNTAGGED else name
-        VECTORS.append((label, dialect, tokens, block, chunk, seed, lora, list(items), salt, embeds, hashes))
+        VECTORS.append(Vector(label, dialect, tokens, block, chunk, seed, lora, list(items), salt, embeds, hashes))
 
 
 def fill():
@@ -239,6 +241,98 @@ def wrap(words, per_line):
     return ",\n".join("\t" + ", ".join(words[i : i + per_line]) for i in range(0, len(words), per_line))
 
 
+def prompt(tokens):
+    """(count, id) of a run of one id that begins @tokens, so that a prompt of placeholders is short, and the ids after it."""
+    count = next((i for i, token in enumerate(tokens) if token != tokens[0]), len(tokens))
+    return (count, tokens[0], tokens[count:]) if count > 8 else (0, 0, tokens)
+
+
+def digests_of(embeds, block):
+    step = block * EMBED_ROW
+    return [hashlib.sha256(embeds[i : i + step]).hexdigest() for i in range(0, len(embeds or b""), step)]
+
+
+def quoted(words):
+    return [f'"{word}"' for word in words]
+
+
+# What a vector's array holds: the C type, how many stand in a line, and the words of one vector.
+ARRAYS = {
+    "tokens": ("uint32_t", 12, lambda v: [str(token) for token in prompt(v.tokens)[2]]),
+    "items": ("struct scout_hash_mm_item", 1, lambda v: [f"{{{c_string(i)}, {at}, {n}}}" for i, at, n in v.items]),
+    "embeds": ("char *const", 1, lambda v: quoted(digests_of(v.embeds, v.block))),
+    "hashes": ("char *const", 1, lambda v: quoted(value.hex() for value in v.hashes)),
+}
+
+
+def pool(words_of):
+    """({name: words} to write, {name: name of the array that begins with its words}): each beginning of another is left out."""
+    written, holder = {}, {}
+    for name, words in sorted(words_of.items(), key=lambda pair: -len(pair[1])):
+        holder[name] = next((other for other in written if written[other][: len(words)] == words), name)
+        if holder[name] == name:
+            written[name] = words
+    return written, holder
+
+
+def row(v, arrays):
+    """The initializer of one vector; what is none or zero is left out."""
+    n_fill, fill, _ = prompt(v.tokens)
+    texts = {"dialect": v.dialect, "seed": v.seed, "lora_name": v.lora and v.lora[0], "lora_path": v.lora and v.lora[1],
+             "cache_salt": v.salt}
+    numbers = {"block_tokens": v.block, "chunk_tokens": v.chunk, "n_tokens": len(v.tokens), "n_fill": n_fill, "fill": fill}
+    places = {kind: (arrays[kind][v.name], len(ARRAYS[kind][2](v))) for kind in ARRAYS}
+    lines = [f'.name = "{v.name}"'] + [f".{field} = {c_string(text)}" for field, text in texts.items() if text is not None]
+    lines = [", ".join(lines), ", ".join(f".{field} = {number}" for field, number in numbers.items() if number)]
+    lines.append(", ".join(f".{kind} = {name}_{kind}, .n_{kind} = {n}" for kind, (name, n) in places.items() if n and kind != "tokens"))
+    if places["tokens"][1]:
+        lines[1] += f", .tokens = {places['tokens'][0]}_tokens"
+    return "\t{" + ",\n\t ".join(line for line in lines if line) + "},"
+
+
+HEAD = """/* SPDX-License-Identifier: Apache-2.0 */
+/* Made by hash_vectors.py, which has the rules; do not edit. */
+/* clang-format off */
+#ifndef KVSCOUT_TESTS_HASH_VECTORS_H
+#define KVSCOUT_TESTS_HASH_VECTORS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <kvscout/hash.h>
+
+struct hash_vector {
+	const char *name;
+	const char *dialect, *seed; /* NULL: the default */
+	uint32_t block_tokens, chunk_tokens;
+	const uint32_t *tokens;
+	size_t n_tokens, n_fill; /* the first @n_fill tokens are @fill, the others are in @tokens */
+	uint32_t fill;
+	const char *lora_name, *lora_path, *cache_salt;
+	const struct scout_hash_mm_item *items;
+	size_t n_items;
+	const char *const *embeds; /* digests in hexadecimal */
+	size_t n_embeds;
+	const char *const *hashes; /* of the blocks, in hexadecimal */
+	size_t n_hashes;
+};
+"""
+
+
+def header():
+    out, holders = [HEAD], {}
+    for kind, (c_type, per_line, words) in ARRAYS.items():
+        written, holders[kind] = pool({v.name: words(v) for v in VECTORS})
+        for name in (v.name for v in VECTORS if written.get(v.name)):
+            out.append(f"static const {c_type} {name}_{kind}[] = {{\n{wrap(written[name], per_line)},\n}};\n")
+    out.append("static const struct hash_vector hash_vectors[] = {\n" + "\n".join(row(v, holders) for v in VECTORS) + "\n};\n")
+    out.append("#endif")
+    return "\n".join(out) + "\n"
+
+
+# --- The same from the engine ---------------------------------------------------------------------------------------
+
+
 def runs(tokens):
     """@tokens as (count, first) pairs of equal ids: prompts made of one placeholder stay short."""
     pairs = []
@@ -248,52 +342,6 @@ def runs(tokens):
         else:
             pairs.append([1, token])
     return pairs
-
-
-def header():
-    out = ["/* SPDX-License-Identifier: Apache-2.0 */"]
-    out.append("/* Made by hash_vectors.py, which has the rules; do not edit. */")
-    out.append("/* clang-format off */")
-    out.append("#ifndef KVSCOUT_TESTS_HASH_VECTORS_H\n#define KVSCOUT_TESTS_HASH_VECTORS_H\n")
-    out.append("#include <stddef.h>\n#include <stdint.h>\n\n#include <kvscout/hash.h>\n")
-    out.append("/* @count times @token. */")
-    out.append("struct token_run {\n\tuint32_t count, token;\n};\n")
-    out.append("struct hash_vector {\n\tconst char *name;\n\tconst char *dialect, *seed; /* NULL: the default */")
-    out.append("\tuint32_t block_tokens, chunk_tokens;\n\tconst struct token_run *runs;\n\tsize_t n_runs, n_tokens;")
-    out.append("\tconst char *lora_name, *lora_path, *cache_salt;\n\tconst struct scout_hash_mm_item *mm_items;")
-    out.append("\tsize_t n_mm_items;\n\tconst char *const *embed_digests; /* in hexadecimal */")
-    out.append("\tsize_t n_embed_digests;\n\tconst char *const *hashes; /* of the blocks, in hexadecimal */")
-    out.append("\tsize_t n_hashes;\n};\n")
-    table = []
-    for name, dialect, tokens, block, chunk, seed, lora, items, salt, embeds, hashes in VECTORS:
-        pairs = [f"{{{count}, {token}u}}" for count, token in runs(tokens)]
-        fields = {"runs": ("NULL", 0), "items": ("NULL", 0), "embeds": ("NULL", 0), "hashes": ("NULL", 0)}
-
-        def array(kind, declaration, words, per_line):
-            if words:
-                out.append(f"static {declaration} {name}_{kind}[] = {{\n{wrap(words, per_line)},\n}};\n")
-                fields[kind] = (f"{name}_{kind}", len(words))
-
-        array("runs", "const struct token_run", pairs, 6)
-        array("items", "const struct scout_hash_mm_item", [f"{{{c_string(i)}, {o}, {n}}}" for i, o, n in items], 1)
-        digests = []
-        if embeds is not None:
-            step = block * EMBED_ROW
-            digests = [hashlib.sha256(embeds[i : i + step]).hexdigest() for i in range(0, len(embeds), step)]
-        array("embeds", "const char *const", [f'"{digest}"' for digest in digests], 1)
-        array("hashes", "const char *const", [f'"{value.hex()}"' for value in hashes], 1)
-        table.append(
-            f'\t{{"{name}",\n\t {c_string(dialect)}, {c_string(seed)},\n\t {block}, {chunk}, {fields["runs"][0]}, {fields["runs"][1]}, '
-            f"{len(tokens)},\n\t {c_string(lora and lora[0])}, {c_string(lora and lora[1])},\n\t {c_string(salt)},\n\t "
-            + ", ".join(f"{fields[kind][0]}, {fields[kind][1]}" for kind in ("items", "embeds"))
-            + f',\n\t {fields["hashes"][0]}, {fields["hashes"][1]}}},'
-        )
-    out.append("static const struct hash_vector hash_vectors[] = {\n" + "\n".join(table) + "\n};\n")
-    out.append("#endif")
-    return "\n".join(out) + "\n"
-
-
-# --- The same from the engine ---------------------------------------------------------------------------------------
 
 
 def engine_hashes(vllm, dialect, tokens, block, seed, lora, items, salt, embeds):
@@ -379,10 +427,8 @@ def from_vllm():
     engine = installed_vllm()
     vectors = []
     for (name, _, tokens, block, _, seed, lora, items, salt, embeds, _), got in each_with_engine(engine, []):
-        step = block * EMBED_ROW
-        digests = [hashlib.sha256(embeds[i : i + step]).hexdigest() for i in range(0, len(embeds or b""), step)]
         vectors.append({"name": name, "runs": runs(tokens), "block_tokens": block, "seed": seed, "lora": lora, "mm": items,
-                        "salt": salt, "prompt_embeds": digests, "hashes": [value.hex() for value in got]})
+                        "salt": salt, "prompt_embeds": digests_of(embeds, block), "hashes": [value.hex() for value in got]})
     lines = ",\n".join(json.dumps(each) for each in vectors)
     print(f'{{"vllm": "{engine.version}", "dialect": "{engine.dialect}", "vectors": [\n{lines}\n]}}')
 

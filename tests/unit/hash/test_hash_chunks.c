@@ -84,26 +84,23 @@ static struct fixture
 set_up(const struct hash_vector *v)
 {
 	struct fixture f = {0};
-	size_t i, k;
 
 	f.hasher = make_hasher_of(v->dialect, v->seed, v->block_tokens, v->chunk_tokens);
 	f.tokens = alloc(v->n_tokens, sizeof(*f.tokens));
-	for (i = 0; i < v->n_runs; i++) {
-		for (k = 0; k < v->runs[i].count; k++)
-			f.tokens[f.n_tokens++] = v->runs[i].token;
-	}
-	ck_assert_uint_eq(f.n_tokens, v->n_tokens);
-	f.embeds = from_hex(v->embed_digests, v->n_embed_digests);
+	f.n_tokens = v->n_tokens;
+	for (size_t i = 0; i < v->n_tokens; i++)
+		f.tokens[i] = i < v->n_fill ? v->fill : v->tokens[i - v->n_fill];
+	f.embeds = from_hex(v->embeds, v->n_embeds);
 	f.expected = from_hex(v->hashes, v->n_hashes);
 	f.n_expected = v->n_hashes;
 	scout_hash_extra_init(&f.extra);
 	f.extra.lora_name = v->lora_name;
 	f.extra.lora_path = v->lora_path;
 	f.extra.cache_salt = v->cache_salt;
-	f.extra.mm_items = v->mm_items;
-	f.extra.n_mm_items = (uint32_t)v->n_mm_items;
+	f.extra.mm_items = v->items;
+	f.extra.n_mm_items = (uint32_t)v->n_items;
 	f.extra.embed_digests = f.embeds;
-	f.extra.n_embed_digests = (uint32_t)v->n_embed_digests;
+	f.extra.n_embed_digests = (uint32_t)v->n_embeds;
 	return f;
 }
 
