@@ -24,7 +24,7 @@
 #include "pool.h"
 #include "say.h"
 
-#define READY_MS 5000u
+#define READY_MS 60000u
 #define MAX_JOBS 256u
 #define L2_TIMEOUT_MS 30000u /* tools measure what is there; a busy disk must not turn it into a miss */
 
@@ -366,6 +366,7 @@ static void
 rank_failed(struct engine *engine, struct engine_transfer *transfer, int status)
 {
 	engine->stats.jobs_failed++;
+	engine->stats.job_error = status;
 	transfer->status = status;
 	for (size_t i = 0; i < transfer->n_blocks; i++)
 		mark_missing(transfer, i);

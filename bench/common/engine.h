@@ -54,6 +54,7 @@ struct engine_stats {
 	uint64_t chunks_no_room;  /* of KV rank 0: got no slot */
 	uint64_t blocks_missing;  /* promised, and yet not filled: had to be computed again */
 	uint64_t jobs_failed;     /* transfers of one rank that ended with another error than missing blocks */
+	int job_error;            /* of the last of them */
 };
 
 /* One transfer of all KV ranks. Its address must not change until it has ended. */

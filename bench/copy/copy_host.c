@@ -99,12 +99,13 @@ bench_init(struct copy_host *bench)
 	cfg.layout.n_blocks = bench->opt.pieces;
 	rc = bench->ops->open(&cfg, &bench->engine, err, sizeof(err));
 	if (rc)
-		copy_die(EXIT_WRONG, "backend %s: %s (%d)", bench->opt.backend, err, rc);
+		copy_die(EXIT_WRONG, "backend %s: %s (%s)", bench->opt.backend, err, scout_err_name(rc));
 	memory = (struct scout__copy_memory){
 		.base = bench->slot, .bytes = bench->total_bytes, .stride = bench->total_bytes};
 	rc = bench->ops->add_memory(bench->engine, &memory);
 	if (rc)
-		copy_die(EXIT_WRONG, "backend %s: the slot cannot be registered (%d)", bench->opt.backend, rc);
+		copy_die(EXIT_WRONG, "backend %s: the slot cannot be registered (%s)", bench->opt.backend,
+			 scout_err_name(rc));
 }
 
 static void
@@ -128,14 +129,14 @@ copy_by_engine(struct copy_host *bench, enum host_direction direction)
 	int rc = bench->ops->start(bench->engine, &batch);
 
 	if (rc)
-		copy_die(EXIT_WRONG, "the engine refuses a batch (%d)", rc);
+		copy_die(EXIT_WRONG, "the engine refuses a batch (%s)", scout_err_name(rc));
 	while (!bench->ops->poll(bench->engine)) {
 		rc = poll(&pfd, 1, WAIT_MS);
 		if (rc == 0)
 			copy_die(EXIT_WRONG, "the engine did not end a batch in %d ms", WAIT_MS);
 	}
 	if (batch.status || batch.n_done != 1 || batch.bytes != bench->total_bytes)
-		copy_die(EXIT_WRONG, "the engine failed a batch (%d)", batch.status);
+		copy_die(EXIT_WRONG, "the engine failed a batch (%s)", scout_err_name(batch.status));
 }
 
 static void

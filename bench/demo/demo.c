@@ -166,8 +166,10 @@ note_answer(struct demo *demo, const struct demo_job *job)
 	stats->prompt_tokens += job->request.prompt_tokens;
 	stats->hit_tokens += job->hit.tokens;
 	if (job->hit.reason != SCOUT_REASON_HIT && job->hit.reason != SCOUT_REASON_MISS &&
-	    job->hit.reason != SCOUT_REASON_LIMITED)
+	    job->hit.reason != SCOUT_REASON_LIMITED) {
 		stats->unanswered++;
+		stats->lookup_error = job->hit.error;
+	}
 	if (job->not_yet == 0)
 		return;
 	stats->not_yet++;

@@ -44,6 +44,7 @@ struct demo_stats {
 	uint64_t hit_tokens;
 	uint64_t answers;
 	uint64_t unanswered; /* ended by timeout, refusal or an unreachable server: computed without the cache */
+	int lookup_error;    /* of the last of them */
 	uint64_t not_yet;    /* answers that were not there at the first ask */
 	uint64_t page_waits; /* steps in which an answered request found no free pages and was asked about again */
 	uint64_t asked_ns;   /* sum of asking_ns */

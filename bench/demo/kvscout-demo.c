@@ -274,8 +274,12 @@ play(struct demo *demo, const struct demo_options *opt)
 	engine = engine_stats(demo->engine);
 	if (interrupted)
 		complain("interrupted; the numbers are of what was done until then");
-	if (engine->jobs_failed || demo->stats.unanswered)
-		complain("some lookups or transfers failed; the table says how many");
+	if (demo->stats.unanswered)
+		complain("%" PRIu64 " lookups failed, the last one with %s", demo->stats.unanswered,
+			 scout_err_name(demo->stats.lookup_error));
+	if (engine->jobs_failed)
+		complain("%" PRIu64 " transfers failed, the last one with %s", engine->jobs_failed,
+			 scout_err_name(engine->job_error));
 	return engine->wrong_bytes || engine->jobs_failed || demo->stats.unanswered ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
