@@ -80,13 +80,12 @@ stage_aarch64()
 	make_arm_root && write_cross_file || return 1
 	# The extension for Python would take the headers of this machine's Python.
 	build "$ROOT/build-aarch64" --cross-file "$ARM_ROOT/cross.ini" -Dcuda=disabled -Dpython=disabled -Dwerror=true || return 1
-	CK_TIMEOUT_MULTIPLIER=5
 	KVSCOUT_EXPECTED=$ROOT/tests/rigs/emulated.txt
-	export CK_TIMEOUT_MULTIPLIER KVSCOUT_EXPECTED
+	export KVSCOUT_EXPECTED
 	aa_status=0
-	run_tests "$ROOT/build-aarch64" --suite unit --timeout-multiplier 5 || aa_status=1
+	run_tests "$ROOT/build-aarch64" --suite unit || aa_status=1
 	say "-- pages of 64 KiB"
 	# shellcheck disable=SC2086 # a list of names
-	QEMU_PAGESIZE=65536 run_tests "$ROOT/build-aarch64" --timeout-multiplier 5 $ARM_PAGE_TESTS || aa_status=1
+	QEMU_PAGESIZE=65536 run_tests "$ROOT/build-aarch64" $ARM_PAGE_TESTS || aa_status=1
 	return $aa_status
 }

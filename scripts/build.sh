@@ -6,6 +6,8 @@
 # or meson, or a copied tree) is emptied and configured anew. `dev` sources this file and sets ROOT; INSTALLED_NOW comes from packages.sh.
 
 RUN_UNDER=
+# Limits of time are there to end what hangs. A program on a busy machine is slow, but does not hang.
+TIMEOUT_MULTIPLIER=5
 
 wants_werror()
 {
@@ -31,6 +33,7 @@ setup_anew()
 	sa_dir=$1
 	shift
 	empty_build_dir "$sa_dir"
+	say "dev: configuring and building $sa_dir from nothing; this takes a few minutes"
 	meson setup "$sa_dir" "$ROOT" "$@" || return 1
 	printf '%s\n' "$STAMP" >"$sa_dir/.dev-stamp"
 }
@@ -89,16 +92,37 @@ build_default()
 	fi
 }
 
-# run_tests DIR MESON-ARGS...: the last line on stdout is the count of test cases.
+# meson_test DIR LOG MESON-ARGS...: leaves meson's exit status in RT_STATUS if that is not 0.
+meson_test()
+{
+	mt_dir=$1
+	mt_log=$2
+	shift 2
+	# Twice as many at once as CPUs: most programs wait for most of their time.
+	# shellcheck disable=SC2086 # a command with arguments, or nothing
+	MESON_TESTTHREADS=${MESON_TESTTHREADS:-$(($(nproc) * 2))} \
+		$RUN_UNDER meson test -C "$mt_dir" --no-rebuild --print-errorlogs --timeout-multiplier "$TIMEOUT_MULTIPLIER" \
+		--logbase "$mt_log" "$@" || RT_STATUS=$?
+}
+
+# run_tests DIR MESON-ARGS...: the last line on stdout is the count of test cases. Without arguments all tests run, those of the suite
+# timing after the others, when nothing else of the suite takes CPU time from them.
 run_tests()
 {
 	rt_dir=$1
 	shift
 	rm -f "$rt_dir"/meson-logs/testlog*.json
-	# shellcheck disable=SC2086 # a command with arguments, or nothing
-	$RUN_UNDER meson test -C "$rt_dir" --no-rebuild --print-errorlogs "$@"
-	rt_status=$?
+	CK_TIMEOUT_MULTIPLIER=${CK_TIMEOUT_MULTIPLIER:-$TIMEOUT_MULTIPLIER} # Check's own limits; meson multiplies only its own
+	KVSCOUT_RUN_UNDER=$RUN_UNDER
+	export CK_TIMEOUT_MULTIPLIER KVSCOUT_RUN_UNDER
+	RT_STATUS=0
+	if [ $# -gt 0 ]; then
+		meson_test "$rt_dir" testlog "$@"
+	else
+		meson_test "$rt_dir" testlog --no-suite timing
+		meson_test "$rt_dir" testlog-timing --suite timing
+	fi
 	rt_python=/usr/bin/python3
 	[ -x "$rt_python" ] || rt_python=python3
-	"$rt_python" -B "$ROOT/tests/rigs/summary.py" "$rt_dir" "$rt_status" "$@"
+	"$rt_python" -B "$ROOT/tests/rigs/summary.py" "$rt_dir" "$RT_STATUS" --timeout-multiplier "$TIMEOUT_MULTIPLIER" "$@"
 }

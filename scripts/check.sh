@@ -4,7 +4,9 @@
 # `./dev check`: sanitizers, analyzers, formats, and builds without optional libraries, each a stage. `dev` sources this file after
 # packages.sh and build.sh.
 
-STAGES='shell codespell format abi minimal release asan tsan clang tidy analyzer valgrind aarch64 engine'
+STAGES='shell codespell format abi minimal lto asan tsan clang tidy analyzer valgrind aarch64 engine bare'
+# What `./dev check release` runs besides.
+RELEASE_STAGES='test wheel'
 TIDY_LIMIT_S=1200
 
 # yes: `./dev check abi --update` writes what the stage compares with.
@@ -17,6 +19,8 @@ STAGE_SKIPPED=77
 . "$ROOT/scripts/abi.sh"
 # shellcheck source=scripts/aarch64.sh
 . "$ROOT/scripts/aarch64.sh"
+# shellcheck source=scripts/bare.sh
+. "$ROOT/scripts/bare.sh"
 
 # The files of the repository whose names match the patterns, one per line; works without git, too.
 files_like()
@@ -28,7 +32,7 @@ files_like()
 		return 0
 	fi
 	for fl_pattern; do
-		(cd "$ROOT" && find . -name 'build*' -prune -o -name .git -prune -o -type f -name "$fl_pattern" -print)
+		(cd "$ROOT" && find . -type d -name 'build*' -prune -o -name .git -prune -o -type f -name "$fl_pattern" -print)
 	done | sed 's|^\./||'
 }
 
@@ -66,13 +70,54 @@ stage_format()
 	for_files "$(files_like '*.c' '*.h' | grep -v '_vectors\.h$')" clang-format --dry-run -Werror
 }
 
-stage_minimal()
+# KVSCOUT_LONG=1, as `./dev check release` sets it: whole suites, and the long forms of programs.
+is_long()
 {
-	build "$ROOT/build-minimal" -Dcuda=disabled -Dredis=disabled -Dmetrics=disabled -Dwerror=true || return 1
-	run_tests "$ROOT/build-minimal"
+	[ "${KVSCOUT_LONG:-}" = 1 ]
 }
 
-stage_release()
+# chosen DIR names|targets WORD...
+chosen()
+{
+	ch_python=/usr/bin/python3
+	[ -x "$ch_python" ] || ch_python=python3
+	"$ch_python" -B "$ROOT/tests/rigs/chosen.py" "$@"
+}
+
+# build_chosen DIR WORD... -- OPTIONS...: the product, and those tests that tests/rigs/chosen.py chooses by the words.
+build_chosen()
+{
+	bc_dir=$1
+	shift
+	bc_words=
+	while [ "$1" != -- ]; do
+		bc_words="$bc_words $1"
+		shift
+	done
+	shift
+	configure "$bc_dir" "$@" || return 1
+	# shellcheck disable=SC2086 # a list of words
+	bc_targets=$(chosen "$bc_dir" targets $bc_words) || return 1
+	build "$bc_dir" --target "$bc_targets" "$@"
+}
+
+# Without CUDA, Redis and HTTP. The short form has the tests of what differs then: ABI, configuration, L2 and monitor.
+stage_minimal()
+{
+	set -- -Dcuda=disabled -Dredis=disabled -Dmetrics=disabled -Dwerror=true
+	if is_long; then
+		build "$ROOT/build-minimal" "$@" || return 1
+		run_tests "$ROOT/build-minimal"
+		return
+	fi
+	sm_words='+abi config l2_ files monitor'
+	# shellcheck disable=SC2086 # a list of words
+	build_chosen "$ROOT/build-minimal" $sm_words -- "$@" || return 1
+	# shellcheck disable=SC2046,SC2086 # lists of words
+	run_tests "$ROOT/build-minimal" $(chosen "$ROOT/build-minimal" names $sm_words)
+}
+
+stage_lto()
 {
 	build "$ROOT/build-lto" --buildtype=release -Db_lto=true -Dwerror=true || return 1
 	run_tests "$ROOT/build-lto" --suite unit --suite system --suite abi || return 1
@@ -82,18 +127,26 @@ stage_release()
 }
 
 # Without -fno-sanitize-recover a finding of UBSan is printed and the test passes all the same.
+# The short form leaves out the matrix, and with the tools' tests the tools' own code.
 stage_asan()
 {
-	build "$ROOT/build-asan" -Db_sanitize=address,undefined -Dc_args=-fno-sanitize-recover=all -Dwerror=true || return 1
+	TIMEOUT_MULTIPLIER=10
 	ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:check_initialization_order=1
 	UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 	export ASAN_OPTIONS UBSAN_OPTIONS
-	run_tests "$ROOT/build-asan" --timeout-multiplier 3
+	set -- -Db_sanitize=address,undefined -Dc_args=-fno-sanitize-recover=all -Dwerror=true
+	if is_long; then
+		build "$ROOT/build-asan" "$@" || return 1
+		run_tests "$ROOT/build-asan"
+		return
+	fi
+	build_chosen "$ROOT/build-asan" +unit +system +fault -matrix -- "$@" || return 1
+	run_tests "$ROOT/build-asan" --suite unit --suite system --suite fault --no-suite matrix
 }
 
 # gcc warns that its TSan does not understand fences; the one place that uses them tells TSan what they mean.
 # Reports go to files, because the servers and workers of the fault tests have their stderr closed and many of them are killed.
-# Of the fault matrix this leaves out the server that stands still for 10 s, and opens 200 clients instead of 10,000.
+# Always in the short form: TSan costs ten times as much.
 # Tests fork workers beside threads of their own; TSan would end such a child when it starts a thread.
 # Kernels that randomise more address bits than TSan expects make it stop at start, hence setarch where it is allowed.
 stage_tsan()
@@ -105,11 +158,11 @@ stage_tsan()
 	export TSAN_OPTIONS
 	RUN_UNDER="setarch $(uname -m) -R"
 	$RUN_UNDER true 2>/dev/null || RUN_UNDER=
-	CK_TIMEOUT_MULTIPLIER=5 # Check's own limits; meson multiplies its only
-	export CK_TIMEOUT_MULTIPLIER
+	TIMEOUT_MULTIPLIER=10
 	rm -f "$ROOT"/build-tsan/tsan-report.*
-	KVSCOUT_MATRIX_QUICK=1 run_tests "$ROOT/build-tsan" --suite unit --suite system --suite integration --suite fault \
-		--timeout-multiplier 5
+	KVSCOUT_LONG=
+	export KVSCOUT_LONG
+	run_tests "$ROOT/build-tsan" --suite unit --suite system --suite integration --suite fault --suite timing
 	ts_status=$?
 	ts_reports=$(grep -l '^WARNING: ThreadSanitizer' "$ROOT"/build-tsan/tsan-report.* 2>/dev/null)
 	[ -n "$ts_reports" ] || return $ts_status
@@ -160,6 +213,8 @@ stage_valgrind()
 		return $STAGE_SKIPPED
 	fi
 	say "the unit tests that can run in it: memcheck in tests/unit/*/meson.build"
+	# shellcheck disable=SC2034 # build.sh reads it
+	TIMEOUT_MULTIPLIER=10
 	run_tests "$ROOT/build" --setup valgrind --suite memcheck
 }
 
@@ -178,6 +233,18 @@ stage_engine()
 	cmd_engine --short
 }
 
+# Stages of `./dev check release` only. These commands also run by themselves.
+stage_test()
+{
+	build_default || return 1
+	run_tests "$ROOT/build"
+}
+
+stage_wheel()
+{
+	"$ROOT/dev" wheel
+}
+
 packages_of_stage()
 {
 	case $1 in
@@ -189,6 +256,7 @@ packages_of_stage()
 	clang) echo "$BASE_PACKAGES $TEST_PACKAGES $CLANG_PACKAGES" ;;
 	tidy) echo "$BASE_PACKAGES $CLANG_PACKAGES clang-tidy" ;;
 	valgrind) echo "$BASE_PACKAGES $TEST_PACKAGES valgrind" ;;
+	bare) [ "$(id -u)" -ne 0 ] || echo debootstrap debian-archive-keyring ;;
 	*) echo "$BASE_PACKAGES $TEST_PACKAGES $TEST_SERVICES" ;;
 	esac
 }
@@ -217,6 +285,7 @@ run_stage()
 		;;
 	esac
 	rs_note=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$rs_log" | tail -n 1)
+	[ $rs_result != skipped ] || rs_note=$(tail -n 1 "$rs_log")
 	say "$rs_result (${rs_seconds} s)"
 	if [ $rs_result = FAILED ]; then
 		tail -n 80 "$rs_log"
@@ -228,18 +297,25 @@ run_stage()
 
 cmd_check()
 {
-	if [ "$*" = 'abi --update' ]; then
+	case $* in
+	'abi --update')
 		CHECK_UPDATE=yes
-		shift 2
 		set -- abi
-	fi
+		;;
+	release)
+		KVSCOUT_LONG=1
+		export KVSCOUT_LONG
+		# shellcheck disable=SC2086 # a list of names
+		set -- $RELEASE_STAGES $STAGES
+		;;
+	esac
 	# shellcheck disable=SC2086 # a list of names
 	[ $# -gt 0 ] || set -- $STAGES
 	ck_packages=
 	for ck_stage; do
-		case " $STAGES " in
+		case " $STAGES $RELEASE_STAGES " in
 		*" $ck_stage "*) ;;
-		*) not_ready "check: no stage '$ck_stage'; there are: $STAGES" ;;
+		*) not_ready "check: no stage '$ck_stage'; there are: $STAGES, and release for all of them" ;;
 		esac
 		ck_packages="$ck_packages $(packages_of_stage "$ck_stage")"
 	done

@@ -97,8 +97,8 @@ gpu_compile_kernels()
 
 gpu_build()
 {
-	rm -rf "$GPU_DIR/engine" "$GPU_DIR/rig" "$GPU_DIR/tool" "${GPU_DIR:?}/bin" "$GPU_DIR/stamp"
-	mkdir -p "$GPU_DIR/engine" "$GPU_DIR/rig" "$GPU_DIR/tool" "$GPU_DIR/bin" || return 1
+	rm -rf "$GPU_DIR/engine" "$GPU_DIR/rig" "$GPU_DIR/tests" "$GPU_DIR/tool" "${GPU_DIR:?}/bin" "$GPU_DIR/stamp"
+	mkdir -p "$GPU_DIR/engine" "$GPU_DIR/rig" "$GPU_DIR/tests" "$GPU_DIR/tool" "$GPU_DIR/bin" || return 1
 	gb_home=$(dirname "$(dirname "$(readlink -f "$(command -v "$GPU_NVCC")")")")
 	printf '#define SCOUT_GIT_REVISION "%s"\n' "$(git -C "$ROOT" describe --always --dirty 2>/dev/null || echo unknown)" \
 		>"$GPU_DIR/revision.h"
@@ -109,20 +109,22 @@ gpu_build()
 	gb_flags="-std=gnu11 -O2 -g -Wall -Wextra $gb_strict -D_GNU_SOURCE -DSCOUT_HAVE_CUDA -I$ROOT/include -I$gb_base -I$gb_copy
 		-I$gb_copy/cuda -I$ROOT/bench/common -I$GPU_DIR -isystem $gb_home/include"
 	gb_libs="-L$gb_home/lib64 -L$gb_home/lib -lcudart_static -ldl -lrt -lpthread -lm"
-	gpu_compile_kernels || return 1
+	gb_rig=$ROOT/tests/gpu/rig
+	gb_tool=$(gpu_tool_sources)
+	# C first: its errors show after a second, the kernels take most of the time.
 	# shellcheck disable=SC2086 # lists of flags
 	(cd "$GPU_DIR/engine" && "$GPU_CC" $gb_flags -c "$gb_copy"/*.c "$gb_copy"/cuda/*.c "$gb_base"/*.c) || return 1
-	gb_rig=$ROOT/tests/gpu/rig
 	# shellcheck disable=SC2086 # lists of flags
 	(cd "$GPU_DIR/rig" && "$GPU_CC" $gb_flags -c "$gb_rig/gpu_test.c" "$gb_rig/gpu_vmm.c" "$gb_rig/gpu_world.c") || return 1
-	for gb_source in "$ROOT"/tests/gpu/gpu_*.c; do
-		# shellcheck disable=SC2086 # lists of flags
-		"$GPU_CC" $gb_flags -I"$gb_rig" -o "$GPU_DIR/bin/$(basename "$gb_source" .c)" "$gb_source" "$GPU_DIR"/rig/*.o \
-			"$GPU_DIR"/engine/*.o $gb_libs || return 1
-	done
-	gb_tool=$(gpu_tool_sources)
+	# shellcheck disable=SC2086 # lists of flags
+	(cd "$GPU_DIR/tests" && "$GPU_CC" $gb_flags -I"$gb_rig" -c "$ROOT"/tests/gpu/gpu_*.c) || return 1
 	# shellcheck disable=SC2086 # lists of flags and files
 	(cd "$GPU_DIR/tool" && "$GPU_CC" $gb_flags '-DSCOUT_BUILD_TYPE="release"' -c $gb_tool) || return 1
+	gpu_compile_kernels || return 1
+	for gb_object in "$GPU_DIR"/tests/*.o; do
+		# shellcheck disable=SC2086 # a list of flags
+		"$GPU_CC" -o "$GPU_DIR/bin/$(basename "$gb_object" .o)" "$gb_object" "$GPU_DIR"/rig/*.o "$GPU_DIR"/engine/*.o $gb_libs || return 1
+	done
 	# shellcheck disable=SC2086 # a list of flags
 	"$GPU_CC" -o "$GPU_DIR/bin/kvscout-copy" "$GPU_DIR"/tool/*.o "$GPU_DIR"/engine/*.o $gb_libs || return 1
 	gpu_stamp >"$GPU_DIR/stamp"

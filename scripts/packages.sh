@@ -7,7 +7,7 @@
 BASE_PACKAGES='gcc libc6-dev dpkg-dev pkgconf meson ninja-build libzmq3-dev libck-dev libxxhash-dev libssl-dev libjansson-dev
 	libhiredis-dev libmicrohttpd-dev check'
 # shellcheck disable=SC2034 # used by dev and the other scripts
-TEST_PACKAGES='python3 python3-dev python3-zmq python3-cbor2 mypy'
+TEST_PACKAGES='g++ python3 python3-dev python3-zmq python3-cbor2 mypy'
 # shellcheck disable=SC2034
 TEST_SERVICES='redis-server'
 # shellcheck disable=SC2034
@@ -15,6 +15,7 @@ CLANG_PACKAGES='clang'
 MESON_OLDEST=1.0
 APT_LOG=$ROOT/build/apt.log
 INSTALLED_NOW=no
+ASK_ALSO=
 
 # A tool that was installed by other means than a package is as good.
 tool_of()
@@ -22,7 +23,7 @@ tool_of()
 	case $1 in
 	ninja-build) echo ninja ;;
 	pkgconf) echo pkg-config ;;
-	gcc | meson | clang | clang-tidy | clang-format | valgrind | codespell) echo "$1" ;;
+	gcc | g++ | meson | clang | clang-tidy | clang-format | valgrind | codespell) echo "$1" ;;
 	esac
 }
 
@@ -84,14 +85,16 @@ apt_get()
 		-o Acquire::Retries=3 "$@" </dev/null >>"$APT_LOG" 2>&1
 }
 
+# ASK_ALSO names what another command will need soon, so that a user has to ask root only once.
 print_install_command()
 {
-	say "dev: these packages are missing; install them with:" >&2
-	# A machine that never read the package lists (a fresh container) needs them first.
-	if apt-cache policy meson 2>/dev/null | grep -q 'Candidate: [0-9]'; then
-		say "sudo apt-get install -y --no-install-recommends $*" >&2
+	pi_install="apt-get install -y --no-install-recommends $*"
+	say "dev: packages are missing. Install them with the command below, then run ./dev again:" >&2
+	# The lists of packages may be old, or none.
+	if command -v sudo >/dev/null 2>&1; then
+		say "sudo apt-get update && sudo $pi_install" >&2
 	else
-		say "sudo apt-get update && sudo apt-get install -y --no-install-recommends $*" >&2
+		say "as root: apt-get update && $pi_install" >&2
 	fi
 	exit 2
 }
@@ -126,17 +129,19 @@ need_packages()
 	[ -z "$np_missing" ] && [ $np_runtime = no ] && return
 	mkdir -p "$ROOT/build" || die "cannot create $ROOT/build"
 	if ! may_install; then
-		[ $np_runtime = yes ] && np_missing="$np_missing $(clang_runtime_package)"
+		# shellcheck disable=SC2086 # lists of names
+		np_missing=$(missing_of $np_names $ASK_ALSO | tr '\n' ' ')
+		[ $np_runtime = yes ] && np_missing="$np_missing$(clang_runtime_package)"
 		# shellcheck disable=SC2086 # a list of names
 		print_install_command $np_missing
 	fi
 	: >"$APT_LOG" || die "cannot write $APT_LOG"
-	say "reading the package lists"
+	say "dev: reading apt's package lists"
 	# A broken list of some other archive is no reason to stop: what matters is whether the packages can be had.
-	apt_get update || say "apt-get update failed; trying with the lists that are there"
+	apt_get update || say "dev: apt-get update failed; trying with the lists that are there"
 	[ $np_runtime = yes ] && np_missing="$np_missing $(clang_runtime_package)"
 	np_missing=${np_missing# }
-	say "installing: $np_missing"
+	say "dev: installing $np_missing" "dev: this takes a minute or two; apt's log is $APT_LOG"
 	# shellcheck disable=SC2086 # a list of names
 	apt_get install --no-install-recommends $np_missing || show_apt_log "apt-get install failed"
 	# shellcheck disable=SC2034 # build.sh reads it

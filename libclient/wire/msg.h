@@ -23,9 +23,9 @@
  *   its name                              msg.c
  *   structure, put and get of each body   here and in one of the msg_*.c
  *   what each field allows, as text       msg_rules.c
- *   golden bytes and codec, both ways     tests/rigs/wire/msg_golden.c, msg_recode.c
- *   random bodies                         tests/unit/wire/test_wire_random.c
- *   name and fields                       tests/unit/wire/test_wire_bodies.c
+ *   golden bytes and codec, both ways     tests/rigs/wire/msg_golden.h, msg_recode.c
+ *   name, and a put of the golden bytes   tests/unit/wire/test_wire_bodies.c
+ *   limits and reserved fields            tests/unit/wire/test_wire_strict.c
  *   inputs for the fuzzer                 tests/fuzz/corpus/msg
  *   its handler, scout__serve_NAME()      libworker/server/ops/NAME.c, in ops/meson.build and ops/ops_internal.h
  *   the way to the handler                libworker/server/ops/dispatch.c

@@ -5,7 +5,7 @@ import ctypes
 import hashlib
 import time
 
-from rig import MULTIPLIER, wait_for
+from rig import LIMIT_S, wait_for
 
 BLOCK_TOKENS = 16
 CHUNK_TOKENS = 64
@@ -58,14 +58,14 @@ def bytes_of(prompt, block, plane, size):
     return hashlib.shake_128(f"{prompt}/{block}/{plane}".encode()).digest(size)
 
 
-def wait_done(worker, *jobs, seconds=20.0):
+def wait_done(worker, *jobs):
     """The ends of these jobs, by number; polls as an engine does."""
-    ends, until = {}, time.monotonic() + seconds * MULTIPLIER
+    ends, until = {}, time.monotonic() + LIMIT_S
     while set(jobs) - set(ends):
         for done in worker.poll():
             ends[done.job] = done
         if time.monotonic() > until:
-            raise AssertionError(f"waited {seconds} s for jobs {sorted(set(jobs) - set(ends))}")
+            raise AssertionError(f"waited {LIMIT_S} s for jobs {sorted(set(jobs) - set(ends))}")
         time.sleep(0.0005)
     return ends[jobs[0]] if len(jobs) == 1 else [ends[job] for job in jobs]
 
@@ -83,7 +83,7 @@ def hit_of_a_server(client, id, *lookup):
     """The answer to wait_lookup(), asked for anew while the server seems gone."""
     while (hit := client.wait_lookup(id, *lookup)).reason == "unreachable":
         client.finish(id)
-        client.wait_ready(20000)
+        client.wait_ready(60000)
     return hit
 
 
@@ -94,7 +94,7 @@ class Pages:
         self.n, self.sizes = n, sizes
         self.planes = [bytearray(n * size) for size in sizes]
 
-    def register(self, worker, timeout_ms=20000, **more):
+    def register(self, worker, timeout_ms=60000, **more):
         return worker.register(self.planes, BLOCK_TOKENS, n_blocks=self.n, timeout_ms=timeout_ms, **more)
 
     def block(self, plane, block):

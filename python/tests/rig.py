@@ -14,6 +14,7 @@ import time
 import unittest
 
 MULTIPLIER = float(os.environ.get("KVSCOUT_TEST_TIMES", "1"))
+LIMIT_S = 300 * MULTIPLIER  # for what hangs
 SANITIZED = os.environ.get("KVSCOUT_TEST_SANITIZED") == "1"
 # A child of a process with threads: gcc 12's AddressSanitizer takes no lock of its allocator before fork(), so the child hangs in malloc()
 # when another thread held one. It happens inside the interpreter, too, before a line of the child's code runs.
@@ -31,15 +32,15 @@ def server_program():
     return program
 
 
-def wait_for(condition, seconds=20.0, what="the condition"):
+def wait_for(condition, what="the condition"):
     """What `condition` returns once it is true; an AssertionError if it never is."""
-    until = time.monotonic() + seconds * MULTIPLIER
+    until = time.monotonic() + LIMIT_S
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > until:
-            raise AssertionError(f"waited {seconds} s for {what}")
+            raise AssertionError(f"waited {LIMIT_S} s for {what}")
         time.sleep(0.001)
 
 
@@ -66,7 +67,7 @@ class ServerProcess:
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         line = self.process.stdout.readline()
         if not line.startswith("kvscoutd: ready on"):
-            raise AssertionError(f"kvscoutd said {line!r} and ended with {self.process.wait(10)}")
+            raise AssertionError(f"kvscoutd said {line!r} and ended with {self.process.wait(LIMIT_S)}")
 
     def freeze(self):
         """Stop it, so that it answers nothing; all of its threads have stopped when this returns."""
@@ -85,7 +86,7 @@ class ServerProcess:
 
     def counter(self, name):
         """A line of `kvscoutd --status`, as a number."""
-        said = subprocess.run([server_program(), "--status", self.endpoint], check=True, capture_output=True, text=True, timeout=60)
+        said = subprocess.run([server_program(), "--status", self.endpoint], check=True, capture_output=True, text=True, timeout=LIMIT_S)
         return next(int(line.split()[-1]) for line in said.stdout.splitlines() if line.split()[:1] == [name])
 
     def kill(self):

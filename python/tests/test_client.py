@@ -42,9 +42,9 @@ class Asks(unittest.TestCase):
 
     def open(self, **config):
         client = kvscout.Client(**{"endpoint": server.endpoint, "namespace": self.id()[-40:], "chunk_tokens": CHUNK,
-                                   "lookup_timeout_ms": 20000, **config})
+                                   "lookup_timeout_ms": 60000, **config})
         self.addCleanup(client.close)
-        client.wait_ready(20000)
+        client.wait_ready(60000)
         return client
 
     def ask(self, id="r1", n=4, **more):
@@ -131,7 +131,7 @@ class Lookups(Asks):
         self.ask(tenant="a")
 
     def test_an_unreachable_server_is_a_reason_and_no_exception(self):
-        client = kvscout.Client(endpoint=server.endpoint + "-not-there", connect_timeout_ms=1, lookup_timeout_ms=20000)
+        client = kvscout.Client(endpoint=server.endpoint + "-not-there", connect_timeout_ms=1, lookup_timeout_ms=60000)
         self.addCleanup(client.close)
         hit = client.wait_lookup("r1", hashes_of(1), 300)
         self.assertEqual((hit.tokens, hit.reason, hit.endpoint), (0, "unreachable", 0))
@@ -146,7 +146,7 @@ class Hits(Asks):
         self.pages = bytearray(os.urandom(64 * 512))
         self.worker = kvscout.Worker(endpoint=server.endpoint, namespace=self.id()[-40:], chunk_tokens=CHUNK)
         self.addCleanup(self.worker.close)
-        self.assertTrue(self.worker.register([self.pages], block_tokens=CHUNK, n_blocks=64, timeout_ms=20000))
+        self.assertTrue(self.worker.register([self.pages], block_tokens=CHUNK, n_blocks=64, timeout_ms=60000))
 
     def store(self, n):
         self.worker.store(0, hashes_of(n), list(range(n)))
@@ -395,7 +395,7 @@ class Life(Asks):
             self.assertIs(client, self.client)
             for i in range(8):
                 self.ask(f"r{i}")
-        self.assertTrue(self.client.step_wait(20000000))
+        self.assertTrue(self.client.step_wait(60000000))
         for i in range(8):
             self.assertEqual(self.client.poll(f"r{i}").reason, "miss")
         sent = self.client.stats()["frames_sent"] - sent
@@ -410,7 +410,7 @@ class Life(Asks):
             with self.client.step():
                 self.ask()
                 1 // 0
-        self.assertTrue(self.client.step_wait(20000000))
+        self.assertTrue(self.client.step_wait(60000000))
         self.assertEqual(self.client.poll("r1").reason, "miss")
 
     def test_step_wait_says_when_the_time_is_over(self):
@@ -431,11 +431,11 @@ class Life(Asks):
             self.assertFalse(selector.select(0))
 
     def test_a_refusal_is_told_with_the_servers_sentence(self):
-        self.open(namespace="shared").wait_ready(20000)
+        self.open(namespace="shared").wait_ready(60000)
         other = kvscout.Client(endpoint=server.endpoint, namespace="shared", chunk_tokens=2 * CHUNK)
         self.addCleanup(other.close)
         with self.assertRaisesRegex(kvscout.ServerError, "chunk_tokens") as caught:
-            other.wait_ready(20000)
+            other.wait_ready(60000)
         self.assertEqual(caught.exception.name, "SCOUT_ERR_NAMESPACE")
 
     def test_wait_ready_ends_with_a_timeout(self):
@@ -555,14 +555,14 @@ class Threads(Asks):
         return client, thread, result, rig.wait_for(is_inside, what="the other thread to wait")
 
     def test_a_second_thread_is_told_by_the_name_of_the_call(self):
-        client, thread, result, error = self.waiting(3000)
+        client, thread, result, error = self.waiting(10000)
         self.assertRegex(str(error), r"stats\(\): another thread is inside Client\.wait_ready\(\) of this object")
         for call in (lambda: client.poll("r1"), lambda: client.try_lookup("r2", hashes_of(1), 300), lambda: client.finish("r1"),
                      lambda: client.step_wait(5), lambda: client.wait_lookup("r3", hashes_of(1), 300)):
             with self.assertRaises(kvscout.StateError):
                 call()
         self.assertEqual(result, [])
-        thread.join(60)
+        thread.join(rig.LIMIT_S)
         self.assertEqual(result, ["SCOUT_ERR_TIMEOUT"])
         self.assertEqual(client.stats()["lookups"], 0)
 
@@ -598,14 +598,14 @@ class Threads(Asks):
         return turns
 
     def test_closing_while_another_thread_waits_waits_for_it(self):
-        client, thread, result, _ = self.waiting(1500)
+        client, thread, result, _ = self.waiting(5000)
         closers = [threading.Thread(target=client.close) for _ in range(3)]
         for closer in closers:
             closer.start()
         client.close()
         self.assertEqual(result, ["SCOUT_ERR_TIMEOUT"])
         for closer in (*closers, thread):
-            closer.join(60)
+            closer.join(rig.LIMIT_S)
         with self.assertRaises(kvscout.ClosedError):
             client.stats()
 
@@ -647,7 +647,7 @@ class Threads(Asks):
 
     @rig.forks
     def test_a_forked_child_is_told(self):
-        waited_on, thread, _, _ = self.waiting(1500)
+        waited_on, thread, _, _ = self.waiting(5000)
         self.ask("mine")
         read, write = os.pipe()
         child = os.fork()
@@ -671,7 +671,7 @@ class Threads(Asks):
         self.assertEqual((os.read(read, 1000).decode(), status), (" ".join(["SCOUT_ERR_FORKED"] * 5), 0))
         os.close(read)
         rig.wait_for(lambda: self.client.poll("mine"))  # the parent's goes on
-        thread.join(60)
+        thread.join(rig.LIMIT_S)
 
 
 class Restart(Asks):
@@ -683,7 +683,7 @@ class Restart(Asks):
 
     def reason_after_a_restart(self):
         self.client.finish("r1")
-        self.client.wait_ready(20000)
+        self.client.wait_ready(60000)
         first, epochs = self.answer(), self.client.stats()["epochs"]
         server.kill()
         server.start()

@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 from test_ensure_server import serves
-from rig import server_program, wait_for
+from rig import LIMIT_S, server_program, wait_for
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "python.md"
 HEAD = "import kvscout\nprint(kvscout.ensure_server(l1_bytes='64Mi', idle_exit_s=1))\n"
@@ -27,7 +27,7 @@ class Page(unittest.TestCase):
         with tempfile.TemporaryDirectory(prefix="kvscout-") as folder:
             env = {**os.environ, "XDG_RUNTIME_DIR": folder,
                    "PATH": os.path.dirname(server_program()) + os.pathsep + os.environ.get("PATH", "")}
-            ended = subprocess.run([sys.executable, "-W", "error", "-c", HEAD + code + TAIL], env=env, text=True, timeout=60,
+            ended = subprocess.run([sys.executable, "-W", "error", "-c", HEAD + code + TAIL], env=env, text=True, timeout=LIMIT_S,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             lines = ended.stdout.splitlines()
             self.assertEqual((ended.returncode, len(lines)), (0, 3), ended.stdout)

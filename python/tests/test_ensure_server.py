@@ -13,7 +13,7 @@ import unittest
 
 import kvscout
 from pages import CHUNK_TOKENS, Pages, hashes_of, wait_done
-from rig import server_program, wait_for
+from rig import LIMIT_S, server_program, wait_for
 
 
 def serves(endpoint):
@@ -67,13 +67,13 @@ class EnsureServer(unittest.TestCase):
 
     def test_another_process_finds_it_and_its_end_changes_nothing(self):
         code = f"import kvscout\nprint(kvscout.ensure_server(**{ {**self.where, **self.keys}!r}))"
-        ended = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=60)
+        ended = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=LIMIT_S)
         self.assertEqual(ended.returncode, 0)
         endpoint = self.ensure()
         self.assertEqual(ended.stdout.strip(), endpoint)
-        client = kvscout.Client(endpoint=endpoint, chunk_tokens=CHUNK_TOKENS, lookup_timeout_ms=20000)
+        client = kvscout.Client(endpoint=endpoint, chunk_tokens=CHUNK_TOKENS, lookup_timeout_ms=60000)
         self.addCleanup(client.close)
-        client.wait_ready(20000)
+        client.wait_ready(60000)
         self.assertEqual(client.wait_lookup("r", hashes_of("none", 1), 100).reason, "miss")
 
     def test_clients_and_workers_without_an_endpoint_do_it_themselves(self):

@@ -35,7 +35,7 @@ def bytes_of(group, i):
 class Case(unittest.TestCase):
     def setUp(self):
         self.common = {"endpoint": server.endpoint, "namespace": self.id()[-60:], "chunk_tokens": TOKENS, "group": GROUPS,
-                       "lookup_timeout_ms": 20000}
+                       "lookup_timeout_ms": 60000}
         self.client = self.open()
         self.worker = kvscout.Worker(**{key: self.common[key] for key in ("endpoint", "namespace", "chunk_tokens", "group")})
         self.addCleanup(self.worker.close)
@@ -45,13 +45,13 @@ class Case(unittest.TestCase):
     def open(self, **more):
         client = kvscout.Client(**{**self.common, **more})
         self.addCleanup(client.close)
-        client.wait_ready(20000)
+        client.wait_ready(60000)
         return client
 
     def register(self):
         tables = [{"group": group, "planes": [memory], "block_tokens": TOKENS, "n_blocks": BLOCKS}
                   for group, memory in enumerate(self.memory)]
-        self.assertIs(self.worker.register(tables=tables, timeout_ms=20000), True)
+        self.assertIs(self.worker.register(tables=tables, timeout_ms=60000), True)
 
     def block(self, group, i):
         return bytes(self.memory[group][i * BLOCK_BYTES : (i + 1) * BLOCK_BYTES])

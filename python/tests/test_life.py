@@ -27,7 +27,7 @@ import logging, os, sys, kvscout
 logging.getLogger("kvscout").setLevel(logging.ERROR)  # a peer that leaves early may be worth a warning
 {action}
 """
-    ended = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=rig.LIMIT_S)
     return ended.returncode, ended.stdout, ended.stderr
 
 
@@ -195,8 +195,8 @@ class Processes(unittest.TestCase):
                 queue = context.Queue()
                 process = context.Process(target=spawned, args=(queue,))
                 process.start()
-                self.assertEqual(queue.get(timeout=60), "inproc://spawned")
-                process.join(60)
+                self.assertEqual(queue.get(timeout=rig.LIMIT_S), "inproc://spawned")
+                process.join(rig.LIMIT_S)
                 self.assertEqual(process.exitcode, 0)
         server.stop()
 

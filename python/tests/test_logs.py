@@ -11,7 +11,7 @@ import unittest
 
 import kvscout
 from kvscout import _logs
-from rig import forks, wait_for
+from rig import LIMIT_S, forks, wait_for
 
 RING = 512  # lines
 
@@ -162,7 +162,7 @@ keep = kvscout.Server(listen="inproc://exit", l1_bytes="16Mi")
 """
 
     def test_the_lines_of_the_end_are_handed_over(self):
-        ended = subprocess.run([sys.executable, "-c", self.CODE], capture_output=True, text=True, timeout=60)
+        ended = subprocess.run([sys.executable, "-c", self.CODE], capture_output=True, text=True, timeout=LIMIT_S)
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
         self.assertIn("serving inproc://exit", ended.stdout)
         self.assertTrue(ended.stdout.endswith("server: stopped\n"), ended.stdout)
@@ -179,13 +179,13 @@ kvscout.Server(listen="inproc://more", l1_bytes="16Mi").stop()
 stuck.wait()
 """
         start = time.monotonic()
-        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_S)
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
         self.assertGreaterEqual(time.monotonic() - start, 2)
 
     def test_without_a_handler_warnings_are_on_stderr_and_nothing_else(self):
         code = "import kvscout\nkvscout.Server(listen='inproc://quiet', l1_bytes='16Mi').stop()"
-        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_S)
         self.assertEqual((ended.returncode, ended.stdout, ended.stderr), (0, "", ""))
 
 

@@ -8,6 +8,7 @@ import sys
 import unittest
 
 import kvscout
+import rig
 
 HERE = "ipc:///tmp/kvscout-nobody-listens-here"
 
@@ -98,7 +99,7 @@ class Configuration(unittest.TestCase):
 
 class Import(unittest.TestCase):
     def run_python(self, code):
-        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=rig.LIMIT_S)
 
     def test_a_subinterpreter_is_refused(self):
         code = """

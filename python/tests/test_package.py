@@ -66,15 +66,15 @@ class BuiltIn(unittest.TestCase):
         server = Process(self, "--listen", "tcp://127.0.0.1:0", "--curve_secret_file", f"{folder.name}/server",
                          "--curve_clients_file", f"{folder.name}/clients")
         config = {"endpoint": server.endpoint, "namespace": "curve", "chunk_tokens": 16, "curve_server_key": keys["server"],
-                  "lookup_timeout_ms": 20000}
+                  "lookup_timeout_ms": 60000}
         with kvscout.Client(curve_secret_file=f"{folder.name}/client", **config) as client:
-            client.wait_ready(20000)
+            client.wait_ready(60000)
             client.try_lookup("r", [bytes(32)], 17)
             hit = rig.wait_for(lambda: client.poll("r"), what="the answer")
             self.assertEqual((hit.tokens, hit.reason), (0, "miss"))
         with kvscout.Client(curve_secret_file=f"{folder.name}/stranger", **config) as client:
             with self.assertRaises(kvscout.KVScoutError) as caught:
-                client.wait_ready(20000)
+                client.wait_ready(60000)
             self.assertIn(caught.exception.name, ("SCOUT_ERR_PERMISSION", "SCOUT_ERR_UNREACHABLE"))
 
     @needs("metrics")
@@ -83,7 +83,7 @@ class BuiltIn(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         server = Process(self, "--listen", f"ipc://{folder.name}/s", "--metrics", "127.0.0.1:0")
         url = server.logged(r"metrics on (http://\S+)")[1]
-        with urllib.request.urlopen(url, timeout=20 * rig.MULTIPLIER) as answer:
+        with urllib.request.urlopen(url, timeout=rig.LIMIT_S) as answer:
             self.assertEqual(answer.status, 200)
             self.assertIn(b"kvscout_", answer.read())
 
@@ -95,7 +95,7 @@ class BuiltIn(unittest.TestCase):
 
         def answer():
             with listener.accept()[0] as peer:
-                peer.settimeout(20 * rig.MULTIPLIER)
+                peer.settimeout(rig.LIMIT_S)
                 asked.append(peer.recv(4096))
 
         thread = threading.Thread(target=answer, daemon=True)
@@ -103,7 +103,7 @@ class BuiltIn(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="kvscout-")
         self.addCleanup(folder.cleanup)
         Process(self, "--listen", f"ipc://{folder.name}/s", "--l2", "redis://127.0.0.1:%d" % listener.getsockname()[1])
-        thread.join(20 * rig.MULTIPLIER)
+        thread.join(rig.LIMIT_S)
         self.assertRegex(asked[0], rb"^\*\d+\r\n\$\d+\r\n[A-Z]+\r\n")
 
 

@@ -25,7 +25,7 @@ class Stubs(unittest.TestCase):
             if "site-packages" not in where:  # what is installed mypy finds by itself
                 env["MYPYPATH"] = env["PYTHONPATH"] = where
             return subprocess.run([sys.executable, "-m", *command], cwd=folder, env=env, text=True,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=100)
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=rig.LIMIT_S)
 
     def test_they_say_what_the_extension_has(self):
         ended = self.run_module("mypy.stubtest", "kvscout._kvscout")

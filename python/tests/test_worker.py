@@ -20,8 +20,8 @@ class Case(unittest.TestCase):
         Case.namespaces += 1
         self.server = kvscout.Server(listen=f"inproc://worker{Case.namespaces}", l1_bytes="64Mi", extent_bytes="4Mi")
         self.addCleanup(self.server.stop)
-        self.client = self.make(kvscout.Client, lookup_timeout_ms=20000)
-        self.client.wait_ready(20000)
+        self.client = self.make(kvscout.Client, lookup_timeout_ms=60000)
+        self.client.wait_ready(60000)
 
     def make(self, cls, **more):
         made = cls(endpoint=self.server.endpoint, chunk_tokens=CHUNK_TOKENS, **more)
@@ -238,14 +238,14 @@ class Planes(Case):
     def round_trip(self, memory, planes, blocks, **how):
         """`blocks(b)`: the slices of block b, in the order of the planes."""
         worker = self.make(kvscout.Worker, namespace=self.id())
-        self.assertIs(worker.register(planes, BLOCK_TOKENS, timeout_ms=20000, **how), True)
+        self.assertIs(worker.register(planes, BLOCK_TOKENS, timeout_ms=60000, **how), True)
         want = {}
         for position, block in enumerate((1, 2, 4, 5)):
             for number, piece in enumerate(blocks(block)):
                 want[position, number] = bytes_of("p", position, number, piece.stop - piece.start)
                 memory[piece] = want[position, number]
-        self.client_of = self.make(kvscout.Client, namespace=self.id(), lookup_timeout_ms=20000)
-        self.client_of.wait_ready(20000)
+        self.client_of = self.make(kvscout.Client, namespace=self.id(), lookup_timeout_ms=60000)
+        self.client_of.wait_ready(60000)
         self.assertEqual(wait_done(worker, worker.store(0, hashes_of("p", 1), [1, 2, 4, 5])).chunks, 1)
         memory[:] = bytes(len(memory))
         hit = self.client_of.wait_lookup("p", hashes_of("p", 1), 100)
@@ -314,7 +314,7 @@ class Planes(Case):
         memory = bytearray(8 * 96)
         worker = self.make(kvscout.Worker)
         self.assertTrue(worker.register(tables=[{"group": 0, "planes": [memory], "block_tokens": 16, "n_blocks": 8}],
-                                        timeout_ms=20000))
+                                        timeout_ms=60000))
 
     def test_dtypes_keep_workers_apart(self):
         a, b = (self.make(kvscout.Worker) for _ in range(2))
@@ -380,7 +380,7 @@ class Arguments(Case):
         ]:
             with self.subTest(text=text):
                 self.refused(error, text, r, *args, **more)
-        self.assertTrue(r([m], 16, n_blocks=8, timeout_ms=20000))
+        self.assertTrue(r([m], 16, n_blocks=8, timeout_ms=60000))
         self.refused(kvscout.StateError, "registered already", r, [m], 16, n_blocks=8)
 
     def test_jobs(self):

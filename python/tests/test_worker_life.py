@@ -15,7 +15,7 @@ import weakref
 import kvscout
 from kvscout import _logs
 from pages import BLOCK_TOKENS, CHUNK_TOKENS, Pages, Tensor, done_by_a_server, hashes_of, hit_of_a_server, wait_done
-from rig import ServerProcess, forks, wait_for
+from rig import LIMIT_S, ServerProcess, forks, wait_for
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -23,7 +23,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 def run(code, *args, stderr=subprocess.PIPE):
     """A program that may use pages.py."""
     head = f"import logging, os, sys, threading, time\nlogging.getLogger('kvscout').setLevel(logging.ERROR)\nsys.path.insert(0, {HERE!r})\nimport kvscout\nfrom pages import *\n"
-    return subprocess.run([sys.executable, "-c", head + code, *args], stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=100)
+    return subprocess.run([sys.executable, "-c", head + code, *args], stdout=subprocess.PIPE, stderr=stderr, text=True,
+                          timeout=LIMIT_S)
 
 
 class Case(unittest.TestCase):
@@ -111,10 +112,8 @@ class Threads(Case):
             texts.append(wait_for(refused, what="the other thread to be inside"))
         for text in texts:
             self.assertIn("another thread is inside Worker.wait_layer() of this object; one thread at a time may use it", text)
-        start = time.monotonic()
-        worker.close()
-        self.assertLess(time.monotonic() - start, 5)
-        thread.join(5)
+        worker.close()  # the wait itself would take an hour
+        thread.join(LIMIT_S)
         self.assertFalse(thread.is_alive())
         self.assertEqual(ended, ["SCOUT_ERR_CLOSED"])
         for call in (worker.poll, lambda: worker.register([], 16), lambda: worker.store(0, [], []), worker.stats):
@@ -213,7 +212,7 @@ class Garbage(Case):
         engine.memory = Tensor(bytearray(64 * 512), (64, 256))
         engine.memory.engine = engine
         engine.worker = kvscout.Worker(endpoint=self.server.endpoint, chunk_tokens=CHUNK_TOKENS)
-        engine.worker.register([engine.memory], BLOCK_TOKENS, timeout_ms=20000)
+        engine.worker.register([engine.memory], BLOCK_TOKENS, timeout_ms=60000)
         engine.worker.store(0, hashes_of("g", 4), range(16))
         gone = weakref.ref(engine)
         with warnings.catch_warnings(record=True) as caught:
@@ -284,7 +283,6 @@ del worker, pages
 """)
 
     def test_with_a_daemon_thread_in_a_wait(self):
-        start = time.monotonic()
         ended = run(OPEN + """
 job = worker.store(0, hashes_of("stuck", 1), range(4), layers=[1], announced=True)
 inside = threading.Event()
@@ -299,7 +297,6 @@ inside.wait()
 time.sleep(0)
 """)
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
-        self.assertLess(time.monotonic() - start, 60)
 
     def test_with_a_daemon_thread_in_register(self):
         self.ended("""
@@ -356,8 +353,8 @@ print("went on")
 
 READER = """
 endpoint, prompt, n = sys.argv[1], sys.argv[2], int(sys.argv[3])
-client = kvscout.Client(endpoint=endpoint, chunk_tokens=64, lookup_timeout_ms=20000)
-client.wait_ready(20000)
+client = kvscout.Client(endpoint=endpoint, chunk_tokens=64, lookup_timeout_ms=60000)
+client.wait_ready(60000)
 worker = kvscout.Worker(endpoint=endpoint, chunk_tokens=64)
 pages = Pages()
 pages.register(worker)
@@ -424,19 +421,19 @@ class Large(unittest.TestCase):
         for mib in (10, 80):
             with self.subTest(mib=mib), kvscout.Server(listen="inproc://large", l1_bytes="512Mi") as server, \
                     kvscout.Worker(endpoint=server.endpoint, chunk_tokens=CHUNK_TOKENS) as worker, \
-                    kvscout.Client(endpoint=server.endpoint, chunk_tokens=CHUNK_TOKENS, lookup_timeout_ms=20000) as client:
-                client.wait_ready(20000)
+                    kvscout.Client(endpoint=server.endpoint, chunk_tokens=CHUNK_TOKENS, lookup_timeout_ms=60000) as client:
+                client.wait_ready(60000)
                 pages = Pages(n=16, sizes=((mib << 20) // 8,) * 2)  # 4 blocks of 2 planes
                 pages.register(worker)
                 pages.fill("large", range(8))
-                done = done_by_a_server(worker, lambda: wait_done(worker, worker.store(0, hashes_of("large", 2), range(8)), seconds=60))
+                done = done_by_a_server(worker, lambda: wait_done(worker, worker.store(0, hashes_of("large", 2), range(8))))
                 self.assertEqual((done.chunks + done.present, done.bytes), (2, done.chunks * mib << 20))
                 pages.wipe()
 
                 def load():
                     client.finish("large")
                     hit = hit_of_a_server(client, "large", hashes_of("large", 2), 1000)
-                    return wait_done(worker, worker.retrieve(hit.ticket, 0, hit.tokens, range(8, 16)), seconds=60)
+                    return wait_done(worker, worker.retrieve(hit.ticket, 0, hit.tokens, range(8, 16)))
 
                 done = done_by_a_server(worker, load)
                 self.assertTrue(done.ok, done)

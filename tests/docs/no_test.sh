@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# no_test.sh SUMMARY BUILD: for a name that no test has, the summary of a run says so, and names tests that are like it; also where other
-# tests have run.
+# no_test.sh SUMMARY BUILD: what the summary of a run says. For a name that no test has, that there is none, and which tests are like it;
+# also where other tests have run.
 set -eu
+export KVSCOUT_ALONE=no
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 mkdir "$tmp/meson-info"
@@ -43,3 +44,93 @@ status=0
 KVSCOUT_EXPECTED=$tmp/expected "$python" -B "$1" "$tmp" 1 abi_rooms >"$tmp/out" || status=$?
 [ "$status" = 1 ]
 [ "$(tail -n 1 "$tmp/out")" = '0 passed, 1 failed, 1 skipped' ]
+
+# log PROGRAM RESULT STATUS SECONDS STDOUT: a line of meson's log.
+log() {
+	printf '{"name": "kvscout:abi / %s", "result": "%s", "returncode": %s, "duration": %s, "stdout": "%s"}\n' "$@"
+}
+
+# summary STATUS ARGS...: of a run that meson ended with that status; left in out. Returns its own status.
+summary() {
+	status=0
+	"$python" -B "$summary" "$tmp" "$@" >"$tmp/out" || status=$?
+	cat "$tmp/out"
+	return $status
+}
+summary=$1
+
+# The slowest ten programs with their seconds, over both logs of a run.
+for i in 1 2 3 4 5 6 7 8 9 10; do
+	log "docs_$i" OK 0 "$i.25" ''
+done >"$tmp/meson-logs/testlog.json"
+log docs_11 OK 0 0.5 '' >"$tmp/meson-logs/testlog-timing.json"
+summary 0
+[ "$(tail -n 1 "$tmp/out")" = '11 passed, 0 failed, 0 skipped' ]
+[ "$(grep -c ' s  kvscout:abi / docs_' "$tmp/out")" = 10 ]
+grep -A 1 '^The slowest' "$tmp/out" | grep -qx ' *10\.2 s  kvscout:abi / docs_10'
+! grep -q docs_11 "$tmp/out"
+rm "$tmp/meson-logs/testlog-timing.json"
+
+# A case that says while it runs that it judged nothing counts as skipped; more words than passed cases are a failure.
+log abi_rooms OK 0 1 '1..2\n# SKIP the machine was busy for 3 s\nok 1 - x\n# SKIPPED no\nok 2 - y\n' >"$tmp/meson-logs/testlog.json"
+summary 0
+[ "$(tail -n 1 "$tmp/out")" = '1 passed, 0 failed, 1 skipped' ]
+grep -qx 'SKIPPED kvscout:abi / abi_rooms: the machine was busy for 3 s' "$tmp/out"
+log abi_rooms OK 0 1 '1..1\n# SKIP a\n# SKIP b\nok 1 - x\n' >"$tmp/meson-logs/testlog.json"
+summary 1 abi_rooms && exit 1
+[ "$(tail -n 1 "$tmp/out")" = '1 passed, 1 failed, 0 skipped' ]
+
+# What failed runs alone up to 20 times and stays failed, however often it passes: here it fails at every fourth time. Arguments are those
+# of the run, but for suites.
+mkdir "$tmp/bin"
+cat >"$tmp/bin/meson" <<END
+#!/bin/sh
+echo "\$*" >>"$tmp/runs"
+[ \$((\$(wc -l <"$tmp/runs") % 4)) -ne 0 ]
+END
+chmod +x "$tmp/bin/meson"
+PATH=$tmp/bin:$PATH
+unset KVSCOUT_ALONE
+log abi_rooms ERROR 1 1 '1..2\nok 1 - x\nnot ok 2 - y\n' >"$tmp/meson-logs/testlog.json"
+summary 1 --suite abi --timeout-multiplier 7 && exit 1
+grep -q '^FAILED kvscout:abi / abi_rooms: y; alone: 5 of 20 runs failed$' "$tmp/out"
+grep -q "^To run those that failed: meson test -C $tmp abi_rooms\$" "$tmp/out"
+[ "$(tail -n 1 "$tmp/out")" = '1 passed, 1 failed, 0 skipped' ]
+[ "$(sort -u "$tmp/runs")" = "test -C $tmp --no-rebuild --logbase again --timeout-multiplier 7 abi_rooms" ]
+
+# At most ten programs, and none with KVSCOUT_ALONE=no, as ./dev test NAME says.
+rm "$tmp/runs"
+for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
+	log "docs_$i" FAIL 1 0.1 ''
+done >"$tmp/meson-logs/testlog.json"
+summary 1 && exit 1
+[ "$(wc -l <"$tmp/runs")" = 200 ]
+[ "$(grep -c '; alone: 5 of 20 runs failed$' "$tmp/out")" = 10 ]
+[ "$(tail -n 1 "$tmp/out")" = '0 passed, 12 failed, 0 skipped' ]
+rm "$tmp/runs"
+export KVSCOUT_ALONE=no
+summary 1 && exit 1
+[ ! -e "$tmp/runs" ]
+
+# The time of these runs is bounded: by a clock that a test sets, and by a limit for one that hangs.
+PYTHONPATH=$(dirname "$summary") "$python" -B - <<'END'
+import again
+
+now = 0.0
+
+
+def run(left_s):
+    global now
+    if left_s < 60:
+        return None
+    now += 60
+    return True
+
+
+assert again.count(run, 250, lambda: now) == (4, 4), now
+now = 0.0
+assert again.count(lambda left_s: None, 60, lambda: now) == (0, 0)
+assert again.run_once(["cat", "/dev/null"], 60) is False
+assert again.run_once(["sh", "-c", "exit 3"], 60) is True
+assert again.run_once(["tail", "-f", "/dev/null"], 0.1) is None
+END

@@ -67,7 +67,7 @@ START_TEST(bad_input_a_second_server_on_the_endpoint_is_refused_and_told_who_hol
 	text = refusal(f.endpoint, "1M");
 	ck_assert_msg(strstr(text, pid) && strstr(text, f.folder), "%s", text);
 	/* The first one serves on: who is connected, and who comes now. */
-	ck_assert_int_eq(fault_lookup(sched, "a", 1, 4).reason, SCOUT_REASON_MISS);
+	assert_reason(fault_lookup(sched, "a", 1, 4).reason, SCOUT_REASON_MISS);
 	(void)fault_ask(sched, "finish a");
 	(void)fault_ask(fault_actor(&f), "client");
 	fault_down(&f);
@@ -177,7 +177,6 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("bad input");
 
 	fault_make_home();
-	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, setup, NULL);
 	tcase_add_test(tc, bad_input_a_runtime_folder_that_others_can_write_is_refused_and_named);
 	tcase_add_test(tc, bad_input_a_second_server_on_the_endpoint_is_refused_and_told_who_holds_it);

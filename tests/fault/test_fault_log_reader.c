@@ -38,7 +38,6 @@ join_and_leave(struct wire_peer *p, uint32_t times)
 START_TEST(a_log_that_nobody_reads_stops_neither_the_service_nor_the_end)
 {
 	struct wire_peer peer;
-	uint64_t begin_us;
 
 	fault_up(&f);
 	wire_open(&peer, f.endpoint);
@@ -47,9 +46,7 @@ START_TEST(a_log_that_nobody_reads_stops_neither_the_service_nor_the_end)
 	/* The pipe is full by now: what waits for its reader does not wait in the server's loop. */
 	ck_assert_int_eq(wire_ping(&peer), SCOUT_WIRE_OK);
 	wire_close(&peer);
-	begin_us = scout__now_us();
 	fault_down(&f); /* SIGTERM, and exit status 0 */
-	ck_assert_uint_lt(scout__now_us() - begin_us, 10 * UINT64_C(1000000));
 	(void)close(log_pipe[0]);
 	(void)close(log_pipe[1]);
 }
@@ -110,7 +107,6 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("reader");
 
 	fault_make_home();
-	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, setup, NULL);
 	tcase_add_test(tc, a_log_that_nobody_reads_stops_neither_the_service_nor_the_end);
 	tcase_add_test(tc, thousands_of_joins_are_some_lines_with_their_number);

@@ -68,7 +68,7 @@ wait_ready(struct server *server)
 	struct pollfd ready = {.fd = server->out, .events = POLLIN};
 	char text[256] = "";
 
-	ck_assert_int_eq(poll(&ready, 1, FAULT_DEADLINE_MS), 1);
+	ck_assert_int_eq(poll(&ready, 1, wait_limit_ms()), 1);
 	ck_assert_int_gt(read(server->out, text, sizeof(text) - 1), 0);
 	ck_assert_ptr_eq(strstr(text, "kvscoutd: ready on "), text);
 }
@@ -234,7 +234,6 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("private folder");
 
 	fault_make_home();
-	tcase_set_timeout(tc, 120);
 	tcase_add_checked_fixture(tc, setup, NULL);
 	tcase_add_test(tc, the_next_start_removes_what_killed_servers_left);
 	tcase_add_test(tc, many_starts_at_once_remove_the_dead_and_spare_each_other);

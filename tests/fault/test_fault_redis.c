@@ -15,10 +15,7 @@
 
 #define CHUNKS 16u
 #define BLOCKS (CHUNKS * FAULT_BPC)
-/* What a lookup may take: its L2's deadline, and the time of a machine that is overloaded. */
-#define LOOKUP_MS "2000"
-#define LOOKUP_US 4500000u
-/* l2_timeout_ms where Redis is to be missed, and where nothing is to be missed on such a machine. */
+/* l2_timeout_ms and l2_lookup_timeout_ms where Redis is to be missed, and where nothing is to be missed on a busy machine. */
 #define SHORT "300"
 #define LONG "10000"
 
@@ -55,7 +52,7 @@ static void
 up(const char *before, uint16_t port, const char *timeout_ms)
 {
 	const char *const keys[] = {
-		"l2", url, "l2_timeout_ms", timeout_ms, "l2_queue_bytes", "64Mi", "l2_lookup_timeout_ms", LOOKUP_MS};
+		"l2", url, "l2_timeout_ms", timeout_ms, "l2_lookup_timeout_ms", timeout_ms, "l2_queue_bytes", "64Mi"};
 
 	(void)snprintf(url, sizeof(url), "redis://%s127.0.0.1:%u", before, port);
 	for (int i = 0; i < 8; i++)
@@ -69,12 +66,9 @@ up(const char *before, uint16_t port, const char *timeout_ms)
 static void
 be_impatient(void)
 {
-	static const char *const keys[] = {"l2_timeout_ms", SHORT, "bad_key_ms", "300"};
-
-	f.more[2] = keys[0];
-	f.more[3] = keys[1];
-	f.more[8] = keys[2];
-	f.more[9] = keys[3];
+	f.more[3] = f.more[5] = SHORT;
+	f.more[8] = "bad_key_ms";
+	f.more[9] = "300";
 }
 
 /* Another start of the server: its pool is empty. */
@@ -97,7 +91,7 @@ lookup(uint32_t prompt)
 
 	(void)snprintf(id, sizeof(id), "request-%u", n_lookups++);
 	hit = fault_lookup(sched, id, prompt, CHUNKS);
-	ck_assert_uint_lt(hit.us, LOOKUP_US);
+	ck_assert_msg(hit.reason != SCOUT_REASON_TIMEOUT, "the client's timeout ended the lookup");
 	return hit;
 }
 
@@ -156,32 +150,28 @@ check_pool(uint32_t prompt)
 static void
 check_healed(uint32_t prompt)
 {
-	uint64_t until_us = scout__now_us() + 20000000, before;
+	uint64_t before = UINT64_MAX - CHUNKS;
 
-	do {
-		ck_assert_msg(scout__now_us() < until_us, "it does not heal");
+	wait_until(fault_status(&f, "l2.writes.done") >= before + CHUNKS) {
 		fault_wait(&f, "l2.writes.waiting", 0);
 		before = fault_status(&f, "l2.writes.done");
 		store(++prompt);
 		fault_wait(&f, "l2.writes.waiting", 0);
-	} while (fault_status(&f, "l2.writes.done") < before + CHUNKS);
+	}
 	ck_assert_uint_eq(fault_status(&f, "l2.0.writes_off"), 0);
 	start_anew();
 	/* With a short timeout an overloaded machine may miss it, or some of it, once. */
-	until_us = scout__now_us() + 20000000;
-	while (use(prompt, false) != CHUNKS)
-		ck_assert_msg(scout__now_us() < until_us, "what was stored is not found");
+	wait_until(use(prompt, false) == CHUNKS)
+		;
 }
 
 static void
 wait_at_least(const char *name, uint64_t value)
 {
-	uint64_t until_us = scout__now_us() + 20000000;
+	uint64_t end_us = wait_begin();
 
-	while (fault_status(&f, name) < value) {
-		ck_assert_msg(scout__now_us() < until_us, "%s is %" PRIu64, name, fault_status(&f, name));
-		(void)poll(NULL, 0, 1);
-	}
+	while (fault_status(&f, name) < value)
+		ck_assert_msg(scout__now_us() < end_us, "%s is %" PRIu64, name, fault_status(&f, name));
 }
 
 /* ---- one server ---- */
@@ -217,7 +207,7 @@ START_TEST(what_goes_between_lookup_and_load_is_named_and_not_offered_again)
 	ck_assert_uint_eq(hit.chunks, CHUNKS);
 	redis_ok(&server, "FLUSHALL");
 	done = fault_retrieve(worker, 0, hit.ticket, 0, BLOCKS);
-	ck_assert_int_eq(done.status, SCOUT_ERR_MISSING);
+	assert_rc(done.status, SCOUT_ERR_MISSING);
 	ck_assert_uint_eq(done.n_missing, BLOCKS);
 	fault_check_pages(worker, 0, &done, 1, 0, BLOCKS);
 	finish();
@@ -278,8 +268,8 @@ START_TEST(damaged_objects_are_misses_and_are_removed)
 	fault_check_pages(worker, 0, &done, 1, 0, BLOCKS);
 	finish();
 	wait_at_least("l2.0.load.corrupt", 1);
-	while (redis_number(&server, "DBSIZE") > (long long)(CHUNKS - fault_status(&f, "l2.0.load.corrupt")))
-		(void)poll(NULL, 0, 1);
+	wait_until(redis_number(&server, "DBSIZE") <= (long long)(CHUNKS - fault_status(&f, "l2.0.load.corrupt")))
+		;
 	check_healed(200);
 	fault_down(&f);
 }
@@ -339,7 +329,6 @@ END_TEST
 
 START_TEST(a_stopped_redis_costs_the_second_tier_only_and_heals)
 {
-	uint64_t until_us = scout__now_us() + 20000000;
 	struct fault_hit hit;
 	struct fault_done done;
 
@@ -348,14 +337,12 @@ START_TEST(a_stopped_redis_costs_the_second_tier_only_and_heals)
 	store_through(1);
 	be_impatient();
 	start_anew();
-	while ((hit = lookup(1)).chunks != CHUNKS) {
-		ck_assert_msg(scout__now_us() < until_us, "what was stored is not found");
+	wait_until((hit = lookup(1)).chunks == CHUNKS)
 		finish();
-	}
 	redis_freeze(&server);
 	/* It was there; it does not come in time. */
 	done = fault_retrieve(worker, 0, hit.ticket, 0, BLOCKS);
-	ck_assert_int_eq(done.status, SCOUT_ERR_MISSING);
+	assert_rc(done.status, SCOUT_ERR_MISSING);
 	fault_check_pages(worker, 0, &done, 1, 0, BLOCKS);
 	finish();
 	wait_at_least("l2.loads.failed", 1);
@@ -472,7 +459,7 @@ START_TEST(a_node_that_is_killed_between_lookup_and_load_costs_its_keys_only_and
 	ck_assert_uint_eq(hit.chunks, CHUNKS);
 	redis_kill(&cluster.nodes[2]);
 	done = fault_retrieve(worker, 0, hit.ticket, 0, BLOCKS);
-	ck_assert_int_eq(done.status, SCOUT_ERR_MISSING);
+	assert_rc(done.status, SCOUT_ERR_MISSING);
 	fault_check_pages(worker, 0, &done, 1, 0, BLOCKS);
 	finish();
 	ck_assert_uint_ge(fault_status(&f, "l2.loads.done"), 1);
@@ -495,7 +482,7 @@ suite(void)
 	TCase *single = tcase_create("single"), *nodes = tcase_create("cluster");
 
 	tcase_add_checked_fixture(single, setup, teardown);
-	tcase_set_timeout(single, 60);
+	tcase_set_timeout(single, 300);
 	tcase_add_test(single, a_new_server_finds_and_loads_what_another_stored);
 	tcase_add_test(single, what_goes_between_lookup_and_load_is_named_and_not_offered_again);
 	tcase_add_loop_test(single, damaged_objects_are_misses_and_are_removed, 0,
@@ -506,7 +493,7 @@ suite(void)
 	tcase_add_test(single, a_redis_that_is_killed_and_comes_back_empty_is_believed);
 	suite_add_tcase(s, single);
 	tcase_add_checked_fixture(nodes, setup, teardown);
-	tcase_set_timeout(nodes, 60);
+	tcase_set_timeout(nodes, 300);
 	tcase_add_test(nodes, a_cluster_is_used_as_a_whole);
 	tcase_add_test(nodes, slots_that_move_between_lookup_and_load_are_followed);
 	tcase_add_test(nodes, a_node_that_is_killed_between_lookup_and_load_costs_its_keys_only_and_heals);

@@ -30,12 +30,12 @@ START_TEST(S3_of_two_stores_of_one_shard_the_first_wins_and_the_second_is_told)
 	/* The same keys from pages with other bytes: they must never be seen. */
 	(void)fault_store_begin(second, 0, 1, 99, 4, 0);
 	done = fault_wait_done(second, 0);
-	ck_assert_int_eq(done.status, 0);
+	assert_ok(done.status);
 	ck_assert_uint_eq(done.present, 4);
 	ck_assert_uint_eq(done.chunks, 0);
 	(void)fault_ask(first, "gate open");
 	done = fault_wait_done(first, 0);
-	ck_assert_int_eq(done.status, 0);
+	assert_ok(done.status);
 	ck_assert_uint_eq(done.chunks, 4);
 	/* And once more when it is readable. */
 	(void)fault_store_begin(second, 0, 1, 99, 4, 0);
@@ -63,10 +63,10 @@ START_TEST(S3_what_is_being_stored_is_a_miss_until_it_is_committed)
 	fault_enqueued(writer, 0, fault_store_begin(writer, 0, 1, 1, 4, 0));
 	hit = fault_lookup(sched, "early", 1, 4);
 	ck_assert_uint_eq(hit.tokens, 0);
-	ck_assert_int_eq(hit.reason, SCOUT_REASON_MISS);
+	assert_reason(hit.reason, SCOUT_REASON_MISS);
 	/* Who asks for it all the same gets nothing, now and when it is there. */
 	done = fault_retrieve(reader, 0, hit.ticket, 0, 16);
-	ck_assert_int_eq(done.status, SCOUT_ERR_MISSING);
+	assert_rc(done.status, SCOUT_ERR_MISSING);
 	ck_assert_uint_eq(done.n_missing, 16);
 	fault_check_pages(reader, 0, &done, 1, 0, 16);
 	(void)fault_ask(writer, "gate open");
@@ -118,19 +118,19 @@ START_TEST(S3_half_a_store_is_a_hit_only_as_far_as_it_was_committed)
 	worker = fault_worker(&f);
 	(void)fault_ask(worker, "fail 3");
 	done = fault_store(worker, 0, 1, 5);
-	ck_assert_int_eq(done.status, SCOUT_ERR_DEVICE);
+	assert_rc(done.status, SCOUT_ERR_DEVICE);
 	ck_assert_uint_eq(done.chunks, 2);
 	fault_wait(&f, "holds", 0);
 	hit = fault_lookup(sched, "a", 1, 5);
 	ck_assert_uint_eq(hit.chunks, 2);
 	done = fault_retrieve(worker, 0, hit.ticket, 0, 20);
-	ck_assert_int_eq(done.status, SCOUT_ERR_MISSING);
+	assert_rc(done.status, SCOUT_ERR_MISSING);
 	ck_assert_uint_eq(done.n_missing, 12);
 	fault_check_pages(worker, 0, &done, 1, 0, 20);
 	(void)fault_ask(sched, "finish a");
 	/* The rest was given up: it can be stored now. */
 	done = fault_store(worker, 0, 1, 5);
-	ck_assert_int_eq(done.status, 0);
+	assert_ok(done.status);
 	ck_assert_uint_eq(done.present, 2);
 	ck_assert_uint_eq(done.chunks, 3);
 	hit = fault_lookup(sched, "b", 1, 5);
@@ -156,12 +156,12 @@ START_TEST(S3_a_chunk_counts_when_every_rank_has_committed_it)
 		(void)fault_ask(rank[r], "worker %u", (unsigned)r);
 	}
 	done = fault_store(rank[0], 0, 1, 4);
-	ck_assert_int_eq(done.status, 0);
+	assert_ok(done.status);
 	ck_assert_uint_eq(done.chunks, 0);
 	ck_assert_uint_eq(fault_lookup(sched, "a", 1, 4).chunks, 0);
 	(void)fault_ask(rank[1], "fail 4");
 	done = fault_store(rank[1], 1, 1, 4);
-	ck_assert_int_eq(done.status, SCOUT_ERR_DEVICE);
+	assert_rc(done.status, SCOUT_ERR_DEVICE);
 	ck_assert_uint_eq(done.chunks, 3);
 	hit = fault_lookup(sched, "b", 1, 4);
 	ck_assert_uint_eq(hit.chunks, 3);
@@ -217,7 +217,7 @@ START_TEST(S4_a_slot_that_changes_under_a_copy_fails_the_job_and_is_counted_as_a
 	(void)__atomic_add_fetch(word, 1, __ATOMIC_SEQ_CST);
 	(void)fault_ask(worker, "gate open");
 	done = fault_wait_done(worker, 0);
-	ck_assert_int_eq(done.status, SCOUT_ERR_CORRUPT);
+	assert_rc(done.status, SCOUT_ERR_CORRUPT);
 	ck_assert_uint_eq(done.chunks, 3);
 	ck_assert_uint_eq(done.n_missing, 4);
 	ck_assert_str_eq(done.missing, "........MMMM");
@@ -242,7 +242,7 @@ START_TEST(S4_a_slot_that_changes_under_a_copy_fails_the_job_and_is_counted_as_a
 	word = generation_word(&bare, &g.grants[2]);
 	(void)__atomic_add_fetch(word, 1, __ATOMIC_SEQ_CST);
 	done = fault_retrieve(worker, 0, hit.ticket, 0, 16);
-	ck_assert_int_eq(done.status, SCOUT_ERR_CORRUPT);
+	assert_rc(done.status, SCOUT_ERR_CORRUPT);
 	ck_assert_str_eq(done.missing, "........MMMM");
 	fault_check_pages(worker, 0, &done, 1, 0, 16);
 	fault_wait(&f, "bugs.mismatches", 2);
@@ -275,7 +275,7 @@ START_TEST(S4_under_constant_eviction_every_byte_that_is_read_is_right)
 		struct fault_done done;
 		struct fault_hit hit;
 
-		ck_assert_int_eq(fault_store(reader, 0, prompt, 4).status, 0);
+		assert_ok(fault_store(reader, 0, prompt, 4).status);
 		hit = fault_lookup(sched, "a", prompt, 4);
 		ck_assert_uint_eq(hit.chunks, 4);
 		/* Every other time the promise is given back, so that the chunks may go at any moment. */
@@ -285,12 +285,12 @@ START_TEST(S4_under_constant_eviction_every_byte_that_is_read_is_right)
 		(void)fault_store_begin(writer, 0, 100 + i % 5, 100 + i % 5, 10, 0);
 		done = fault_retrieve(reader, 0, hit.ticket, 0, 16);
 		if (i % 2)
-			ck_assert_int_eq(done.status, 0);
+			assert_ok(done.status);
 		else
 			ck_assert(done.status == 0 || done.status == SCOUT_ERR_MISSING);
 		fault_check_pages(reader, 0, &done, prompt, 0, 16);
 		n_gone += done.n_missing;
-		ck_assert_int_eq(fault_wait_done(writer, 0).status, 0);
+		assert_ok(fault_wait_done(writer, 0).status);
 		(void)fault_ask(sched, "finish a");
 	}
 	/* It was about something. */
@@ -308,7 +308,6 @@ suite_of_this_file(void)
 	TCase *s3 = tcase_create("S3"), *s4 = tcase_create("S4");
 
 	fault_make_home();
-	tcase_set_timeout(s3, 60);
 	tcase_add_checked_fixture(s3, setup, NULL);
 	tcase_add_test(s3, S3_of_two_stores_of_one_shard_the_first_wins_and_the_second_is_told);
 	tcase_add_test(s3, S3_what_is_being_stored_is_a_miss_until_it_is_committed);
@@ -316,7 +315,6 @@ suite_of_this_file(void)
 	tcase_add_test(s3, S3_half_a_store_is_a_hit_only_as_far_as_it_was_committed);
 	tcase_add_test(s3, S3_a_chunk_counts_when_every_rank_has_committed_it);
 	suite_add_tcase(suite, s3);
-	tcase_set_timeout(s4, 60);
 	tcase_add_checked_fixture(s4, setup, NULL);
 	tcase_add_test(s4, S4_a_slot_that_changes_under_a_copy_fails_the_job_and_is_counted_as_a_bug);
 	tcase_add_test(s4, S4_under_constant_eviction_every_byte_that_is_read_is_right);

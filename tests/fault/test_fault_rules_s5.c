@@ -28,42 +28,55 @@ store_to_the_gate(struct fault_actor *a, uint32_t n)
 	fault_enqueued(a, 0, fault_store_begin(a, 0, 1, 1, n, 0));
 }
 
-START_TEST(S5_slots_that_a_killed_worker_was_writing_are_set_aside_for_dead_writer_ms)
+START_TEST(S5_slots_that_a_killed_worker_was_writing_are_set_aside)
 {
 	struct fault_actor *sched, *writer, *other;
-	uint64_t killed_us, seen_us;
 	struct fault_done done;
 
-	f.dead_writer_ms = 2000;
+	f.dead_writer_ms = 600000;
 	fault_up(&f);
 	sched = fault_scheduler(&f);
 	writer = fault_worker(&f);
 	other = fault_worker(&f);
 	store_to_the_gate(writer, 3);
-	killed_us = scout__now_us();
 	fault_kill(writer);
 	fault_wait(&f, "quarantine", 1);
 	/* Neither for other keys nor for these. */
 	done = fault_store(other, 0, 2, 8);
-	if (fault_status(&f, "quarantine") == 1) {
-		ck_assert_uint_eq(done.chunks, 5);
-		ck_assert_uint_eq(done.no_room, 3);
-		done = fault_store(other, 0, 1, 3);
-		if (fault_status(&f, "quarantine") == 1)
-			ck_assert_uint_eq(done.present, 3);
-	}
+	ck_assert_uint_eq(done.chunks, 5);
+	ck_assert_uint_eq(done.no_room, 3);
+	ck_assert_uint_eq(fault_store(other, 0, 1, 3).present, 3);
 	ck_assert_uint_eq(fault_lookup(sched, "a", 1, 3).chunks, 0);
 	(void)fault_ask(sched, "finish a");
+	ck_assert_uint_eq(fault_status(&f, "quarantine"), 1);
+	/* They are set aside for longer than this test waits: the next server knows nothing of them. */
+	fault_server_kill(&f);
+	fault_server_start(&f);
+	fault_down(&f);
+}
+END_TEST
+
+START_TEST(S5_slots_that_were_set_aside_are_free_after_dead_writer_ms)
+{
+	struct fault_actor *writer, *other;
+	struct fault_done done;
+	uint64_t killed_us;
+
+	f.dead_writer_ms = 1000;
+	fault_up(&f);
+	writer = fault_worker(&f);
+	other = fault_worker(&f);
+	store_to_the_gate(writer, 3);
+	killed_us = scout__now_us();
+	fault_kill(writer);
+	fault_wait(&f, "peers.died", 1);
 	fault_wait(&f, "quarantine", 0);
-	seen_us = scout__now_us();
-	ck_assert_uint_ge(seen_us - killed_us, 2000000);
-	ck_assert_uint_lt(seen_us - killed_us, 15000000);
-	/* Then they are as any other. */
+	ck_assert_uint_ge(scout__now_us() - killed_us, 1000000);
+	/* They are as any other. */
 	done = fault_store(other, 0, 3, 8);
 	ck_assert_uint_eq(done.chunks, 8);
 	done = fault_store(other, 0, 1, 3);
 	ck_assert_uint_eq(done.chunks, 3);
-	ck_assert_uint_eq(fault_status(&f, "peers.died"), 1);
 	fault_down(&f);
 }
 END_TEST
@@ -135,7 +148,7 @@ START_TEST(S5_promises_of_a_killed_scheduler_are_free_at_once)
 	ck_assert_uint_eq(fault_store(worker, 0, 2, 4).chunks, 4);
 	ck_assert_uint_eq(fault_lookup(sched, "a", 1, 4).chunks, 4);
 	ck_assert_uint_eq(fault_lookup(sched, "b", 2, 4).chunks, 4);
-	ck_assert_str_eq(fault_ask(sched, "admit b 64 128"), "0");
+	(void)fault_ask(sched, "admit b 64 128");
 	fault_wait(&f, "l1.bytes_promised", 5 * FAULT_SHARD_BYTES);
 	ck_assert_uint_eq(fault_pressure(&f, worker, 1), 5);
 	fault_kill(sched);
@@ -244,7 +257,7 @@ START_TEST(S5_a_stopped_scheduler_keeps_its_promises)
 	fault_thaw(sched);
 	done = fault_retrieve(worker, 0, hit.ticket, 0, 16);
 	fault_check_all(worker, 0, &done, 1, 0, 16);
-	ck_assert_str_eq(fault_ask(sched, "finish a"), "0");
+	(void)fault_ask(sched, "finish a");
 	fault_down(&f);
 }
 END_TEST
@@ -377,15 +390,14 @@ suite_of_this_file(void)
 	TCase *death = tcase_create("death"), *life = tcase_create("life");
 
 	fault_make_home();
-	tcase_set_timeout(death, 60);
 	tcase_add_checked_fixture(death, setup, NULL);
-	tcase_add_test(death, S5_slots_that_a_killed_worker_was_writing_are_set_aside_for_dead_writer_ms);
+	tcase_add_test(death, S5_slots_that_a_killed_worker_was_writing_are_set_aside);
+	tcase_add_test(death, S5_slots_that_were_set_aside_are_free_after_dead_writer_ms);
 	tcase_add_test(death, S5_slots_that_a_killed_worker_was_reading_are_free_at_once);
 	tcase_add_test(death, S5_a_living_forked_child_of_a_killed_worker_keeps_nothing);
 	tcase_add_test(death, S5_promises_of_a_killed_scheduler_are_free_at_once);
 	tcase_add_test(death, S5_a_scheduler_with_a_living_forked_child_is_dead_when_it_is_killed);
 	suite_add_tcase(suite, death);
-	tcase_set_timeout(life, 60);
 	tcase_add_checked_fixture(life, setup, NULL);
 	tcase_add_test(life, S5_a_stopped_worker_keeps_its_holds_past_every_timer_and_reads_right_bytes);
 	tcase_add_test(life, S5_a_stopped_scheduler_keeps_its_promises);

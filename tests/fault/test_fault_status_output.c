@@ -88,7 +88,6 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("status");
 
 	fault_make_home();
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, what_status_prints_is_escaped);
 	suite_add_tcase(suite, tc);
 	return suite;

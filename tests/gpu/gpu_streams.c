@@ -12,94 +12,71 @@ static const struct shape two_slots = {2, 16, 2, {65536, 4096, 4096}, {0, 0, 0}}
 static const struct shape layered = {3, 16, 4, {65536, 4096, 256}, {0, 0, 0}};
 static const uint32_t first_plane[4] = {0, 1, 2, 3};
 
-/* A batch of all slots with pages of its own choice. */
-struct job {
-	int64_t ids[64];
-	struct scout__copy_item items[MAX_ITEMS];
-	struct scout__copy_batch batch;
-	struct scout__copy_progress progress;
-	atomic_bool stop;
-};
-
-static void
-job_init(struct job *job, enum scout__copy_direction direction)
-{
-	memset(job, 0, sizeof(*job));
-	random_ids(&w, job->ids);
-	items_of(&w, job->items, job->ids);
-	job->batch.direction = direction;
-	job->batch.n = w.n_items;
-	job->batch.items = job->items;
-	job->batch.progress = &job->progress;
-	job->batch.stop = &job->stop;
-}
-
-static void
-job_model(const struct job *job)
-{
-	for (uint32_t k = 0; k < w.n_items; k++)
-		model_copy(&w, job->batch.direction, k, job->items[k].block_ids);
-}
-
-static void
-job_run(struct job *job)
-{
-	job_model(job);
-	REQUIRE(ops->start(w.engine, &job->batch) == 0);
-	REQUIRE(next_ended(&w) == &job->batch && job->batch.status == 0);
-}
-
 /* ---- captures ---- */
 
-/* The engine copies, pins and unpins while a stream is captured in the strictest mode. */
+static void *target; /* 1 MiB, written by what is captured */
+
+/* Captures @stream in the strictest mode. */
+static void
+capture_begin(cudaStream_t stream)
+{
+	CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+	CUDA(cudaMemsetAsync(target, 1, 1 << 20, stream));
+}
+
+/* The capture of @stream is good, and so is what is captured now. */
+static cudaGraph_t
+capture_end(cudaStream_t stream, int value)
+{
+	cudaGraph_t graph = NULL;
+
+	CUDA(cudaMemsetAsync(target, value, 1 << 20, stream));
+	CUDA(cudaStreamEndCapture(stream, &graph));
+	REQUIRE(graph);
+	return graph;
+}
+
+/* The engine copies, pins and unpins while a stream is captured. */
 static void
 a_capture_elsewhere_is_not_disturbed(int i)
 {
 	struct scout__copy_memory more = {.bytes = 1 << 20, .stride = 1 << 20};
 	cudaStream_t stream;
-	cudaGraph_t graph = NULL;
 	struct job job;
-	void *target;
 
 	w.seed = 9;
 	world_make(&w, &two_slots, methods[i]);
-	CUDA(cudaMalloc(&target, 1 << 20));
+	target = plain_alloc(1 << 20);
 	more.base = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	REQUIRE(more.base != MAP_FAILED);
 	stream = new_stream();
-	CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+	capture_begin(stream);
 	for (int n = 0; n < 20; n++) {
 		CUDA(cudaMemsetAsync(target, n, 1 << 20, stream));
-		job_init(&job, n & 1 ? SCOUT__COPY_SAVE : SCOUT__COPY_LOAD);
-		job_run(&job);
+		job_init(&w, &job, n & 1 ? SCOUT__COPY_SAVE : SCOUT__COPY_LOAD);
+		job_run(&w, &job);
 	}
 	REQUIRE(ops->add_memory(w.engine, &more) == 0);
 	ops->remove_memory(w.engine, more.base);
-	CUDA(cudaStreamEndCapture(stream, &graph));
-	REQUIRE(graph);
+	(void)capture_end(stream, 2);
 	require_as_model(&w);
 	ops->close(w.engine);
 }
 
-/* An engine is opened and closed, which allocates and frees, during a capture in the strictest mode. */
+/* An engine is opened and closed, which allocates and frees, during a capture. */
 static void
 an_engine_comes_and_goes_during_a_capture(int i)
 {
 	cudaStream_t stream;
-	cudaGraph_t graph = NULL;
-	void *target;
 
 	w.seed = 12;
 	world_init(&w, &two_slots);
-	CUDA(cudaMalloc(&target, 1 << 20));
+	target = plain_alloc(1 << 20);
 	stream = new_stream();
-	CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-	CUDA(cudaMemsetAsync(target, 1, 1 << 20, stream));
+	capture_begin(stream);
 	world_open(&w, methods[i]);
 	ops->close(w.engine);
-	CUDA(cudaMemsetAsync(target, 2, 1 << 20, stream));
-	CUDA(cudaStreamEndCapture(stream, &graph));
-	REQUIRE(graph);
+	(void)capture_end(stream, 2);
 }
 
 /* A fence on the captured stream itself: the caller waits, and the capture is good, and so is what is captured after it. */
@@ -107,27 +84,22 @@ static void
 a_fence_leaves_the_capture_of_its_stream_alone(int i)
 {
 	cudaStream_t stream;
-	cudaGraph_t graph = NULL;
 	cudaGraphExec_t exec = NULL;
 	struct job job;
 	uint8_t *seen = malloc(1 << 20);
-	void *target;
 
 	REQUIRE(seen);
 	w.seed = 13;
 	world_make(&w, &two_slots, methods[i]);
-	CUDA(cudaMalloc(&target, 1 << 20));
+	target = plain_alloc(1 << 20);
 	stream = new_stream();
-	job_init(&job, SCOUT__COPY_SAVE);
-	job_model(&job);
-	CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-	CUDA(cudaMemsetAsync(target, 1, 1 << 20, stream));
-	REQUIRE(ops->start(w.engine, &job.batch) == 0);
+	job_init(&w, &job, SCOUT__COPY_SAVE);
+	job_model(&w, &job);
+	capture_begin(stream);
+	job_start(&w, &job);
 	REQUIRE(ops->fence(w.engine, stream) == SCOUT_ERR_DEVICE);
-	CUDA(cudaMemsetAsync(target, 7, 1 << 20, stream));
-	CUDA(cudaStreamEndCapture(stream, &graph));
-	REQUIRE(next_ended(&w) == &job.batch && job.batch.status == 0);
-	CUDA(cudaGraphInstantiateWithFlags(&exec, graph, 0));
+	CUDA(cudaGraphInstantiateWithFlags(&exec, capture_end(stream, 7), 0));
+	job_end(&w, &job, 0);
 	CUDA(cudaGraphLaunch(exec, stream));
 	CUDA(cudaStreamSynchronize(stream));
 	CUDA(cudaMemcpy(seen, target, 1 << 20, cudaMemcpyDeviceToHost));
@@ -138,39 +110,30 @@ a_fence_leaves_the_capture_of_its_stream_alone(int i)
 	ops->close(w.engine);
 }
 
-/* A fence on one stream while another one of the same thread is captured in the strictest mode. */
+/* A fence on one stream while another one of the same thread is captured. */
 static void
 a_fence_beside_a_capture_makes_its_stream_wait(int i)
 {
 	cudaStream_t captured, stream;
-	cudaGraph_t graph = NULL;
 	struct job job;
-	uint8_t *seen = malloc(1 << 23);
-	void *target, *copy;
+	void *copy;
 
-	REQUIRE(seen);
 	w.seed = 23;
 	world_make(&w, &two_slots, methods[i]);
-	CUDA(cudaMalloc(&target, 1 << 20));
-	CUDA(cudaMalloc(&copy, span_of(&w, 0)));
+	target = plain_alloc(1 << 20);
+	copy = plain_alloc(span_of(&w, 0));
 	captured = new_stream();
 	stream = new_stream();
-	job_init(&job, SCOUT__COPY_LOAD);
-	job_model(&job);
-	CUDA(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal));
-	CUDA(cudaMemsetAsync(target, 1, 1 << 20, captured));
-	REQUIRE(ops->start(w.engine, &job.batch) == 0);
-	while (atomic_load(&job.progress.enqueued) < 1)
-		;
+	job_init(&w, &job, SCOUT__COPY_LOAD);
+	job_model(&w, &job);
+	capture_begin(captured);
+	job_start(&w, &job);
+	job_await_layer(&job, 0);
 	REQUIRE(ops->fence(w.engine, stream) == 0);
 	CUDA(cudaMemcpyAsync(copy, w.planes[0].base, span_of(&w, 0), cudaMemcpyDeviceToDevice, stream));
-	CUDA(cudaMemsetAsync(target, 2, 1 << 20, captured));
-	CUDA(cudaStreamEndCapture(captured, &graph));
-	REQUIRE(graph);
-	CUDA(cudaStreamSynchronize(stream));
-	CUDA(cudaMemcpy(seen, copy, span_of(&w, 0), cudaMemcpyDeviceToHost));
-	REQUIRE(memcmp(seen, w.host[0], span_of(&w, 0)) == 0);
-	REQUIRE(next_ended(&w) == &job.batch && job.batch.status == 0);
+	(void)capture_end(captured, 2);
+	require_plane_is(&w, 0, copy, stream);
+	job_end(&w, &job, 0);
 	require_as_model(&w);
 	ops->close(w.engine);
 }
@@ -180,24 +143,19 @@ static void
 a_fence_on_the_legacy_stream_leaves_another_capture_alone(int i)
 {
 	cudaStream_t blocking;
-	cudaGraph_t graph = NULL;
 	struct job job;
-	void *target;
 
 	w.seed = 14;
 	world_make(&w, &two_slots, methods[i]);
-	CUDA(cudaMalloc(&target, 1 << 20));
+	target = plain_alloc(1 << 20);
 	CUDA(cudaStreamCreate(&blocking));
-	job_init(&job, SCOUT__COPY_LOAD);
-	job_model(&job);
-	CUDA(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeGlobal));
-	CUDA(cudaMemsetAsync(target, 1, 1 << 20, blocking));
-	REQUIRE(ops->start(w.engine, &job.batch) == 0);
+	job_init(&w, &job, SCOUT__COPY_LOAD);
+	job_model(&w, &job);
+	capture_begin(blocking);
+	job_start(&w, &job);
 	REQUIRE(ops->fence(w.engine, cudaStreamLegacy) == SCOUT_ERR_DEVICE);
-	CUDA(cudaMemsetAsync(target, 2, 1 << 20, blocking));
-	CUDA(cudaStreamEndCapture(blocking, &graph));
-	REQUIRE(graph);
-	REQUIRE(next_ended(&w) == &job.batch && job.batch.status == 0);
+	(void)capture_end(blocking, 2);
+	job_end(&w, &job, 0);
 	REQUIRE(ops->fence(w.engine, cudaStreamLegacy) == 0);
 	require_as_model(&w);
 	ops->close(w.engine);
@@ -211,58 +169,67 @@ an_event_of_a_capture_fails_its_job_and_no_other(int i)
 	cudaEvent_t event;
 	cudaGraph_t graph = NULL;
 	struct job job;
-	void *target;
 
 	w.seed = 15;
 	world_make(&w, &two_slots, methods[i]);
-	CUDA(cudaMalloc(&target, 1 << 20));
+	target = plain_alloc(1 << 20);
 	stream = new_stream();
 	event = new_event();
-	CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-	CUDA(cudaMemsetAsync(target, 1, 1 << 20, stream));
+	capture_begin(stream);
 	CUDA(cudaEventRecord(event, stream));
-	job_init(&job, SCOUT__COPY_SAVE);
+	job_init(&w, &job, SCOUT__COPY_SAVE);
 	job.batch.after = event;
-	REQUIRE(ops->start(w.engine, &job.batch) == 0);
-	REQUIRE(next_ended(&w) == &job.batch && job.batch.status == SCOUT_ERR_DEVICE);
+	job_start(&w, &job);
+	job_end(&w, &job, SCOUT_ERR_DEVICE);
 	(void)cudaStreamEndCapture(stream, &graph);
 	(void)cudaGetLastError();
-	job_init(&job, SCOUT__COPY_SAVE);
-	job_run(&job);
+	job_init(&w, &job, SCOUT__COPY_SAVE);
+	job_run(&w, &job);
 	require_as_model(&w);
 	ops->close(w.engine);
 }
 
-/* ---- default streams ---- */
+/* ---- streams of each kind ---- */
 
-/* _i: the legacy stream, that of the thread. What is enqueued behind a fence must not reach what is copied before it. */
+/*
+ * A stream of the caller's, the legacy stream, that of the thread. What is enqueued behind a fence must not reach what is copied
+ * before it.
+ */
 static void
-the_default_streams_wait_in_a_fence(int i)
+a_fence_makes_every_kind_of_stream_wait(int i)
 {
 	static const struct shape shape = {1, 16, 6, {1 << 20, 1 << 20, 1 << 20}, {0, 0, 0}};
-	cudaStream_t stream = i & 1 ? cudaStreamPerThread : cudaStreamLegacy;
-	int64_t ids[16 * 6];
-	struct scout__copy_item items[MAX_ITEMS];
-	atomic_bool stop = false;
-	struct scout__copy_batch batch = {.direction = SCOUT__COPY_SAVE, .n = 6, .items = items, .stop = &stop};
+	cudaStream_t stream = i % 3 == 1 ? cudaStreamLegacy : cudaStreamPerThread;
+	struct job job;
 
 	w.seed = 16;
-	world_make(&w, &shape, methods[i / 2]);
-	for (int64_t k = 0; k < 16 * 6; k++)
-		ids[k] = k;
-	items_of(&w, items, ids);
-	REQUIRE(ops->start(w.engine, &batch) == 0);
-	atomic_store(&stop, true);
+	world_make(&w, &shape, methods[i / 3]);
+	if (i % 3 == 0)
+		stream = new_stream();
+	job_in_order(&w, &job, SCOUT__COPY_SAVE);
+	job_start(&w, &job);
+	atomic_store(&job.stop, true);
 	REQUIRE(ops->fence(w.engine, stream) == 0);
+	/* The pages are the stream's now: what was saved must not see this. */
 	CUDA(cudaMemsetAsync(w.planes[0].base, 0xee, span_of(&w, 0), stream));
-	REQUIRE(next_ended(&w) == &batch);
-	for (uint32_t k = 0; k < batch.n_done; k++)
+	REQUIRE(next_ended(&w) == &job.batch);
+	REQUIRE(job.batch.status == SCOUT_ERR_CANCELED || job.batch.status == 0);
+	for (uint32_t k = 0; k < job.batch.n_done; k++)
 		REQUIRE(memcmp(w.slots + slot_at(&w, k), w.host[0] + (uint64_t)k * (16 << 20), 16 << 20) == 0);
 	CUDA(cudaStreamSynchronize(stream));
 	ops->close(w.engine);
 }
 
 /* ---- graphs, layer by layer ---- */
+
+static void
+layered_job(struct job *job, enum scout__copy_direction direction, void **layer_events)
+{
+	job_init(&w, job, direction);
+	job->batch.n_layers = 3;
+	job->batch.first_plane = first_plane;
+	job->batch.layer_events = layer_events;
+}
 
 /*
  * A graph as an engine replays it: each layer waits for its event and then reads its pages. The events are recorded by the
@@ -275,16 +242,14 @@ a_graph_reads_each_layer_behind_its_retrieve(int i)
 	cudaGraph_t graph = NULL;
 	cudaGraphExec_t exec = NULL;
 	void *layer_events[3], *copies[3];
-	uint8_t *seen = malloc(1 << 23);
 	struct job job;
 
-	REQUIRE(seen);
 	w.seed = 17;
 	world_make(&w, &layered, methods[i]);
 	stream = new_stream();
 	for (int l = 0; l < 3; l++) {
 		layer_events[l] = new_event();
-		CUDA(cudaMalloc(&copies[l], span_of(&w, (uint32_t)l)));
+		copies[l] = plain_alloc(span_of(&w, (uint32_t)l));
 	}
 	CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
 	for (uint32_t l = 0; l < 3; l++) {
@@ -296,22 +261,16 @@ a_graph_reads_each_layer_behind_its_retrieve(int i)
 	for (int n = 0; n < ROUNDS; n++) {
 		fill_random(&w, w.slots + 4096, w.stride * w.n_items);
 		memcpy(w.model, w.slots, w.bytes);
-		job_init(&job, SCOUT__COPY_LOAD);
-		job.batch.n_layers = 3;
-		job.batch.first_plane = first_plane;
-		job.batch.layer_events = layer_events;
-		job_model(&job);
-		REQUIRE(ops->start(w.engine, &job.batch) == 0);
+		layered_job(&job, SCOUT__COPY_LOAD, layer_events);
+		job_model(&w, &job);
+		job_start(&w, &job);
 		/* All events stand for this round's copies when they are recorded, which is before they are over. */
-		while (atomic_load(&job.progress.enqueued) < 3)
-			;
+		job_await_layer(&job, 2);
 		CUDA(cudaGraphLaunch(exec, stream));
 		CUDA(cudaStreamSynchronize(stream));
-		for (uint32_t l = 0; l < 3; l++) {
-			CUDA(cudaMemcpy(seen, copies[l], span_of(&w, l), cudaMemcpyDeviceToHost));
-			REQUIRE(memcmp(seen, w.host[l], span_of(&w, l)) == 0);
-		}
-		REQUIRE(next_ended(&w) == &job.batch && job.batch.status == 0);
+		for (uint32_t l = 0; l < 3; l++)
+			require_plane_is(&w, l, copies[l], stream);
+		job_end(&w, &job, 0);
 	}
 	require_as_model(&w);
 	ops->close(w.engine);
@@ -332,7 +291,7 @@ a_store_saves_each_layer_that_a_graph_has_written(int i)
 	stream = new_stream();
 	for (int l = 0; l < 3; l++) {
 		layer_events[l] = new_event();
-		CUDA(cudaMalloc(&source[l], span_of(&w, (uint32_t)l)));
+		source[l] = plain_alloc(span_of(&w, (uint32_t)l));
 	}
 	busy_then_fill(&w, stream, 0, 0); /* allocates, which a capture forbids */
 	CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
@@ -350,11 +309,8 @@ a_store_saves_each_layer_that_a_graph_has_written(int i)
 		}
 		CUDA(cudaDeviceSynchronize()); /* copies from memory that is not pinned may be on their way still */
 		CUDA(cudaGraphLaunch(exec, stream));
-		job_init(&job, SCOUT__COPY_SAVE);
-		job.batch.n_layers = 3;
-		job.batch.first_plane = first_plane;
-		job.batch.layer_events = layer_events;
-		job_run(&job);
+		layered_job(&job, SCOUT__COPY_SAVE, layer_events);
+		job_run(&w, &job);
 		require_as_model(&w);
 	}
 	ops->close(w.engine);
@@ -377,11 +333,8 @@ a_store_waits_layer_by_layer(int i)
 		CUDA(cudaEventRecord(layer_events[l], stream));
 		memset(w.host[l], 0x30 + (int)l, span_of(&w, l));
 	}
-	job_init(&job, SCOUT__COPY_SAVE);
-	job.batch.n_layers = 3;
-	job.batch.first_plane = first_plane;
-	job.batch.layer_events = layer_events;
-	job_run(&job);
+	layered_job(&job, SCOUT__COPY_SAVE, layer_events);
+	job_run(&w, &job);
 	require_as_model(&w);
 	ops->close(w.engine);
 }
@@ -398,39 +351,32 @@ one_hardware_queue_is_enough(int i)
 	cudaStream_t stream;
 	cudaEvent_t event, loaded;
 	struct job save, load;
-	uint8_t *seen = malloc(1 << 23);
 	void *copy;
 
 	REQUIRE(setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1) == 0);
-	REQUIRE(seen);
 	w.seed = 20;
 	world_make(&w, &two_slots, methods[i]);
 	stream = new_stream();
 	event = new_event();
 	loaded = new_event();
-	CUDA(cudaMalloc(&copy, span_of(&w, 0)));
+	copy = plain_alloc(span_of(&w, 0));
 	for (int n = 0; n < ROUNDS; n++) {
 		busy_then_fill(&w, stream, 0, n);
 		CUDA(cudaEventRecord(event, stream));
 		memset(w.host[0], n, span_of(&w, 0));
-		job_init(&save, SCOUT__COPY_SAVE);
+		job_init(&w, &save, SCOUT__COPY_SAVE);
 		save.batch.after = event;
-		job_model(&save);
-		job_init(&load, SCOUT__COPY_LOAD);
+		job_init(&w, &load, SCOUT__COPY_LOAD);
 		load.batch.event = loaded;
-		REQUIRE(ops->start(w.engine, &save.batch) == 0);
-		REQUIRE(next_ended(&w) == &save.batch && save.batch.status == 0);
-		job_model(&load);
-		REQUIRE(ops->start(w.engine, &load.batch) == 0);
-		while (atomic_load(&load.progress.enqueued) < 1)
-			;
+		job_run(&w, &save);
+		job_model(&w, &load);
+		job_start(&w, &load);
+		job_await_layer(&load, 0);
 		CUDA(cudaStreamWaitEvent(stream, loaded, 0));
 		CUDA(cudaMemcpyAsync(copy, w.planes[0].base, span_of(&w, 0), cudaMemcpyDeviceToDevice, stream));
 		REQUIRE(ops->fence(w.engine, stream) == 0);
-		CUDA(cudaStreamSynchronize(stream));
-		CUDA(cudaMemcpy(seen, copy, span_of(&w, 0), cudaMemcpyDeviceToHost));
-		REQUIRE(memcmp(seen, w.host[0], span_of(&w, 0)) == 0);
-		REQUIRE(next_ended(&w) == &load.batch && load.batch.status == 0);
+		require_plane_is(&w, 0, copy, stream);
+		job_end(&w, &load, 0);
 	}
 	require_as_model(&w);
 	ops->close(w.engine);
@@ -445,10 +391,8 @@ static void
 two_engines_share_a_device(int i)
 {
 	static const struct shape shape = {12, 16, 2, {256, 1000, 4096}, {0, 24, 0}};
-	int64_t ids[2][16 * 2];
-	struct scout__copy_item items[2][MAX_ITEMS];
-	struct scout__copy_batch batches[2];
 	struct world *worlds[2] = {&w, &v};
+	struct job jobs[2];
 
 	w.seed = 21;
 	v.seed = 22;
@@ -456,18 +400,12 @@ two_engines_share_a_device(int i)
 	world_make(&v, &shape, methods[(i + 1) % 4]);
 	for (int n = 0; n < 200; n++) {
 		for (int k = 0; k < 2; k++) {
-			random_ids(worlds[k], ids[k]);
-			items_of(worlds[k], items[k], ids[k]);
-			batches[k] = (struct scout__copy_batch){.direction = (n + k) & 1 ? SCOUT__COPY_SAVE
-											 : SCOUT__COPY_LOAD,
-								.n = 2,
-								.items = items[k]};
-			for (uint32_t m = 0; m < 2; m++)
-				model_copy(worlds[k], batches[k].direction, m, items[k][m].block_ids);
-			REQUIRE(ops->start(worlds[k]->engine, &batches[k]) == 0);
+			job_init(worlds[k], &jobs[k], (n + k) & 1 ? SCOUT__COPY_SAVE : SCOUT__COPY_LOAD);
+			job_model(worlds[k], &jobs[k]);
+			job_start(worlds[k], &jobs[k]);
 		}
 		for (int k = 0; k < 2; k++)
-			REQUIRE(next_ended(worlds[k]) == &batches[k] && batches[k].status == 0);
+			job_end(worlds[k], &jobs[k], 0);
 	}
 	require_as_model(&w);
 	require_as_model(&v);
@@ -548,7 +486,7 @@ static const struct gpu_case cases[] = {
 	{"a_fence_on_the_legacy_stream_leaves_another_capture_alone",
 	 a_fence_on_the_legacy_stream_leaves_another_capture_alone, 1},
 	{"an_event_of_a_capture_fails_its_job_and_no_other", an_event_of_a_capture_fails_its_job_and_no_other, 3},
-	{"the_default_streams_wait_in_a_fence", the_default_streams_wait_in_a_fence, 6},
+	{"a_fence_makes_every_kind_of_stream_wait", a_fence_makes_every_kind_of_stream_wait, 12},
 	{"a_graph_reads_each_layer_behind_its_retrieve", a_graph_reads_each_layer_behind_its_retrieve, 4},
 	{"a_store_saves_each_layer_that_a_graph_has_written", a_store_saves_each_layer_that_a_graph_has_written, 4},
 	{"a_store_waits_layer_by_layer", a_store_waits_layer_by_layer, 4},

@@ -159,7 +159,7 @@ model_of(const struct scout__copy_batch *batch)
 }
 
 static void
-require_plane_is(uint32_t t, uint32_t p, cudaStream_t stream)
+require_page_table_is(uint32_t t, uint32_t p, cudaStream_t stream)
 {
 	uint8_t *now = malloc(plane_bytes(t, p));
 
@@ -175,7 +175,7 @@ require_all(void)
 {
 	for (uint32_t t = 0; t < n_tables; t++)
 		for (uint32_t p = 0; p < layouts[t].n_planes; p++)
-			require_plane_is(t, p, cudaStreamPerThread);
+			require_page_table_is(t, p, cudaStreamPerThread);
 	REQUIRE(memcmp(w.slots, w.model, w.bytes) == 0);
 }
 
@@ -242,25 +242,13 @@ layers_of_all_tables_have_events(int i)
 			for (uint32_t t = 0; t < n_tables; t++)
 				for (uint32_t p = first_plane[l * n_tables + t];
 				     p < first_plane[(l + 1) * n_tables + t]; p++)
-					require_plane_is(t, p, stream);
+					require_page_table_is(t, p, stream);
 		}
 		REQUIRE(next_ended(&w) == &batch && batch.status == 0);
 		REQUIRE(atomic_load(&progress.copied) == n_layers);
 		require_all();
 	}
 	ops->close(w.engine);
-}
-
-/* Some 20 ms of work. */
-static void
-keep_busy(cudaStream_t stream)
-{
-	static void *big;
-
-	if (!big)
-		CUDA(cudaMalloc(&big, 1 << 30));
-	for (int n = 0; n < 40; n++)
-		CUDA(cudaMemsetAsync(big, n, 1 << 30, stream));
 }
 
 /* The forward pass computes layer after layer, far behind; each is saved behind its own event. */

@@ -148,6 +148,12 @@ oom_arm(unsigned nth, enum oom_threads threads)
 }
 
 bool
+oom_failed(void)
+{
+	return atomic_load(&failed);
+}
+
+bool
 oom_disarm(void)
 {
 	atomic_store(&left, 0);

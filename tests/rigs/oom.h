@@ -17,6 +17,7 @@ enum oom_threads {
 /* @nth 0: none fails. */
 void oom_arm(unsigned nth, enum oom_threads threads);
 /* Whether one failed since. */
+bool oom_failed(void);
 bool oom_disarm(void);
 /* Blocks that the threads of the last oom_arm() have allocated and not freed. */
 long oom_live(void);

@@ -9,7 +9,12 @@ status is one case. What a program hides counts as a failure of its own: it cras
 (it ended early, whatever its exit status) or broke the protocol. meson's JUnit file is not used, because it leaves out
 exactly those programs.
 
+A case of Check cannot skip while it runs. One that passes without having judged anything prints a line "# SKIP REASON", and counts as
+skipped.
+
 meson's arguments are compared with the names and suites that there are, which meson does not do where other tests run.
+
+Programs that failed run again, alone, unless KVSCOUT_ALONE=no: see again.py.
 
 The file that KVSCOUT_EXPECTED names lists cases that cannot work where this run was made (an emulator): PROGRAM CASE REASON on each
 line. Such a case, when it fails, is printed with its reason and counted as skipped.
@@ -24,10 +29,13 @@ import re
 import sys
 import textwrap
 
+import again
+
 CASE = re.compile(r"^(not )?ok\b\s*(\d*)\s*(?:- )?(.*)$")
 PLAN = re.compile(r"^1\.\.(\d+)")
 # Check: "FILE:TCASE:CASE: what failed".
 CASE_NAME = re.compile(r"[^\s:]+:[^\s:]+:(\w+):")
+SKIPPED = re.compile(r"^# SKIP (.+)$", re.MULTILINE)
 DIRECTIVE = re.compile(r"#\s*(SKIP|TODO)\b", re.IGNORECASE)
 # Options of `meson test` whose value is the next argument.
 VALUED = ("-C", "-j", "-t", "--gdb-path", "--logbase", "--maxfail", "--num-processes", "--repeat", "--setup", "--test-args",
@@ -35,6 +43,7 @@ VALUED = ("-C", "-j", "-t", "--gdb-path", "--logbase", "--maxfail", "--num-proce
 # The results of meson that mean "as it should be", and those that mean "not run".
 GOOD = ("OK", "EXPECTEDFAIL")
 NOT_RUN = ("SKIP", "IGNORED")
+SLOWEST = 10
 
 
 class Totals:
@@ -47,13 +56,25 @@ class Totals:
 
     def fail(self, program, what):
         case = CASE_NAME.match(what)
-        reason = self.expected.get((program.split(" / ")[-1], case.group(1))) if case else None
+        reason = self.expected.get((short(program), case.group(1))) if case else None
         if reason:
             print(f"SKIPPED {program} {case.group(1)}: {reason}")
             self.skipped += 1
             self.excused += 1
         else:
-            self.failures.append(f"{program}: {what}")
+            self.failures.append((program, what))
+
+    def skip_passed(self, program, reasons):
+        """Cases that passed, and said that they judged nothing."""
+        self.passed -= len(reasons)
+        self.skipped += len(reasons)
+        for reason in reasons:
+            print(f"SKIPPED {program}: {reason}")
+
+
+def short(program):
+    """meson writes "project:suite / name"; the name itself may hold the separator."""
+    return program.split(" / ", 1)[-1]
 
 
 def expected_failures():
@@ -78,18 +99,20 @@ def known_tests(build_dir):
 
 
 def asked_for(args):
-    """The names of tests and of suites in the arguments of `meson test`."""
-    tests, suites = [], []
+    """The names of tests and of suites in the arguments of `meson test`, and the other arguments."""
+    tests, suites, others = [], [], []
     args = iter(args)
     for arg in args:
         option, equals, value = arg.partition("=")
         if option in ("--suite", "--no-suite"):
             suites.append(value if equals else next(args, ""))
         elif option in VALUED and not equals:
-            next(args, "")
-        elif not arg.startswith("-"):
+            others += [arg, next(args, "")]
+        elif arg.startswith("-"):
+            others.append(arg)
+        else:
             tests.append(arg)
-    return tests, suites
+    return tests, suites, others
 
 
 def check_names(tests, args, ran, totals):
@@ -101,14 +124,14 @@ def check_names(tests, args, ran, totals):
     if not ran:
         print("\nNo test ran. Suites:", *suites)
         print(textwrap.fill("Tests: " + " ".join(names), 120, subsequent_indent="  ", break_on_hyphens=False))
-    asked, asked_suites = asked_for(args)
+    asked, asked_suites, _ = asked_for(args)
     unknown = [("test", name) for name in asked if not fnmatch.filter(names, name.split(":")[-1] or "*")]
     unknown += [("suite", name) for name in asked_suites if name.split(":")[-1] not in suites]
     for kind, name in unknown:
         near = [known for known in suites + names if name in known] or difflib.get_close_matches(name, suites + names)
-        totals.failures.append(f"meson test: there is no {kind} {name}" + (f"; like it: {' '.join(near[:5])}" if near else ""))
+        totals.fail("meson test", f"there is no {kind} {name}" + (f"; like it: {' '.join(near[:5])}" if near else ""))
     if not ran and not totals.failures:
-        totals.failures.append("meson test: no test ran")
+        totals.fail("meson test", "no test ran")
 
 
 def how_it_ended(run):
@@ -132,6 +155,7 @@ def count_exit(run, totals):
 def count_tap(run, totals):
     program = run["name"]
     before = len(totals.failures) + totals.excused
+    passed = totals.passed
     plan = None
     cases = 0
     for line in (run.get("stdout") or "").splitlines():
@@ -161,6 +185,31 @@ def count_tap(run, totals):
         totals.fail(program, f"{plan} cases planned, {cases} reported")
     elif run["result"] not in GOOD + NOT_RUN and not named:
         totals.fail(program, f"{run['result'].lower()}, {how_it_ended(run)}")
+    skipped = SKIPPED.findall(run.get("stdout") or "")
+    if len(skipped) <= totals.passed - passed:
+        totals.skip_passed(program, skipped)
+    elif len(totals.failures) + totals.excused == before:
+        totals.fail(program, f"{len(skipped)} lines of # SKIP for {totals.passed - passed} passed cases")
+
+
+def print_slowest(durations):
+    if len(durations) > 1:
+        print("\nThe slowest programs:")
+        for program, seconds in sorted(durations.items(), key=lambda item: -item[1])[:SLOWEST]:
+            print(f"{seconds:8.1f} s  {program}")
+
+
+def print_failures(build_dir, args, totals):
+    """Each failure, how often its program fails alone, and how to run these programs again."""
+    options = asked_for(args)[2]
+    programs = list(dict.fromkeys(short(program) for program, _ in totals.failures if program != "meson test"))
+    alone = {} if os.environ.get("KVSCOUT_ALONE") == "no" else again.run_alone(build_dir, options, programs)
+    for program, what in totals.failures:
+        text = alone.get(short(program))
+        print(f"FAILED {program}: {what}" + (f"; alone: {text}" if text else ""))
+    if programs:
+        run = "./dev test" if os.path.basename(build_dir) == "build" else f"meson test -C {build_dir}"
+        print("To run those that failed:", run, *programs)
 
 
 def main():
@@ -168,26 +217,25 @@ def main():
     tests = known_tests(build_dir)
     speaks_tap = {test["name"] for test in tests if test.get("protocol") == "tap"}
     totals = Totals()
-    ran = False
+    durations = {}
     for path in sorted(glob.glob(os.path.join(build_dir, "meson-logs", "testlog*.json"))):
         with open(path, encoding="utf-8") as file:
             for line in file:
                 run = json.loads(line)
-                ran = True
-                # meson writes "project:suite / name"; the name itself may hold the separator.
                 name = run["name"]
-                if any(name == tap or name.endswith(" / " + tap) for tap in speaks_tap):
+                durations[name] = max(durations.get(name, 0), run.get("duration", 0))
+                if short(name) in speaks_tap:
                     count_tap(run, totals)
                 else:
                     count_exit(run, totals)
-    check_names(tests, sys.argv[3:], ran, totals)
-    if not ran and not totals.failures:
-        totals.failures.append("meson test: no test ran")
+    check_names(tests, sys.argv[3:], bool(durations), totals)
+    if not durations and not totals.failures:
+        totals.fail("meson test", "no test ran")
     if meson_status != 0 and not totals.failures and not totals.excused:
-        totals.failures.append(f"meson test: exit status {meson_status} without a failed test")
+        totals.fail("meson test", f"exit status {meson_status} without a failed test")
+    print_slowest(durations)
     print()
-    for failure in totals.failures:
-        print(f"FAILED {failure}")
+    print_failures(build_dir, sys.argv[3:], totals)
     print(f"{totals.passed} passed, {len(totals.failures)} failed, {totals.skipped} skipped")
     sys.exit(1 if totals.failures or not totals.passed else 0)
 

@@ -29,12 +29,30 @@ finish() {
 	[ "$tap_failed" -eq 0 ]
 }
 
+# limited COMMAND...: with a limit for what hangs.
+limited() {
+	timeout $((120 * ${CK_TIMEOUT_MULTIPLIER:-1})) "$@"
+}
+
+# wait_until COMMAND...: wait until it succeeds; fails at that limit.
+wait_until() {
+	tap_turns=$((12000 * ${CK_TIMEOUT_MULTIPLIER:-1}))
+	until "$@"; do
+		tap_turns=$((tap_turns - 1))
+		if [ $tap_turns -eq 0 ]; then
+			echo "this did not become true: $*"
+			return 1
+		fi
+		sleep 0.05
+	done
+}
+
 # ends_with STATUS TEXT COMMAND...: the command exits with STATUS and says TEXT somewhere.
 ends_with() {
 	tap_want=$1
 	tap_text=$2
 	shift 2
-	timeout 120 "$@" >"$tap_dir/out" 2>&1
+	limited "$@" >"$tap_dir/out" 2>&1
 	tap_got=$?
 	cat "$tap_dir/out"
 	if [ "$tap_got" -ne "$tap_want" ]; then

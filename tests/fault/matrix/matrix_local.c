@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "check_main.h"
 #include "matrix_rig.h"
 
 #include <dirent.h>
@@ -287,7 +288,7 @@ resident_pages(void)
 static void
 many_clients(struct matrix *m, const struct matrix_row *row)
 {
-	unsigned fds, threads, n = getenv("KVSCOUT_MATRIX_QUICK") ? 200 : row->arg;
+	unsigned fds, threads, n = is_long() && !FAULT_SANITIZED ? row->arg : row->arg / 10;
 	uint64_t pages = 0;
 
 	up(m);
@@ -348,16 +349,16 @@ one_of_two(struct matrix *m, const struct matrix_row *row)
 }
 
 const struct matrix_row matrix_local_rows[] = {
-	{.name = "request_table_full", .run = queue_full},
-	{.name = "hash_arena_full", .run = arena_full},
-	{.name = "credits_lost_with_their_answers", .run = credits_lost},
-	{.name = "hello_refused_then_accepted", .run = hello_refused},
-	{.name = "lookup_in_the_step_of_a_reset", .run = reset_then_lookup},
-	{.name = "connection_lost_again_while_giving_back", .run = give_back_lost},
-	{.name = "answer_larger_than_the_question", .run = answer_wrong},
+	{.name = "request_table_full", .run = queue_full, .is_scripted = true},
+	{.name = "hash_arena_full", .run = arena_full, .is_scripted = true},
+	{.name = "credits_lost_with_their_answers", .run = credits_lost, .is_scripted = true},
+	{.name = "hello_refused_then_accepted", .run = hello_refused, .is_scripted = true},
+	{.name = "lookup_in_the_step_of_a_reset", .run = reset_then_lookup, .is_scripted = true},
+	{.name = "connection_lost_again_while_giving_back", .run = give_back_lost, .is_scripted = true},
+	{.name = "answer_larger_than_the_question", .run = answer_wrong, .is_scripted = true},
 	{.name = "no_descriptors_to_reconnect", .run = no_descriptors},
-	{.name = "few_descriptors_to_start", .run = few_descriptors},
-	{.name = "ten_thousand_clients", .run = many_clients, .arg = 10000},
-	{.name = "one_of_two_servers_unreachable", .run = one_of_two},
+	{.name = "few_descriptors_to_start", .run = few_descriptors, .is_scripted = true},
+	{.name = "clients_come_and_go", .run = many_clients, .arg = 10000, .is_scripted = true},
+	{.name = "one_of_two_servers_unreachable", .run = one_of_two, .is_scripted = true},
 	{.name = NULL},
 };

@@ -24,7 +24,6 @@
  */
 #define LATE_STEPS 1000u
 #define HEARTBEAT_MS (FAULT_SANITIZED ? 250u : 50u)
-#define WORKS_US UINT64_C(60000000)
 
 /* ---- what breaks ---- */
 
@@ -37,7 +36,7 @@ matrix_real(struct matrix *m)
 	fault_up(&m->real);
 	m->worker = fault_worker(&m->real);
 	done = fault_store(m->worker, 0, MATRIX_PROMPT, MATRIX_CHUNKS);
-	ck_assert_int_eq(done.status, 0);
+	assert_ok(done.status);
 }
 
 void
@@ -93,7 +92,7 @@ matrix_ready(struct matrix *m)
 {
 	char err[256] = "";
 
-	ck_assert_msg(scout_client_wait_ready(m->client, 10000, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout_client_wait_ready(m->client, wait_limit_ms(), err, sizeof(err)) == 0, "%s", err);
 }
 
 void
@@ -194,12 +193,8 @@ all_answered(const struct matrix *m)
 void
 matrix_answers(struct matrix *m)
 {
-	uint64_t end_us = scout__now_us() + WORKS_US;
-
-	while (!all_answered(m)) {
-		ck_assert_msg(scout__now_us() < end_us, "requests are refused for ever");
+	wait_until(all_answered(m))
 		matrix_step(m);
-	}
 }
 
 void
@@ -212,11 +207,9 @@ matrix_patient(struct matrix *m)
 void
 matrix_hits(struct matrix *m, uint32_t count)
 {
-	uint64_t end_us = scout__now_us() + WORKS_US;
 	uint32_t hits = 0;
 
-	while (hits < count) {
-		ck_assert_msg(scout__now_us() < end_us, "lookups do not hit before the fault");
+	wait_until(hits == count) {
 		matrix_finish(m);
 		m->n_requests = 0;
 		matrix_ask(m, count);
@@ -268,31 +261,29 @@ matrix_stats(struct matrix *m)
 void
 matrix_works(struct matrix *m, bool must_hit)
 {
-	uint64_t end_us = scout__now_us() + WORKS_US;
-	struct matrix_request *r;
+	m->works = false;
+	wait_until(m->works) {
+		const struct matrix_request *r;
 
-	do {
-		ck_assert_msg(scout__now_us() < end_us, "lookups do not work again");
 		matrix_finish(m);
 		m->n_requests = m->n_requests > MATRIX_REQUESTS - 2 ? 0 : m->n_requests;
 		matrix_ask(m, 1);
 		r = &m->requests[m->n_requests - 1];
 		matrix_answers(m);
-	} while (r->hit.error != 0 || (must_hit && r->hit.chunks != MATRIX_CHUNKS));
-	m->works = true;
+		m->works = r->hit.error == 0 && (!must_hit || r->hit.chunks == MATRIX_CHUNKS);
+	}
 }
 
 void
 matrix_refill(struct matrix *m)
 {
-	uint64_t end_us = scout__now_us() + WORKS_US, job;
 	struct fault_done done = {.status = -1};
+	uint64_t job;
 
-	while (done.status != 0 || done.no_room != 0) {
+	wait_until(done.status == 0 && done.no_room == 0) {
 		const char *reply =
 			fault_try(m->worker, "store 0 %u %u %u 1 0", MATRIX_PROMPT, MATRIX_PROMPT, MATRIX_CHUNKS);
 
-		ck_assert_msg(scout__now_us() < end_us, "the worker does not store again: %s", m->worker->line);
 		if (sscanf(reply, "ok %" SCNu64, &job) == 1)
 			done = fault_wait_done(m->worker, 0);
 		matrix_step(m);
@@ -303,14 +294,10 @@ matrix_refill(struct matrix *m)
 void
 matrix_end(struct matrix *m)
 {
-	uint64_t end_us = scout__now_us() + WORKS_US;
-
 	matrix_finish(m);
 	if (m->fake) {
-		while ((m->left = fake_open_sessions(m->fake)) != 0) {
-			ck_assert_msg(scout__now_us() < end_us, "%u sessions were never finished", (unsigned)m->left);
+		wait_until((m->left = fake_open_sessions(m->fake)) == 0)
 			matrix_step(m);
-		}
 	}
 	if (m->real.server) {
 		fault_settle(&m->real);

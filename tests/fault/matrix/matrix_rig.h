@@ -47,7 +47,8 @@ struct matrix_row {
 	void (*run)(struct matrix *m, const struct matrix_row *row);
 	unsigned opcode, arg;
 	int how;
-	bool is_long; /* not in a quick run */
+	bool is_scripted; /* its peer is fake_server, which speaks through the socket only, or it goes through a proxy */
+	bool is_long;     /* only with KVSCOUT_LONG=1 */
 };
 
 /* ---- what breaks ---- */

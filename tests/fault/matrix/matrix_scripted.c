@@ -99,18 +99,19 @@ at_ping(struct matrix *m, const struct matrix_row *row)
 }
 
 #define ROWS(at, op, name)                                                                                             \
-	{name "_delayed", at, op, 120, FAKE_DELAY, false}, {name "_dropped", at, op, 0, FAKE_DROP, false},             \
-		{name "_twice", at, op, 0, FAKE_TWICE, false}, {name "_reordered", at, op, 0, FAKE_REORDER, false},    \
-		{name "_wrong_epoch", at, op, 0, FAKE_BAD_EPOCH, false},                                               \
-		{name "_wrong_version", at, op, 0, FAKE_BAD_VERSION, false},                                           \
-		{name "_wrong_length", at, op, 0, FAKE_BAD_LENGTH, false},                                             \
-		{name "_short_body", at, op, 0, FAKE_SHORT_BODY, false},                                               \
-		{name "_refused", at, op, SCOUT_WIRE_LIMIT, FAKE_REFUSE, false},                                       \
-		{name "_error", at, op, SCOUT_WIRE_LIMIT, FAKE_ERROR, false},                                          \
-		{name "_error_for_no_request", at, op, SCOUT_WIRE_LIMIT, FAKE_NO_CORR, false},                         \
-		{name "_garbage", at, op, 0, FAKE_GARBAGE, false},                                                     \
+	{name "_delayed", at, op, 120, FAKE_DELAY, true, false}, {name "_dropped", at, op, 0, FAKE_DROP, true, false}, \
+		{name "_twice", at, op, 0, FAKE_TWICE, true, false},                                                   \
+		{name "_reordered", at, op, 0, FAKE_REORDER, true, false},                                             \
+		{name "_wrong_epoch", at, op, 0, FAKE_BAD_EPOCH, true, false},                                         \
+		{name "_wrong_version", at, op, 0, FAKE_BAD_VERSION, true, false},                                     \
+		{name "_wrong_length", at, op, 0, FAKE_BAD_LENGTH, true, false},                                       \
+		{name "_short_body", at, op, 0, FAKE_SHORT_BODY, true, false},                                         \
+		{name "_refused", at, op, SCOUT_WIRE_LIMIT, FAKE_REFUSE, true, false},                                 \
+		{name "_error", at, op, SCOUT_WIRE_LIMIT, FAKE_ERROR, true, false},                                    \
+		{name "_error_for_no_request", at, op, SCOUT_WIRE_LIMIT, FAKE_NO_CORR, true, false},                   \
+		{name "_garbage", at, op, 0, FAKE_GARBAGE, true, false},                                               \
 	{                                                                                                              \
-		name "_half_then_silence", at, op, 0, FAKE_HALF, false                                                 \
+		name "_half_then_silence", at, op, 0, FAKE_HALF, true, false                                           \
 	}
 
 const struct matrix_row matrix_scripted_rows[] = {

@@ -104,23 +104,20 @@ killed_after_keys(struct matrix *m, const struct matrix_row *row)
 	uint8_t *hashes = rig_hashes(MATRIX_PROMPT, MATRIX_CHUNKS), states[MATRIX_CHUNKS];
 	const struct scout_key_query q = {.id = "k2", .hashes = hashes, .hash_len = RIG_HASH, .n = MATRIX_CHUNKS};
 	struct scout_key_answer answer;
-	uint64_t begin_us;
 
 	(void)row;
 	matrix_patient(m);
 	up(m);
 	ck_assert_uint_eq(answer_to_keys(m, "k1", states).hits, MATRIX_CHUNKS);
 	matrix_stop(m->real.server);
-	begin_us = scout__now_us();
 	ck_assert_int_eq(scout_lookup_keys(m->client, &q, states, &answer), SCOUT_NOT_YET);
 	matrix_steps_ms(m, 20);
 	fault_server_kill(&m->real);
 	answer = answer_to_keys(m, "k2", states);
-	ck_assert_uint_lt(scout__now_us() - begin_us, m->timeout_ms * UINT64_C(1000)); /* not its timeout ended it */
 	ck_assert_uint_eq(answer.retries, MATRIX_CHUNKS);
 	for (uint32_t i = 0; i < MATRIX_CHUNKS; i++)
 		ck_assert_uint_eq(states[i], SCOUT_KEY_RETRY);
-	ck_assert_int_ne(answer.error, 0);
+	assert_rc(answer.error, SCOUT_ERR_UNREACHABLE); /* and not its timeout ended it */
 	ck_assert_int_eq(scout_finish(m->client, "k2"), 0);
 	fault_server_start(&m->real);
 	matrix_works(m, false);
@@ -376,7 +373,7 @@ idle(struct matrix *m, const struct matrix_row *row)
 	matrix_steps_ms(m, row->arg);
 	fault_wait(&m->real, "leases", 2);
 	ck_assert_uint_le(matrix_stats(m).reconnects, reconnects + 1); /* one stall of the machine is forgiven */
-	ck_assert_int_eq(fault_store(m->worker, 0, 3, 1).status, 0);
+	assert_ok(fault_store(m->worker, 0, 3, 1).status);
 	matrix_works(m, true);
 	matrix_end(m);
 }

@@ -103,7 +103,7 @@ killed_after_retrieve(struct matrix *m, const struct matrix_row *row)
 	(void)row;
 	up(m);
 	done = fault_retrieve(m->worker, 0, hit(m), 0, MATRIX_CHUNKS * FAULT_BPC);
-	ck_assert_int_eq(done.status, 0);
+	assert_ok(done.status);
 	fault_kill(m->worker);
 	replace_and_end(m);
 }
@@ -142,7 +142,7 @@ killed_after_store(struct matrix *m, const struct matrix_row *row)
 {
 	(void)row;
 	up(m);
-	ck_assert_int_eq(fault_store(m->worker, 0, 2, MATRIX_CHUNKS).status, 0);
+	assert_ok(fault_store(m->worker, 0, 2, MATRIX_CHUNKS).status);
 	fault_kill(m->worker);
 	replace_and_end(m);
 }

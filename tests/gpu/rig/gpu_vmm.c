@@ -4,9 +4,46 @@
 #include <dlfcn.h>
 
 #include <cuda.h>
-#include <cuda_runtime_api.h>
 
 #include "gpu_test.h"
+
+void *
+plain_alloc(uint64_t bytes)
+{
+	void *p = NULL;
+
+	CUDA(cudaMalloc(&p, bytes));
+	return p;
+}
+
+cudaStream_t
+new_stream(void)
+{
+	cudaStream_t stream;
+
+	CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+	return stream;
+}
+
+cudaEvent_t
+new_event(void)
+{
+	cudaEvent_t event;
+
+	CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+	return event;
+}
+
+void
+keep_busy(cudaStream_t stream)
+{
+	static void *big;
+
+	if (!big)
+		CUDA(cudaMalloc(&big, 1 << 30));
+	for (int n = 0; n < 40; n++)
+		CUDA(cudaMemsetAsync(big, n, 1 << 30, stream));
+}
 
 /* The driver's functions for it, which the runtime has no names for. */
 static struct {

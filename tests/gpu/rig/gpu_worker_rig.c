@@ -145,15 +145,6 @@ page_holds(uint32_t rank, int64_t id, uint8_t value)
 	return true;
 }
 
-void *
-plain_alloc(uint64_t bytes)
-{
-	void *p = NULL;
-
-	CUDA(cudaMalloc(&p, bytes));
-	return p;
-}
-
 void
 pages_wipe(uint32_t rank)
 {
@@ -400,33 +391,4 @@ retrieve_all(uint32_t prompt, int64_t first, int64_t step)
 		REQUIRE(done.status == 0 && done.n_missing == 0);
 		require_filled(r, prompt, ids, &done);
 	}
-}
-
-cudaStream_t
-new_stream(void)
-{
-	cudaStream_t stream;
-
-	CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-	return stream;
-}
-
-cudaEvent_t
-new_event(void)
-{
-	cudaEvent_t event;
-
-	CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-	return event;
-}
-
-void
-keep_busy(cudaStream_t stream)
-{
-	static void *big;
-
-	if (!big)
-		CUDA(cudaMalloc(&big, 1 << 30));
-	for (int n = 0; n < 40; n++)
-		CUDA(cudaMemsetAsync(big, n, 1 << 30, stream));
 }

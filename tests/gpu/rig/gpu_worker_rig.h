@@ -74,7 +74,6 @@ bool page_is(uint32_t rank, int64_t id, uint32_t prompt, uint64_t block);
 
 /* Whether all of a page, and the gap behind it, is @value. */
 bool page_holds(uint32_t rank, int64_t id, uint8_t value);
-void *plain_alloc(uint64_t bytes);
 void pages_wipe(uint32_t rank);
 void pages_init(uint32_t rank, void *(*alloc)(uint64_t bytes));
 
@@ -105,10 +104,5 @@ uint64_t submit_retrieve(uint32_t rank, uint64_t ticket, const int64_t *ids, str
 /* All blocks but those that are named as missing are in their pages. */
 void require_filled(uint32_t rank, uint32_t prompt, const int64_t *ids, const struct scout_done *done);
 void retrieve_all(uint32_t prompt, int64_t first, int64_t step);
-cudaStream_t new_stream(void);
-cudaEvent_t new_event(void);
-
-/* Some 20 ms of work. */
-void keep_busy(cudaStream_t stream);
 
 #endif

@@ -54,15 +54,6 @@ next_ended(struct world *w)
 	return batch;
 }
 
-void *
-plain_alloc(uint64_t bytes)
-{
-	void *p = NULL;
-
-	CUDA(cudaMalloc(&p, bytes));
-	return p;
-}
-
 static void
 world_slots(struct world *w)
 {
@@ -151,23 +142,11 @@ model_copy(struct world *w, enum scout__copy_direction direction, uint32_t item,
 		}
 }
 
-/* A plane of GPU memory holds what the model's does, gaps and neighbours too. */
-static void
-require_plane(const struct world *w, uint32_t p)
-{
-	uint8_t *now = malloc(span_of(w, p));
-
-	REQUIRE(now);
-	CUDA(cudaMemcpy(now, w->planes[p].base, span_of(w, p), cudaMemcpyDeviceToHost));
-	REQUIRE(memcmp(now, w->host[p], span_of(w, p)) == 0);
-	free(now);
-}
-
 void
 require_as_model(const struct world *w)
 {
 	for (uint32_t p = 0; p < w->layout.n_planes; p++)
-		require_plane(w, p);
+		require_plane_is(w, p, w->planes[p].base, cudaStreamLegacy);
 	REQUIRE(memcmp(w->slots, w->model, w->bytes) == 0);
 }
 
@@ -231,33 +210,77 @@ round_trips(struct world *w, int n)
 }
 
 void
+job_init(struct world *w, struct job *job, enum scout__copy_direction direction)
+{
+	memset(job, 0, sizeof(*job));
+	random_ids(w, job->ids);
+	items_of(w, job->items, job->ids);
+	job->batch.direction = direction;
+	job->batch.n = w->n_items;
+	job->batch.items = job->items;
+	job->batch.progress = &job->progress;
+	job->batch.stop = &job->stop;
+}
+
+void
+job_in_order(struct world *w, struct job *job, enum scout__copy_direction direction)
+{
+	job_init(w, job, direction);
+	for (uint32_t i = 0; i < w->n_items * w->layout.blocks_per_chunk; i++)
+		job->ids[i] = i;
+}
+
+void
+job_model(struct world *w, const struct job *job)
+{
+	for (uint32_t k = 0; k < w->n_items; k++)
+		model_copy(w, job->batch.direction, k, job->items[k].block_ids);
+}
+
+void
+job_start(const struct world *w, struct job *job)
+{
+	REQUIRE(ops->start(w->engine, &job->batch) == 0);
+}
+
+void
+job_end(struct world *w, const struct job *job, int status)
+{
+	REQUIRE(next_ended(w) == &job->batch && job->batch.status == status);
+}
+
+void
+job_run(struct world *w, struct job *job)
+{
+	job_model(w, job);
+	job_start(w, job);
+	job_end(w, job, 0);
+}
+
+void
+job_await_layer(const struct job *job, uint32_t layer)
+{
+	while (atomic_load(&job->progress.enqueued) <= layer)
+		;
+}
+
+void
 busy_then_fill(const struct world *w, cudaStream_t stream, uint32_t p, int value)
 {
-	static void *big;
-
-	if (!big)
-		CUDA(cudaMalloc(&big, 1 << 30));
-	for (int n = 0; n < 40; n++)
-		CUDA(cudaMemsetAsync(big, n, 1 << 30, stream));
+	keep_busy(stream);
 	CUDA(cudaMemsetAsync(w->planes[p].base, value, span_of(w, p), stream));
 }
 
-cudaStream_t
-new_stream(void)
+void
+require_plane_is(const struct world *w, uint32_t p, const void *copy, cudaStream_t stream)
 {
-	cudaStream_t stream;
+	uint8_t *now = malloc(span_of(w, p));
 
-	CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-	return stream;
-}
-
-cudaEvent_t
-new_event(void)
-{
-	cudaEvent_t event;
-
-	CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-	return event;
+	REQUIRE(now);
+	CUDA(cudaMemcpyAsync(now, copy, span_of(w, p), cudaMemcpyDeviceToHost, stream));
+	CUDA(cudaStreamSynchronize(stream));
+	REQUIRE(memcmp(now, w->host[p], span_of(w, p)) == 0);
+	free(now);
 }
 
 int

@@ -15,6 +15,7 @@
 #include "copy.h"
 #include "copy_backends.h"
 #include "gpu_test.h"
+#include "gpu_vmm.h"
 
 /*
  * Pages in a GPU's memory, slots in this process's, the CUDA backend between them, and a model of what both should hold. Nothing is
@@ -53,7 +54,6 @@ void fill_random(struct world *w, uint8_t *p, uint64_t n);
 uint64_t span_of(const struct world *w, uint32_t p);
 void wait_readable(const struct world *w);
 struct scout__copy_batch *next_ended(struct world *w);
-void *plain_alloc(uint64_t bytes);
 
 /* Planes and slots with random bytes. */
 void world_init(struct world *w, const struct shape *shape);
@@ -73,10 +73,32 @@ void copy_and_check(struct world *w, enum scout__copy_direction direction, const
 /* Both directions, and all of both memories, some times over. */
 void round_trips(struct world *w, int n);
 
+/* A batch of all slots with pages of its own choice. */
+struct job {
+	int64_t ids[2000];
+	struct scout__copy_item items[MAX_ITEMS];
+	struct scout__copy_batch batch;
+	struct scout__copy_progress progress;
+	atomic_bool stop;
+};
+
+void job_init(struct world *w, struct job *job, enum scout__copy_direction direction);
+/* With the pages one after the other. */
+void job_in_order(struct world *w, struct job *job, enum scout__copy_direction direction);
+/* What it does, in the model. */
+void job_model(struct world *w, const struct job *job);
+void job_start(const struct world *w, struct job *job);
+void job_end(struct world *w, const struct job *job, int status);
+/* All of the three. */
+void job_run(struct world *w, struct job *job);
+/* Until the events of @layer stand for this job. */
+void job_await_layer(const struct job *job, uint32_t layer);
+
 /* Some 20 ms of work, and then @value over all of plane @p. */
 void busy_then_fill(const struct world *w, cudaStream_t stream, uint32_t p, int value);
-cudaStream_t new_stream(void);
-cudaEvent_t new_event(void);
+
+/* @copy, in GPU memory, is when @stream comes to it what plane @p should hold, gaps and neighbours too. */
+void require_plane_is(const struct world *w, uint32_t p, const void *copy, cudaStream_t stream);
 
 /* Run the cases, or say of each why it cannot run. */
 int world_main(int argc, char **argv, const struct gpu_case *cases, int n);

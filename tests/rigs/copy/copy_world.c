@@ -99,6 +99,7 @@ world_open(struct world *w, uint32_t max_batches)
 void
 world_fini(struct world *w)
 {
+	scout__copy_host_faults(NULL);
 	if (w->engine)
 		ops->close(w->engine);
 	for (uint32_t p = 0; p < w->layout.n_planes; p++) {
@@ -170,19 +171,69 @@ next_ended(void *engine)
 	struct scout__copy_batch *batch;
 
 	while ((batch = ops->poll(engine)) == NULL)
-		ck_assert_msg(readable(ops->fd(engine), DEADLINE_MS), "the descriptor missed a batch");
+		ck_assert_msg(readable(ops->fd(engine), wait_limit_ms()), "the descriptor missed a batch");
 	return batch;
 }
 
 void
 assert_goes_quiet(void *engine)
 {
-	uint64_t until_us = scout__now_us() + DEADLINE_MS * 1000u;
-
-	do {
+	ck_assert_ptr_null(ops->poll(engine));
+	wait_until(!readable(ops->fd(engine), 0))
 		ck_assert_ptr_null(ops->poll(engine));
-		ck_assert_msg(scout__now_us() < until_us, "readable for nothing");
-	} while (readable(ops->fd(engine), 0));
+}
+
+void
+run_batch(void *engine, struct scout__copy_batch *batch)
+{
+	ck_assert_int_eq(ops->start(engine, batch), 0);
+	ck_assert_ptr_eq(next_ended(engine), batch);
+}
+
+void
+random_ids(struct world *w, int64_t *ids)
+{
+	uint64_t n = w->layout.n_blocks, j;
+	uint64_t want = (uint64_t)w->n_slots * w->layout.blocks_per_chunk;
+	uint64_t null_in = 2 + random_below(&w->seed, 8);
+	bool shuffled = random_below(&w->seed, 2) == 0, nulls = random_below(&w->seed, 3) > 0;
+	int64_t *all = must_alloc(n * sizeof(*all)), swap;
+
+	for (uint64_t i = 0; i < n; i++)
+		all[i] = (int64_t)i;
+	for (uint64_t i = 0; i < n; i++) {
+		if (!shuffled && random_below(&w->seed, 8) > 0)
+			continue;
+		j = i + random_below(&w->seed, n - i);
+		swap = all[i];
+		all[i] = all[j];
+		all[j] = swap;
+	}
+	for (uint64_t i = 0; i < want; i++)
+		ids[i] = nulls && random_below(&w->seed, null_in) == 0 ? -1 - (int64_t)random_below(&w->seed, 3)
+								       : all[i];
+	free(all);
+}
+
+void
+copy_all(struct world *w, enum scout__copy_direction direction, const int64_t *ids)
+{
+	struct scout__copy_item items[MAX_ITEMS];
+	struct scout__copy_batch batch = {.direction = direction, .n = w->n_slots, .items = items, .cookie = 77};
+	uint32_t n = w->layout.blocks_per_chunk;
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < w->n_slots; i++) {
+		items[i] = (struct scout__copy_item){slot_in(w, w->slots, i), ids + (size_t)i * n};
+		model_copy(w, direction, i, ids + (size_t)i * n);
+		for (uint32_t b = 0; b < n; b++)
+			bytes += ids[(size_t)i * n + b] < 0 ? 0 : w->shard_bytes / n;
+	}
+	run_batch(w->engine, &batch);
+	ck_assert_int_eq(batch.status, 0);
+	ck_assert_uint_eq(batch.n_done, w->n_slots);
+	ck_assert_uint_eq(batch.bytes, bytes);
+	ck_assert_uint_eq(batch.cookie, 77);
 }
 
 void
@@ -230,13 +281,10 @@ gate_shut(struct gate *gate, bool reverse)
 void
 wait_looks(struct gate *gate, unsigned int n)
 {
-	uint64_t until_us = scout__now_us() + DEADLINE_MS * 1000u;
 	unsigned int before = atomic_load(&gate->looks);
 
-	while (atomic_load(&gate->looks) - before < n) {
-		ck_assert_msg(scout__now_us() < until_us, "nobody waits at the gate");
-		sched_yield();
-	}
+	wait_until(atomic_load(&gate->looks) - before >= n)
+		;
 }
 
 unsigned int

@@ -21,9 +21,9 @@
 
 #include "clock.h"
 #include "copy.h"
+#include "waiting.h"
 
 #define GUARD 64u
-#define DEADLINE_MS 20000
 #define MAX_PLANES 122u
 #define MAX_ITEMS 8u
 
@@ -64,6 +64,14 @@ bool readable(int fd, int timeout_ms);
 
 /* The next batch that ends, waiting by the descriptor alone. */
 struct scout__copy_batch *next_ended(void *engine);
+
+/* Start it, and wait for its end. */
+void run_batch(void *engine, struct scout__copy_batch *batch);
+
+/* Distinct ids for all slots: shuffled, or in runs (the merge path), some of them null. */
+void random_ids(struct world *w, int64_t *ids);
+/* One batch over all slots, through the engine and through the model. */
+void copy_all(struct world *w, enum scout__copy_direction direction, const int64_t *ids);
 
 /* With nothing in flight the descriptor goes quiet, at the latest when a report that was under way is through. */
 void assert_goes_quiet(void *engine);

@@ -39,6 +39,16 @@ options(void)
 	return (struct fake_cuda_options){.n_devices = 1, .seed = 11 + (uint64_t)getpid()};
 }
 
+struct fake_cuda_options
+gated(void)
+{
+	struct fake_cuda_options opt = options();
+
+	opt.gate = gate;
+	atomic_store(&gate_steps, -1);
+	return opt;
+}
+
 void
 gpu_start(struct world *w, const struct fake_cuda_options *opt)
 {
@@ -60,15 +70,13 @@ try_open(struct world *w, const char *method, char *err, size_t err_len)
 }
 
 void
-wait_pinned(struct world *w)
+wait_pinned(void *engine, const uint8_t *slots)
 {
-	uint64_t until_us = scout__now_us() + DEADLINE_MS * 1000u, address;
+	struct scout__cuda_memory *memory = &((struct scout__cuda *)engine)->memory;
+	uint64_t address;
 
-	while (scout__cuda_memory_find(&((struct scout__cuda *)w->engine)->memory, slot_in(w, w->slots, 0), &address) ==
-	       SCOUT__CUDA_PINNING) {
-		ck_assert_uint_lt(scout__now_us(), until_us);
-		sched_yield();
-	}
+	wait_until(scout__cuda_memory_find(memory, slots, &address) != SCOUT__CUDA_PINNING)
+		;
 }
 
 void
@@ -90,21 +98,35 @@ gpu_open(struct world *w, const char *method)
 
 	ck_assert_msg(rc == 0, "open: %d %s", rc, err);
 	add_slots(w);
-	wait_pinned(w);
+	wait_pinned(w->engine, slot_in(w, w->slots, 0));
 }
 
 void
-gpu_stop(struct world *w)
+gpu_begin(struct world *w, const struct fake_cuda_options *opt, const char *method)
+{
+	gpu_start(w, opt);
+	gpu_open(w, method);
+}
+
+void
+fake_end(void **engine)
 {
 	struct fake_cuda_counts counts;
 
 	atomic_store(&gate_steps, -1);
-	if (w->engine)
-		ops->close(w->engine);
-	w->engine = NULL;
+	if (*engine)
+		ops->close(*engine);
+	*engine = NULL;
 	counts = fake_cuda_stop();
 	ck_assert_uint_eq(counts.violations, 0);
 	ck_assert_uint_eq(counts.live, 0);
+}
+
+void
+gpu_end(struct world *w)
+{
+	fake_end(&w->engine);
+	world_fini(w);
 }
 
 void
@@ -123,26 +145,21 @@ const uint32_t two_layers[3] = {0, 2, 3};
 void
 run_one_op(void)
 {
-	uint64_t until_us = scout__now_us() + DEADLINE_MS * 1000u;
-	struct fake_cuda_counts before = fake_cuda_counts(), now;
+	struct fake_cuda_counts before = fake_cuda_counts(), now = before;
 
 	atomic_store(&gate_steps, 1);
-	do {
-		ck_assert_uint_lt(scout__now_us(), until_us);
-		sched_yield();
+	wait_until(now.ops != before.ops && now.queries >= before.queries + 3) {
 		now = fake_cuda_counts();
 		if (now.ops == before.ops)
 			before.queries = now.queries;
-	} while (now.ops == before.ops || now.queries < before.queries + 3);
+	}
 }
 
 void
 wait_queries(uint64_t n)
 {
-	uint64_t until_us = scout__now_us() + DEADLINE_MS * 1000u, before = fake_cuda_counts().queries;
+	uint64_t before = fake_cuda_counts().queries;
 
-	while (fake_cuda_counts().queries < before + n) {
-		ck_assert_uint_lt(scout__now_us(), until_us);
-		sched_yield();
-	}
+	wait_until(fake_cuda_counts().queries >= before + n)
+		;
 }

@@ -17,16 +17,20 @@ bool gate(void *user);
 void keep_log(void *user, int level, const char *text);
 extern const struct scout__log test_log;
 struct fake_cuda_options options(void);
+/* With the gate, which is open. */
+struct fake_cuda_options gated(void);
 
 /* After world_fill(): start the fake, say what is GPU memory. */
 void gpu_start(struct world *w, const struct fake_cuda_options *opt);
 int try_open(struct world *w, const char *method, char *err, size_t err_len);
-void wait_pinned(struct world *w);
+void wait_pinned(void *engine, const uint8_t *slots);
 void add_slots(struct world *w);
 void gpu_open(struct world *w, const char *method);
+void gpu_begin(struct world *w, const struct fake_cuda_options *opt, const char *method);
 
 /* Everything given back, and nothing done that CUDA forbids. */
-void gpu_stop(struct world *w);
+void fake_end(void **engine);
+void gpu_end(struct world *w);
 void world_layered(struct world *w, uint32_t n_slots);
 extern const uint32_t two_layers[3];
 

@@ -118,6 +118,15 @@ say_error(int rc, const char *text)
 	say("err %s %s", scout_err_name(rc), text);
 }
 
+static void
+say_result(int rc, const char *text)
+{
+	if (rc)
+		say_error(rc, text);
+	else
+		say("ok");
+}
+
 /* ---- life ---- */
 
 static void
@@ -129,7 +138,7 @@ do_client(char **args)
 
 	(void)args;
 	scout_client_config_init(&cfg);
-	cfg.lookup_timeout_ms = 5000; /* a loaded machine is no reason for a miss */
+	cfg.lookup_timeout_ms = 30000; /* a loaded machine is no reason for a miss */
 	cfg.endpoint = me.endpoint;
 	cfg.name_space = "rig";
 	cfg.chunk_tokens = CHUNK_TOKENS;
@@ -141,11 +150,8 @@ do_client(char **args)
 	cfg.log = rig_log;
 	rc = scout_client_new(&cfg, &me.client, err, sizeof(err));
 	if (rc == 0)
-		rc = scout_client_wait_ready(me.client, RIG_DEADLINE_MS, err, sizeof(err));
-	if (rc)
-		say_error(rc, err);
-	else
-		say("ok");
+		rc = scout_client_wait_ready(me.client, wait_limit_ms(), err, sizeof(err));
+	say_result(rc, err);
 }
 
 static void
@@ -193,7 +199,7 @@ start_worker(uint32_t i, char *err, size_t len)
 	rig_table(&rig, &me.pages[i], &layout);
 	rc = scout_worker_new(&cfg, &me.workers[i], err, len);
 	if (rc == 0)
-		rc = scout_worker_register(me.workers[i], &layout, 1, RIG_DEADLINE_MS, err, len);
+		rc = scout_worker_register(me.workers[i], &layout, 1, wait_limit_ms(), err, len);
 	return rc;
 }
 
@@ -204,10 +210,7 @@ do_worker(char **args)
 	uint64_t i = number(args[1]);
 	int rc = i < MAX_WORKERS && !me.workers[i] ? start_worker((uint32_t)i, err, sizeof(err)) : SCOUT_ERR_INVALID;
 
-	if (rc)
-		say_error(rc, err);
-	else
-		say("ok");
+	say_result(rc, err);
 }
 
 static void
@@ -296,19 +299,19 @@ do_lookup(char **args)
 static void
 do_admit(char **args)
 {
-	say("ok %d", scout_admit(me.client, args[1], strtoll(args[2], NULL, 10), strtoll(args[3], NULL, 10)));
+	say_result(scout_admit(me.client, args[1], strtoll(args[2], NULL, 10), strtoll(args[3], NULL, 10)), "");
 }
 
 static void
 do_finish(char **args)
 {
-	say("ok %d", scout_finish(me.client, args[1]));
+	say_result(scout_finish(me.client, args[1]), "");
 }
 
 static void
 do_reset(char **args)
 {
-	say("ok %d", scout_reset(me.client, number(args[1])));
+	say_result(scout_reset(me.client, number(args[1])), "");
 }
 
 /* clear GENERATION: the generation */
@@ -319,7 +322,7 @@ do_clear(char **args)
 	int rc = scout_clear(me.client, number(args[1]), &generation);
 
 	if (rc)
-		say("err %d", rc);
+		say_error(rc, "");
 	else
 		say("ok %" PRIu64, generation);
 }
@@ -400,7 +403,7 @@ wait_phase(char **args, unsigned from, unsigned to)
 {
 	struct scout_worker *worker = me.workers[worker_of(args[1])];
 	struct scout__transfer *job = &worker->jobs[number(args[2]) & (SCOUT__MAX_JOBS - 1)];
-	uint64_t end_us = scout__now_us() + RIG_DEADLINE_MS * UINT64_C(1000);
+	uint64_t end_us = wait_begin();
 	unsigned phase;
 
 	while ((phase = atomic_load(&job->phase)) == from && scout__now_us() < end_us)
@@ -429,14 +432,14 @@ do_copied(char **args)
 static void
 do_wreset(char **args)
 {
-	say("ok %d", scout_worker_reset(me.workers[worker_of(args[1])], number(args[2])));
+	say_result(scout_worker_reset(me.workers[worker_of(args[1])], number(args[2])), "");
 }
 
 /* wclear W GENERATION */
 static void
 do_wclear(char **args)
 {
-	say("ok %d", scout_worker_clear(me.workers[worker_of(args[1])], number(args[2]), NULL));
+	say_result(scout_worker_clear(me.workers[worker_of(args[1])], number(args[2]), NULL), "");
 }
 
 /* done W: the next job that ends */
@@ -444,7 +447,7 @@ static void
 do_done(char **args)
 {
 	struct scout_worker *worker = me.workers[worker_of(args[1])];
-	uint64_t end_us = scout__now_us() + RIG_DEADLINE_MS * UINT64_C(1000);
+	uint64_t end_us = wait_begin();
 	char missing[N_BLOCKS + 1] = "";
 	struct scout_done done;
 

@@ -47,7 +47,8 @@ fault_actor_of(struct fault *f, uint64_t weights)
 	(void)close(from[1]);
 	a->to = to[1];
 	a->from = from[0];
-	ck_assert_msg(fault_read_line(a->from, line, sizeof(line)) > 0, "the actor did not start");
+	ck_assert_msg(fault_read_line(a->from, "the start of an actor", line, sizeof(line)) > 0,
+		      "the actor did not start");
 	ck_assert_str_eq(line, "ok actor");
 	return a;
 }
@@ -124,7 +125,7 @@ success(const struct fault_actor *a, const char *fmt)
 static void
 hear(struct fault_actor *a, const char *fmt)
 {
-	ck_assert_msg(fault_read_line(a->from, a->line, sizeof(a->line)) >= 0, "the actor died of: %s", fmt);
+	ck_assert_msg(fault_read_line(a->from, fmt, a->line, sizeof(a->line)) >= 0, "the actor died of: %s", fmt);
 }
 
 void
@@ -189,10 +190,21 @@ fault_hit_of(const char *reply)
 }
 
 struct fault_hit
-fault_lookup(struct fault_actor *a, const char *id, uint32_t prompt, uint32_t n)
+fault_look(struct fault_actor *a, const char *id, uint32_t prompt, uint32_t n)
 {
 	return fault_hit_of(fault_ask(a, "lookup %s %u %u %u", id, (unsigned)prompt, (unsigned)n,
 				      (unsigned)(n * FAULT_CHUNK_TOKENS + 1)));
+}
+
+struct fault_hit
+fault_lookup(struct fault_actor *a, const char *id, uint32_t prompt, uint32_t n)
+{
+	struct fault_hit hit;
+
+	wait_until((hit = fault_look(a, id, prompt, n)).reason != SCOUT_REASON_UNREACHABLE) {
+		(void)fault_ask(a, "finish %s", id);
+	}
+	return hit;
 }
 
 uint64_t
@@ -282,7 +294,7 @@ fault_check_all(struct fault_actor *a, uint32_t w, const struct fault_done *done
 uint32_t
 fault_pressure(struct fault *f, struct fault_actor *a, uint32_t rounds)
 {
-	uint64_t end_us = scout__now_us() + FAULT_DEADLINE_MS * UINT64_C(1000);
+	uint64_t end_us = wait_begin();
 	uint32_t no_room = 0;
 
 	for (uint32_t i = 0; i < rounds;) {

@@ -14,7 +14,9 @@
 #include <kvscout/client.h>
 #include <kvscout/worker.h>
 
+#include "assert_rc.h"
 #include "clock.h"
+#include "waiting.h"
 #include "wire_peer.h"
 
 /*
@@ -29,7 +31,6 @@
  * actors' logs.
  */
 
-#define FAULT_DEADLINE_MS 20000
 /* Times that are as short as they may be: a sanitizer makes any machine a slow one. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define FAULT_SANITIZED true
@@ -100,6 +101,9 @@ void fault_settle(struct fault *f);
 
 void fault_server_start(struct fault *f);
 void fault_server_kill(struct fault *f);
+/* SIGTERM; and until it has ended by it, in good order. */
+void fault_server_terminate(struct fault *f);
+void fault_server_await_end(struct fault *f);
 /* Run kvscoutd with these options until it ends; its exit status, and its stdout and stderr in @text. */
 int fault_server_run(char *const argv[], char *text, size_t len);
 const char *fault_kvscoutd(void);
@@ -141,8 +145,18 @@ struct fault_done {
 	char missing[FAULT_BLOCKS + 1]; /* 'M' where a block was named, else '.', up to the last that was */
 };
 
+#define assert_reason(reason, expected)                                                                                \
+	do {                                                                                                           \
+		int reason_ = (reason);                                                                                \
+                                                                                                                       \
+		ck_assert_msg(reason_ == (expected), "%s is %s, not %s", #reason, scout_reason_name(reason_),          \
+			      scout_reason_name(expected));                                                            \
+	} while (0)
+
 /* The reply to "lookup", taken apart. */
 struct fault_hit fault_hit_of(const char *reply);
+struct fault_hit fault_look(struct fault_actor *a, const char *id, uint32_t prompt, uint32_t n);
+/* The same with an answer of the server: a server that gets no CPU for half a second is taken for gone, and asked again. */
 struct fault_hit fault_lookup(struct fault_actor *a, const char *id, uint32_t prompt, uint32_t n);
 
 /* Worker @w stores @n chunks of @prompt from pages 1.. that hold the bytes of @bytes. */

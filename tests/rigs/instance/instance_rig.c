@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "waiting.h"
 
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -38,13 +39,11 @@ place_down(struct place *place)
 	int fd;
 
 	/* One that a starter which was killed has left starting ends as well: it serves before it reads the signal. */
-	for (uint64_t end_us = scout__now_us() + PLACE_DEADLINE_MS * UINT64_C(1000); place_is_locked(place);) {
+	wait_until(!place_is_locked(place)) {
 		struct scout__instance_record record = place_record(place);
 
 		if (record.state == SCOUT__INSTANCE_SERVING)
 			(void)kill((pid_t)record.pid, SIGTERM);
-		ck_assert_msg(scout__now_us() < end_us, "the server does not end");
-		(void)poll(NULL, 0, 1);
 	}
 	fd = place_lock(place);
 	(void)close(fd);
@@ -70,7 +69,7 @@ place_log(void *user, int level, const char *text)
 void
 place_wait_warned(struct place *place, const char *word)
 {
-	uint64_t end_us = scout__now_us() + PLACE_DEADLINE_MS * UINT64_C(1000);
+	uint64_t end_us = wait_begin();
 
 	for (bool is_there = false; !is_there;) {
 		(void)pthread_mutex_lock(&log_lock);
@@ -92,7 +91,7 @@ place_ensure(struct place *place, const char *keys, char *err, size_t err_len)
 	cfg.endpoint = place->endpoint;
 	cfg.server_program = place->program;
 	cfg.server_keys = keys;
-	cfg.timeout_ms = PLACE_DEADLINE_MS;
+	cfg.timeout_ms = wait_limit_ms();
 	cfg.log = place_log;
 	cfg.log_user = place;
 	rc = scout_ensure_server(&cfg, endpoint, sizeof(endpoint), err, err_len);

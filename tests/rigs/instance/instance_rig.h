@@ -17,8 +17,6 @@
  * environment's KVSCOUT_KVSCOUTD names the program. One place for each test process; it is in /tmp.
  */
 
-#define PLACE_DEADLINE_MS 20000
-
 struct place {
 	char folder[64];
 	char endpoint[96]; /* auto:///FOLDER */

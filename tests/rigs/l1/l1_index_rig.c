@@ -7,13 +7,14 @@ struct scout__chunk_index *cache;
 
 uint32_t n_ranks;
 
-SCOUT_ON_LOOP void
+SCOUT_STARTS_LOOP void
 start_slots(uint64_t slot, uint32_t ranks, uint32_t readers, uint32_t chunks, uint32_t extent, uint32_t promised)
 {
 	uint64_t shard_bytes[SCOUT_MAX_RANKS];
 	uint64_t chunk = ranks * slot;
 	char err[256] = "";
 
+	scout__enter_loop();
 	n_ranks = ranks;
 	for (uint32_t rank = 0; rank < ranks; rank++)
 		shard_bytes[rank] = slot - rank % 8;
@@ -23,7 +24,7 @@ start_slots(uint64_t slot, uint32_t ranks, uint32_t readers, uint32_t chunks, ui
 	ck_assert_int_eq(scout__index_new(&l1, shard_bytes, ranks, readers, HASH, &cache), 0);
 }
 
-SCOUT_ON_LOOP void
+SCOUT_STARTS_LOOP void
 start(uint32_t ranks, uint32_t readers, uint32_t chunks, uint32_t extent, uint32_t promised)
 {
 	start_slots(SLOT, ranks, readers, chunks, extent, promised);

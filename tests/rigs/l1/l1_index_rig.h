@@ -13,10 +13,10 @@ extern struct scout__l1 l1;
 extern struct scout__chunk_index *cache;
 extern uint32_t n_ranks;
 
-/* A pool of exactly @chunks chunks in extents of @extent, promises for at most @promised of them. */
-SCOUT_ON_LOOP void start_slots(uint64_t slot, uint32_t ranks, uint32_t readers, uint32_t chunks, uint32_t extent,
-			       uint32_t promised);
-SCOUT_ON_LOOP void start(uint32_t ranks, uint32_t readers, uint32_t chunks, uint32_t extent, uint32_t promised);
+/* Both enter the loop. A pool of exactly @chunks chunks in extents of @extent, promises for at most @promised of them. */
+SCOUT_STARTS_LOOP void start_slots(uint64_t slot, uint32_t ranks, uint32_t readers, uint32_t chunks, uint32_t extent,
+				   uint32_t promised);
+SCOUT_STARTS_LOOP void start(uint32_t ranks, uint32_t readers, uint32_t chunks, uint32_t extent, uint32_t promised);
 SCOUT_ON_LOOP void stop(void);
 SCOUT_ON_LOOP enum scout__reserve reserve(uint32_t i, uint32_t rank, uint32_t *ret_entry);
 

@@ -16,6 +16,9 @@
  * Shared by the tests of the host-memory tier: captured log lines, keys, waiting for the grower, descriptors counted.
  */
 
+/* What begins a test: from there on its thread is the loop's. */
+#define SCOUT_STARTS_LOOP SCOUT_TSA(assert_capability(scout__loop_role))
+
 #define DEADLINE_MS 60000
 #define HASH 32u
 

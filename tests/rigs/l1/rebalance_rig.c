@@ -9,16 +9,17 @@ struct scout__extent *taken[MAX_TAKEN];
 
 uint32_t n_taken;
 
-SCOUT_ON_LOOP void
+SCOUT_STARTS_LOOP void
 start_with(const char *policy, uint64_t l1_bytes, uint64_t extent_bytes)
 {
 	char err[256] = "";
 
+	scout__enter_loop();
 	ck_assert_msg(scout__l1_init(&l1, l1_bytes, extent_bytes, l1_bytes, policy, &test_log, err, sizeof(err)) == 0,
 		      "%s", err);
 }
 
-SCOUT_ON_LOOP void
+SCOUT_STARTS_LOOP void
 start(uint64_t l1_bytes, uint64_t extent_bytes)
 {
 	start_with("lru", l1_bytes, extent_bytes);
@@ -126,7 +127,17 @@ fill(struct scout__chunk_index *index, uint32_t first, uint32_t n)
 		ck_assert(store(index, first + i));
 }
 
-SCOUT_ON_LOOP struct scout__chunk_index *
+SCOUT_ON_LOOP void
+fill_by_turns(struct scout__chunk_index *const *of, uint32_t n_of, uint32_t n)
+{
+	static uint32_t next_key = 100000;
+
+	for (uint32_t i = 0; i < n; i++)
+		for (uint32_t k = 0; k < n_of; k++)
+			fill(of[k], next_key++, 1);
+}
+
+SCOUT_STARTS_LOOP struct scout__chunk_index *
 full_index(uint32_t chunks, uint32_t extent_chunks)
 {
 	struct scout__chunk_index *index;

@@ -2,7 +2,6 @@
 #include "adapter_rig.h"
 
 #include <check.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,15 +94,10 @@ adapter_logged(struct adapter_rig *rig, const char *what)
 }
 
 void
-adapter_pause(void)
-{
-	(void)poll(NULL, 0, 1);
-}
-
-void
 adapter_wait_logged(struct adapter_rig *rig, const char *what)
 {
-	adapter_wait(adapter_logged(rig, what) > 0);
+	wait_until(adapter_logged(rig, what) > 0)
+		;
 }
 
 /* ---- objects ---- */
@@ -163,7 +157,6 @@ static void
 submit(struct adapter_rig *rig, struct adapter_object *o, uint32_t timeout_ms)
 {
 	o->op.timeout_us = (uint64_t)timeout_ms * 1000;
-	o->due_us = scout__now_us() + o->op.timeout_us;
 	o->op.user = o;
 	o->op.result = 0xff;
 	atomic_store(&o->ended, 0);
@@ -199,7 +192,8 @@ object_begin_exists(struct adapter_rig *rig, struct adapter_object *o, const str
 enum scout__l2_result
 object_end(struct adapter_object *o)
 {
-	adapter_wait(atomic_load_explicit(&o->ended, memory_order_acquire) > 0);
+	wait_until(atomic_load_explicit(&o->ended, memory_order_acquire) > 0)
+		;
 	ck_assert_uint_eq(atomic_load(&o->ended), 1);
 	ck_assert_uint_lt(o->op.result, SCOUT__L2_RESULTS);
 	return (enum scout__l2_result)o->op.result;

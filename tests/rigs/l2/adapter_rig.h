@@ -11,6 +11,7 @@
 #include "l2.h"
 #include "object.h"
 #include "url.h"
+#include "waiting.h"
 
 /*
  * One adapter of L2 without l2_submit: the test is the loop. Completions are counted, so that a second one for the
@@ -36,7 +37,6 @@ struct adapter_object {
 	uint8_t *slot; /* what operations are given */
 	uint64_t bytes;
 	struct scout__l2_op op;
-	uint64_t due_us;                  /* when the timeout of the operation is over, from its begin */
 	struct scout__l2_digest *digests; /* EXISTS */
 	atomic_uint ended;
 };
@@ -67,16 +67,5 @@ enum scout__l2_result object_load(struct adapter_rig *rig, struct adapter_object
 enum scout__l2_result object_remove(struct adapter_rig *rig, struct adapter_object *o);
 /* How many of @n are there. */
 uint32_t object_exists(struct adapter_rig *rig, const struct adapter_object *of, uint32_t n);
-
-/* Until this holds; fails after 20 s. */
-#define adapter_wait(condition)                                                                                        \
-	do {                                                                                                           \
-		uint64_t wait_until_us = scout__now_us() + 20000000;                                                   \
-		while (!(condition)) {                                                                                 \
-			ck_assert_msg(scout__now_us() < wait_until_us, "never: %s", #condition);                       \
-			adapter_pause();                                                                               \
-		}                                                                                                      \
-	} while (0)
-void adapter_pause(void);
 
 #endif

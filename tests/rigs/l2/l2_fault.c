@@ -268,6 +268,7 @@ static const struct scout__l2_adapter fault_files = {
 	.stop = fault_stop,
 	.close = fault_close,
 	.gauges = fault_gauges,
+	.keeps_records = true,
 };
 
 #ifdef HAVE_HIREDIS
@@ -285,6 +286,7 @@ static const struct scout__l2_adapter fault_redis = {
 	.stop = fault_stop,
 	.close = fault_close,
 	.gauges = fault_gauges,
+	.keeps_records = true,
 };
 #endif
 

@@ -15,7 +15,7 @@
  * The control file is this structure, mapped by the server and by the test, which writes rules into it while the server
  * runs and reads what they hit. Two layers:
  *
- *   ops    between l2_submit and the adapter, by kind of operation (1 exists ... 5 remove): late, failing, hanging
+ *   ops    between l2_submit and the adapter, by kind of operation (enum scout__l2_what): late, failing, hanging
  *   disk   between the adapter and the kernel (link with the --wrap options of L2_FAULT_LINK): calls on what lies below
  *          the URL's path fail, are slow, are cut, or bring other bytes
  */
@@ -43,7 +43,7 @@ struct l2_fault_disk {
 };
 
 struct l2_fault_control {
-	struct l2_fault_rule ops[6]; /* by enum scout__l2_what */
+	struct l2_fault_rule ops[8]; /* by enum scout__l2_what */
 	struct l2_fault_disk disk;
 };
 

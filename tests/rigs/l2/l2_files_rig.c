@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "l2_files_rig.h"
 
+#include "waiting.h"
+
 pthread_mutex_t rig_mu = PTHREAD_MUTEX_INITIALIZER;
 
 static pthread_cond_t rig_cond = PTHREAD_COND_INITIALIZER;
@@ -119,12 +121,8 @@ rig_gauges(const struct rig *rig)
 static void
 rig_wait_ready(const struct rig *rig)
 {
-	uint64_t until = scout__now_us() + RIG_WAIT_US;
-
-	/* No ck_assert in the loop: each writes a line to a file of Check's. */
-	while (!rig_gauges(rig).ready && scout__now_us() < until)
-		(void)sched_yield();
-	ck_assert(rig_gauges(rig).ready);
+	wait_until(rig_gauges(rig).ready)
+		;
 }
 
 void

@@ -199,7 +199,7 @@ wait_locked(struct l2_memory *m, const char *what, uint64_t until_us)
 void
 l2_memory_wait(struct l2_memory *m, enum scout__l2_what what, unsigned n)
 {
-	uint64_t until_us = wire_deadline_us();
+	uint64_t until_us = wait_begin();
 
 	lock(m);
 	while (m->given[what] < n)
@@ -210,7 +210,7 @@ l2_memory_wait(struct l2_memory *m, enum scout__l2_what what, unsigned n)
 void
 l2_memory_wait_unpinned(struct l2_memory *m)
 {
-	uint64_t until_us = wire_deadline_us();
+	uint64_t until_us = wait_begin();
 
 	lock(m);
 	while (pins_locked(m) > 0)

@@ -37,12 +37,3 @@ counter(const atomic_uint_fast64_t *value)
 {
 	return atomic_load(value);
 }
-
-enum scout__l2_result
-end_in_time(struct adapter_object *o)
-{
-	enum scout__l2_result result = object_end(o);
-
-	ck_assert_uint_lt(scout__now_us(), o->due_us + LATE_US);
-	return result;
-}

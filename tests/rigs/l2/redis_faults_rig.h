@@ -14,7 +14,6 @@
 
 #define MIB (UINT64_C(1) << 20)
 #define IMPATIENT_MS 1000 /* timeout_ms where a server that stands still is to be noticed */
-#define LATE_US 10000000u /* how much later than its deadline an operation may end on an overloaded machine */
 
 extern struct redis_server server;
 extern struct adapter_rig rig;
@@ -26,8 +25,5 @@ void url_of(const char *before, uint16_t port, const char *after);
 uint64_t counter(const atomic_uint_fast64_t *value);
 
 #define COUNTER(name) counter(&scout__redis_counters(rig.adapter)->name)
-
-/* The operation that was begun ends by its deadline. */
-enum scout__l2_result end_in_time(struct adapter_object *o);
 
 #endif

@@ -38,7 +38,7 @@ greet(struct player *p, const struct model_peer *peer)
 	p->wire.hello.weights = peer->weights;
 	groups_say(&p->wire, &groups, m.hash_tokens);
 	p->wire.hello.name_space = (struct scout__str){names[peer->ns], (uint16_t)strlen(names[peer->ns])};
-	ck_assert_int_eq(wire_hello(&p->wire), SCOUT_WIRE_OK);
+	assert_wire(wire_hello(&p->wire), SCOUT_WIRE_OK);
 	if (peer->lease)
 		ck_assert_int_eq(wire_lease(&p->wire), SCOUT_LEASE_OK);
 }

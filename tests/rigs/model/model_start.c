@@ -63,9 +63,9 @@ take_the_rest(uint32_t n, uint64_t extent_bytes)
 	p->hello.role = SCOUT_ROLE_WORKER;
 	p->hello.heartbeat_ms = 600000;
 	p->hello.name_space = (struct scout__str){"rest", 4};
-	ck_assert_int_eq(wire_hello(p), SCOUT_WIRE_OK);
+	assert_wire(wire_hello(p), SCOUT_WIRE_OK);
 	ck_assert_int_eq(wire_lease(p), SCOUT_LEASE_OK);
-	ck_assert_int_eq(wire_register(p, 0, 0, SHARD_BYTES), SCOUT_WIRE_OK);
+	assert_wire(wire_register(p, 0, 0, SHARD_BYTES), SCOUT_WIRE_OK);
 	m.other_peers = 1;
 	m.joined++;
 	m.other_bytes = n * extent_bytes;

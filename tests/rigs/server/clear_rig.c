@@ -6,7 +6,7 @@ clear_by(struct wire_peer *p, uint64_t generation)
 {
 	struct scout__clear_reply m;
 
-	ck_assert_int_eq(wire_clear(p, generation, &m), SCOUT_WIRE_OK);
+	assert_wire(wire_clear(p, generation, &m), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(m.pending, 0);
 	return m;
 }
@@ -17,7 +17,7 @@ clear_look(struct wire_peer *p)
 	static uint64_t ticket = UINT64_C(1) << 44;
 	struct scout__lookup_reply m;
 
-	ck_assert_int_eq(wire_lookup(p, ++ticket, 1, 4, 0, &m), SCOUT_WIRE_OK);
+	assert_wire(wire_lookup(p, ++ticket, 1, 4, 0, &m), SCOUT_WIRE_OK);
 	rig_finish(p, ticket);
 	return m;
 }
@@ -70,7 +70,7 @@ clear_outlives_the_server(const char *url)
 	node_up(&node, url);
 	(void)clear_by(&node.rig.client, CLEAR_X);
 	ck_assert_uint_eq(clear_look(&node.rig.client).l2, 4);
-	ck_assert_int_eq(wire_store(&node.rig.worker, 0, 9, 1, &g), SCOUT_WIRE_OK); /* it joined after the clear */
+	assert_wire(wire_store(&node.rig.worker, 0, 9, 1, &g), SCOUT_WIRE_OK); /* it joined after the clear */
 	free(g.grants);
 	rig_down(&node.rig);
 }
@@ -78,12 +78,10 @@ clear_outlives_the_server(const char *url)
 void
 clear_wait_gone(struct wire_peer *p)
 {
-	uint64_t end_us = scout__now_us() + 20000000;
 	static uint64_t ticket = UINT64_C(1) << 45;
 	struct scout__lookup_reply m = {.hit = 1};
 
-	while (m.hit != 0) {
-		ck_assert_uint_lt(scout__now_us(), end_us);
+	wait_until(m.hit == 0) {
 		(void)wire_lookup(p, ++ticket, 1, 4, 0, &m); /* CLEARED when it comes in the middle */
 		(void)wire_simple(p, SCOUT_OP_FINISH, ticket);
 	}
@@ -106,7 +104,7 @@ clear_reaches_another_server(const char *url)
 	ck_assert_uint_eq(clear_look(&a.rig.client).hit, 0);
 	clear_wait_gone(&b.rig.client);
 	/* Its worker computes what it computed before; one that is asked to joins, and both share again. */
-	ck_assert_int_eq(wire_store(&b.rig.worker, 0, 1, 4, &g), SCOUT_WIRE_CLEARED);
+	assert_wire(wire_store(&b.rig.worker, 0, 1, 4, &g), SCOUT_WIRE_CLEARED);
 	(void)clear_by(&b.rig.worker, SCOUT_GENERATION_ANY);
 	clear_write(&b);
 	ck_assert_uint_eq(clear_look(&a.rig.client).l2, 4);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client_rig.h"
 
+#include "assert_rc.h"
+
 struct fake_server *fake;
 
 struct scout_client *client;
@@ -15,9 +17,11 @@ rig_client(const char *key, const char *value)
 
 	scout_client_config_init(&cfg);
 	cfg.endpoint = fake_endpoint(fake);
-	cfg.heartbeat_ms = 1000; /* a loaded machine must not look like a silent server */
-	cfg.lookup_timeout_ms = 5000;
-	cfg.connect_timeout_ms = 5000;
+	/* A busy machine must not look like a silent server, nor its answers like old ones. */
+	cfg.heartbeat_ms = 1000;
+	cfg.lookup_timeout_ms = 60000;
+	cfg.connect_timeout_ms = 60000;
+	cfg.lookup_refresh_ms = SCOUT_NEVER;
 	if (key)
 		ck_assert_int_eq(scout_client_config_set(&cfg, key, value, err, sizeof(err)), 0);
 	ck_assert_msg(scout_client_new(&cfg, &client, err, sizeof(err)) == 0, "%s", err);
@@ -28,8 +32,9 @@ void
 rig_ready(void)
 {
 	char err[256] = "";
+	int rc = scout_client_wait_ready(client, wait_limit_ms(), err, sizeof(err));
 
-	ck_assert_msg(scout_client_wait_ready(client, 10000, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(rc == 0, "%s: %s", scout_err_name(rc), err);
 }
 
 void
@@ -58,6 +63,25 @@ rig_down(void)
 	fake_stop(fake);
 }
 
+void
+rig_wait_gone(void)
+{
+	wait_until(rig_stats().servers_up == 0)
+		;
+}
+
+void
+rig_restart(void)
+{
+	uint64_t epochs = rig_stats().epochs;
+
+	fake_unbind(fake);
+	fake_bind(fake, true);
+	wait_until(rig_stats().epochs != epochs)
+		;
+	rig_ready(); /* it is counted before it has been acted on */
+}
+
 struct scout_query
 rig_question(const char *id, size_t n)
 {
@@ -71,17 +95,15 @@ rig_answer(const char *id, size_t n)
 	struct scout_query q = rig_question(id, n);
 	struct scout_hit hit;
 	int fd = scout_client_fd(client), rc;
-	uint64_t end = scout__now_us() + 10000000;
 
 	ck_assert_int_ge(fd, 0);
-	while ((rc = scout_try_lookup(client, &q, &hit)) == SCOUT_NOT_YET) {
+	wait_until((rc = scout_try_lookup(client, &q, &hit)) != SCOUT_NOT_YET) {
 		struct pollfd p = {.fd = fd, .events = POLLIN};
 
-		ck_assert_uint_lt(scout__now_us(), end);
 		(void)poll(&p, 1, 1000);
 		scout_client_fd_clear(client);
 	}
-	ck_assert_int_eq(rc, 0);
+	assert_ok(rc);
 	return hit;
 }
 
@@ -90,6 +112,6 @@ rig_stats(void)
 {
 	struct scout_client_counters s = {0};
 
-	ck_assert_int_eq(scout_client_stats(client, &s), 0);
+	assert_ok(scout_client_stats(client, &s));
 	return s;
 }

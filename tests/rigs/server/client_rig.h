@@ -13,6 +13,7 @@
 
 #include "clock.h"
 #include "fake_server.h"
+#include "waiting.h"
 
 /* A client on a scripted server, and helpers that the client's tests share. */
 
@@ -30,9 +31,12 @@ void rig_ready(void);
 void rig_reopen(const char *key, const char *value);
 void rig_up(void);
 void rig_down(void);
+/* The server is away, or another one runs there, and the client knows. */
+void rig_wait_gone(void);
+void rig_restart(void);
 struct scout_query rig_question(const char *id, size_t n);
 
-/* Ask until there is an answer; fails the test after 10 s. */
+/* Ask until there is an answer. */
 struct scout_hit rig_answer(const char *id, size_t n);
 struct scout_client_counters rig_stats(void);
 

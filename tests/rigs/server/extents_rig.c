@@ -12,7 +12,7 @@ open_status(void)
 	status.hello.hash_bytes = RIG_HASH;
 	status.hello.chunk_tokens = rig.chunk_tokens;
 	status.hello.name_space = (struct scout__str){"rig", 3};
-	ck_assert_int_eq(wire_hello(&status), SCOUT_WIRE_OK);
+	assert_wire(wire_hello(&status), SCOUT_WIRE_OK);
 }
 
 uint64_t
@@ -36,7 +36,7 @@ start_worker_in(struct rig *r, uint32_t i, const char *name_space)
 	rc = scout_worker_new(&cfg, &r->workers[i], err, sizeof(err));
 	ck_assert_msg(rc == 0, "worker: %s", err);
 	rig_table(r, &r->pages[i], &layout);
-	rc = scout_worker_register(r->workers[i], &layout, 1, RIG_DEADLINE_MS, err, sizeof(err));
+	rc = scout_worker_register(r->workers[i], &layout, 1, wait_limit_ms(), err, sizeof(err));
 	ck_assert_msg(rc == 0, "register: %s", err);
 }
 
@@ -101,12 +101,8 @@ count_mapped(pid_t pid, uint64_t *ret_bytes)
 void
 wait_mapped(uint32_t n)
 {
-	uint64_t end_us = wire_deadline_us();
-
-	while (count_mapped(0, NULL) != n) {
-		ck_assert_msg(scout__now_us() < end_us, "%u segments are mapped, not %u", count_mapped(0, NULL), n);
-		(void)sched_yield();
-	}
+	wait_until(count_mapped(0, NULL) == n)
+		;
 }
 
 static void

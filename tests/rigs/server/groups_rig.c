@@ -31,7 +31,7 @@ groups_up_with(struct groups_rig *rig, struct scout_server_config *cfg, const st
 		      rig->worker.text);
 	wire_open(&rig->client, scout_server_endpoint(rig->server));
 	groups_say(&rig->client, groups, hash_tokens);
-	ck_assert_int_eq(wire_hello(&rig->client), SCOUT_WIRE_OK);
+	assert_wire(wire_hello(&rig->client), SCOUT_WIRE_OK);
 }
 
 void
@@ -162,7 +162,7 @@ groups_store(struct wire_peer *p, uint16_t group, uint32_t from, uint32_t to)
 	for (uint32_t i = 0; i < g.n; i++)
 		ck_assert_int_ne(g.grants[i].state, SCOUT_GRANT_NO_ROOM);
 	if (g.id)
-		ck_assert_int_eq(wire_store_done(p, g.id, g.n_granted, g.n_granted, &readable), SCOUT_WIRE_OK);
+		assert_wire(wire_store_done(p, g.id, g.n_granted, g.n_granted, &readable), SCOUT_WIRE_OK);
 	free(g.grants);
 }
 

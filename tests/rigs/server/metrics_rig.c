@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "metrics_rig.h"
 
+#include "waiting.h"
+
 const char *
 metrics_address(const struct scout_server *server)
 {
@@ -153,10 +155,7 @@ page_value(const struct page *page, const char *series)
 void
 page_wait(struct page *page, const char *address, const char *series, double value)
 {
-	uint64_t end_us = wire_deadline_us();
-
-	do {
+	page_get(page, address);
+	wait_until(page_value(page, series) == value)
 		page_get(page, address);
-		ck_assert_msg(scout__now_us() < end_us, "%s is %f, not %f", series, page_value(page, series), value);
-	} while (page_value(page, series) != value);
 }

@@ -32,10 +32,10 @@ node_write(struct node *node, uint64_t key)
 	struct wire_grants g;
 	uint32_t readable;
 
-	ck_assert_int_eq(wire_store(p, 0, key, 1, &g), SCOUT_WIRE_OK);
+	assert_wire(wire_store(p, 0, key, 1, &g), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(g.n_granted, 1);
 	node_fill(wire_slot(p, &g.grants[0]), key);
-	ck_assert_int_eq(wire_store_done(p, g.id, 1, 1, &readable), SCOUT_WIRE_OK);
+	assert_wire(wire_store_done(p, g.id, 1, 1, &readable), SCOUT_WIRE_OK);
 	free(g.grants);
 	wire_wait_status(&node->rig.client, "l2.writes.waiting", 0);
 }
@@ -46,7 +46,7 @@ node_read(struct node *node, uint64_t ticket, uint64_t first_key, uint32_t n)
 	struct wire_peer *p = &node->rig.worker;
 	struct wire_grants g;
 
-	ck_assert_int_eq(wire_retrieve(p, ticket, 0, n, &g), SCOUT_WIRE_OK);
+	assert_wire(wire_retrieve(p, ticket, 0, n, &g), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(g.n_granted, n);
 	for (uint32_t i = 0; i < n; i++) {
 		uint8_t expected[SHARD_BYTES];
@@ -54,7 +54,7 @@ node_read(struct node *node, uint64_t ticket, uint64_t first_key, uint32_t n)
 		node_fill(expected, first_key + i);
 		ck_assert_mem_eq(wire_slot(p, &g.grants[i]), expected, SHARD_BYTES);
 	}
-	ck_assert_int_eq(wire_retrieve_done(p, g.id, 0), SCOUT_WIRE_OK);
+	assert_wire(wire_retrieve_done(p, g.id, 0), SCOUT_WIRE_OK);
 	free(g.grants);
 }
 
@@ -76,7 +76,7 @@ node_scheduler(const struct node *node, bool waits_for_all)
 	cfg.lookup_poll_key_intervals_ms = 5;
 	cfg.lookup_poll_key_all = waits_for_all;
 	ck_assert_msg(scout_client_new(&cfg, &client, err, sizeof(err)) == 0, "%s", err);
-	ck_assert_msg(scout_client_wait_ready(client, 10000, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout_client_wait_ready(client, wait_limit_ms(), err, sizeof(err)) == 0, "%s", err);
 	return client;
 }
 

@@ -45,11 +45,11 @@ l2_store_in_pool(struct wire_peer *p, uint64_t first_key, uint32_t n)
 	struct wire_grants g;
 	uint32_t readable;
 
-	ck_assert_int_eq(wire_store(p, 0, first_key, n, &g), SCOUT_WIRE_OK);
+	assert_wire(wire_store(p, 0, first_key, n, &g), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(g.n_granted, n);
 	for (uint32_t i = 0; i < n; i++)
 		l2_fill(wire_slot(p, &g.grants[i]), first_key + i);
-	ck_assert_int_eq(wire_store_done(p, g.id, n, n, &readable), SCOUT_WIRE_OK);
+	assert_wire(wire_store_done(p, g.id, n, n, &readable), SCOUT_WIRE_OK);
 	free(g.grants);
 }
 
@@ -65,7 +65,7 @@ l2_lookup(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n, 
 {
 	struct scout__lookup_reply m;
 
-	ck_assert_int_eq(wire_lookup(p, ticket, first_key, n, 0, &m), SCOUT_WIRE_OK);
+	assert_wire(wire_lookup(p, ticket, first_key, n, 0, &m), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(m.l1, l1);
 	ck_assert_uint_eq(m.l2, l2);
 	ck_assert_uint_eq(m.hit, l1 + l2);
@@ -77,7 +77,7 @@ l2_retrieve(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t f
 	struct wire_grants g;
 	uint32_t n;
 
-	ck_assert_int_eq(wire_retrieve(p, ticket, from, to, &g), SCOUT_WIRE_OK);
+	assert_wire(wire_retrieve(p, ticket, from, to, &g), SCOUT_WIRE_OK);
 	for (uint32_t i = 0; i < g.n; i++) {
 		uint8_t expected[SHARD_BYTES];
 
@@ -88,7 +88,7 @@ l2_retrieve(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t f
 		ck_assert_uint_eq(wire_generation(p, &g.grants[i]), g.grants[i].generation);
 	}
 	if (g.id)
-		ck_assert_int_eq(wire_retrieve_done(p, g.id, 0), SCOUT_WIRE_OK);
+		assert_wire(wire_retrieve_done(p, g.id, 0), SCOUT_WIRE_OK);
 	n = g.n_granted;
 	free(g.grants);
 	return n;

@@ -38,7 +38,7 @@ void
 rig_client(struct wire_peer *p, const char *endpoint)
 {
 	wire_open(p, endpoint);
-	ck_assert_int_eq(wire_hello(p), SCOUT_WIRE_OK);
+	assert_wire(wire_hello(p), SCOUT_WIRE_OK);
 }
 
 void
@@ -48,7 +48,7 @@ rig_worker_unregistered(struct wire_peer *p, const char *endpoint, uint16_t rank
 	p->hello.role = SCOUT_ROLE_WORKER;
 	p->hello.rank_count = p->hello.kv_ranks = ranks;
 	p->hello.readers = readers;
-	ck_assert_int_eq(wire_hello(p), SCOUT_WIRE_OK);
+	assert_wire(wire_hello(p), SCOUT_WIRE_OK);
 	ck_assert_int_eq(wire_lease(p), SCOUT_LEASE_OK);
 }
 
@@ -56,7 +56,7 @@ void
 rig_worker(struct wire_peer *p, const char *endpoint)
 {
 	rig_worker_unregistered(p, endpoint, 1, 1);
-	ck_assert_int_eq(wire_register(p, 0, 0, SHARD_BYTES), SCOUT_WIRE_OK);
+	assert_wire(wire_register(p, 0, 0, SHARD_BYTES), SCOUT_WIRE_OK);
 }
 
 uint32_t
@@ -65,13 +65,13 @@ rig_store(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n)
 	struct wire_grants g;
 	uint32_t readable = 0;
 
-	ck_assert_int_eq(wire_store(p, ticket, first_key, n, &g), SCOUT_WIRE_OK);
+	assert_wire(wire_store(p, ticket, first_key, n, &g), SCOUT_WIRE_OK);
 	for (uint32_t i = 0; i < g.n; i++) {
 		if (g.grants[i].state == SCOUT_GRANT_GRANTED)
 			ck_assert_uint_eq(wire_generation(p, &g.grants[i]), g.grants[i].generation);
 	}
 	if (g.id)
-		ck_assert_int_eq(wire_store_done(p, g.id, g.n_granted, g.n_granted, &readable), SCOUT_WIRE_OK);
+		assert_wire(wire_store_done(p, g.id, g.n_granted, g.n_granted, &readable), SCOUT_WIRE_OK);
 	free(g.grants);
 	return readable;
 }
@@ -81,7 +81,7 @@ rig_granted(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n
 {
 	struct wire_grants g;
 
-	ck_assert_int_eq(wire_store(p, ticket, first_key, n, &g), SCOUT_WIRE_OK);
+	assert_wire(wire_store(p, ticket, first_key, n, &g), SCOUT_WIRE_OK);
 	free(g.grants);
 	*ret_id = g.id;
 	return g.n_granted;
@@ -92,7 +92,7 @@ rig_hit(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n)
 {
 	struct scout__lookup_reply m;
 
-	ck_assert_int_eq(wire_lookup(p, ticket, first_key, n, 0, &m), SCOUT_WIRE_OK);
+	assert_wire(wire_lookup(p, ticket, first_key, n, 0, &m), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(m.hit, m.l1);
 	ck_assert_uint_eq(m.l2, 0);
 	return m.hit;
@@ -101,7 +101,7 @@ rig_hit(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n)
 void
 rig_finish(struct wire_peer *p, uint64_t ticket)
 {
-	ck_assert_int_eq(wire_simple(p, SCOUT_OP_FINISH, ticket), SCOUT_WIRE_OK);
+	assert_wire(wire_simple(p, SCOUT_OP_FINISH, ticket), SCOUT_WIRE_OK);
 }
 
 uint32_t

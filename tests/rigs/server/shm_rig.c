@@ -55,5 +55,5 @@ open_worker(struct wire_peer *p)
 {
 	rig_worker_unregistered(p, scout_server_endpoint(server), 1, 1);
 	ck_assert(wire_channel(p));
-	ck_assert_int_eq(wire_register(p, 0, 0, SHARD_BYTES), SCOUT_WIRE_OK);
+	assert_wire(wire_register(p, 0, 0, SHARD_BYTES), SCOUT_WIRE_OK);
 }

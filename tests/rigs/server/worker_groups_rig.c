@@ -49,7 +49,7 @@ start_client(struct groups_world *w)
 	cfg.group = key_group;
 	cfg.local_transport = rig_transport();
 	ck_assert_msg(scout_client_new(&cfg, &w->rig.client, err, sizeof(err)) == 0, "%s", err);
-	ck_assert_msg(scout_client_wait_ready(w->rig.client, RIG_DEADLINE_MS, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout_client_wait_ready(w->rig.client, wait_limit_ms(), err, sizeof(err)) == 0, "%s", err);
 }
 
 void
@@ -93,7 +93,7 @@ groups_register(struct groups_world *w)
 	char err[512] = "";
 
 	groups_tables(w, tables);
-	ck_assert_msg(scout_worker_register(w->rig.workers[0], tables, GROUPS, RIG_DEADLINE_MS, err, sizeof(err)) == 0,
+	ck_assert_msg(scout_worker_register(w->rig.workers[0], tables, GROUPS, wait_limit_ms(), err, sizeof(err)) == 0,
 		      "%s", err);
 }
 

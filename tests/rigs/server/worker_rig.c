@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker_rig.h"
 
+#include "assert_rc.h"
+#include "worker_internal.h"
+
 static void
 rig_server_main(const struct rig *rig, int go_fd, int ready_fd)
 {
@@ -125,7 +128,7 @@ rig_client_start(struct rig *rig)
 	int rc;
 
 	scout_client_config_init(&cfg);
-	cfg.lookup_timeout_ms = 5000; /* a loaded machine is no reason for a miss */
+	cfg.lookup_timeout_ms = 60000; /* a busy machine is no reason for a miss */
 	cfg.endpoint = rig->endpoint;
 	cfg.name_space = "rig";
 	cfg.chunk_tokens = rig->chunk_tokens;
@@ -135,7 +138,7 @@ rig_client_start(struct rig *rig)
 	cfg.local_transport = rig_transport();
 	rc = scout_client_new(&cfg, &rig->client, err, sizeof(err));
 	ck_assert_msg(rc == 0, "client: %s", err);
-	rc = scout_client_wait_ready(rig->client, RIG_DEADLINE_MS, err, sizeof(err));
+	rc = scout_client_wait_ready(rig->client, wait_limit_ms(), err, sizeof(err));
 	ck_assert_msg(rc == 0, "client: %s: %s", scout_err_name(rc), err);
 }
 
@@ -201,7 +204,7 @@ rig_worker_start(struct rig *rig, uint32_t i)
 
 	rig->workers[i] = rig_worker_new(rig, i);
 	rig_table(rig, &rig->pages[i], &layout);
-	rc = scout_worker_register(rig->workers[i], &layout, 1, RIG_DEADLINE_MS, err, sizeof(err));
+	rc = scout_worker_register(rig->workers[i], &layout, 1, wait_limit_ms(), err, sizeof(err));
 	ck_assert_msg(rc == 0, "register %u: %s: %s", (unsigned)i, scout_err_name(rc), err);
 }
 
@@ -269,21 +272,35 @@ rig_stop(struct rig *rig)
 struct scout_done
 rig_wait(struct scout_worker *worker, uint64_t job)
 {
-	uint64_t end_us = scout__now_us() + RIG_DEADLINE_MS * UINT64_C(1000);
 	struct scout_done done;
+	int n;
 
-	for (;;) {
+	wait_until((n = scout_worker_poll(worker, &done, 1)) != 0) {
 		struct pollfd pfd = {.fd = scout_worker_fd(worker), .events = POLLIN};
-		int n = scout_worker_poll(worker, &done, 1);
 
-		ck_assert_int_ge(n, 0);
-		if (n == 1) {
-			ck_assert_msg(job == 0 || done.job == job, "another job ended");
-			return done;
-		}
-		ck_assert_msg(scout__now_us() < end_us, "the job did not end");
 		(void)poll(&pfd, 1, 100);
 	}
+	ck_assert_msg(n == 1, "%s", scout_err_name(n));
+	ck_assert_msg(job == 0 || done.job == job, "another job ended");
+	return done;
+}
+
+void
+rig_wait_enqueued(const struct scout_worker *worker, uint64_t job)
+{
+	const struct scout__transfer *slot = &worker->jobs[job & (SCOUT__MAX_JOBS - 1)];
+
+	wait_until(atomic_load(&slot->phase) == SCOUT__PHASE_ENQUEUED)
+		;
+}
+
+void
+rig_wait_layers(struct scout_worker *worker, uint64_t job, uint32_t enqueued)
+{
+	struct scout_progress progress = {0};
+
+	wait_until(progress.enqueued >= enqueued)
+		assert_ok(scout_worker_progress(worker, job, &progress));
 }
 
 bool
@@ -318,6 +335,17 @@ rig_store(struct rig *rig, uint32_t w, uint32_t prompt, size_t n, int64_t first_
 	return job;
 }
 
+struct scout_done
+rig_store_until(struct rig *rig, uint32_t w, uint32_t prompt, size_t n, int64_t first_id, int status)
+{
+	struct scout_done done;
+
+	wait_until((done = rig_wait(rig->workers[w], rig_store(rig, w, prompt, n, first_id))).status == status)
+		ck_assert_msg(done.status == SCOUT_ERR_UNREACHABLE || done.status == SCOUT_ERR_EPOCH, "%s",
+			      scout_err_name(done.status));
+	return done;
+}
+
 void
 rig_store_all(struct rig *rig, uint32_t prompt, size_t n, int64_t first_id)
 {
@@ -326,7 +354,7 @@ rig_store_all(struct rig *rig, uint32_t prompt, size_t n, int64_t first_id)
 	for (uint32_t w = 0; w < rig->n_workers; w++) {
 		struct scout_done done = rig_wait(rig->workers[w], rig_store(rig, w, prompt, n, first_id));
 
-		ck_assert_int_eq(done.status, 0);
+		assert_ok(done.status);
 		ck_assert_int_eq(done.kind, SCOUT_JOB_STORE);
 		ck_assert_uint_eq(done.no_room, 0);
 		readable += done.chunks;

@@ -19,6 +19,7 @@
 #include <kvscout/worker.h>
 
 #include "clock.h"
+#include "waiting.h"
 #include "worker_pages.h"
 
 /*
@@ -27,8 +28,7 @@
  */
 
 #define RIG_MAX_WORKERS 4
-#define RIG_SERVERS 2 /* starts of the server in one test */
-#define RIG_DEADLINE_MS 20000
+#define RIG_SERVERS 2      /* starts of the server in one test */
 #define RIG_GONE_US 300000 /* a server that stood still for longer may have been taken for gone */
 
 /* A process that becomes a server when it reads a byte from go_fd, and writes one to ready_fd when it serves. */
@@ -87,8 +87,14 @@ void rig_stop(struct rig *rig);
 
 /* The next job that ends. Its missing list is as poll lends it. */
 struct scout_done rig_wait(struct scout_worker *worker, uint64_t job);
+/* Wait until its copy has been given to the engine, or so many of its layers. */
+void rig_wait_enqueued(const struct scout_worker *worker, uint64_t job);
+void rig_wait_layers(struct scout_worker *worker, uint64_t job, uint32_t enqueued);
 bool rig_is_readable(struct scout_worker *worker);
 uint64_t rig_store(struct rig *rig, uint32_t w, uint32_t prompt, size_t n, int64_t first_id);
+
+/* Store until a job ends as @status: a worker that lost its server finds it, or the next one, by itself. */
+struct scout_done rig_store_until(struct rig *rig, uint32_t w, uint32_t prompt, size_t n, int64_t first_id, int status);
 
 /* Store from every worker's pages, and see that it is all there. */
 void rig_store_all(struct rig *rig, uint32_t prompt, size_t n, int64_t first_id);

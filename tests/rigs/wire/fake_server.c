@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -368,6 +369,7 @@ fake_main(void *arg)
 	struct fake_server *f = arg;
 	uint64_t count;
 
+	(void)prctl(PR_SET_NAME, "scout-server"); /* as a server's loop: while it waits for a CPU, it is not silent */
 	(void)pthread_mutex_lock(&f->mu);
 	while (!f->stop) {
 		obey(f);

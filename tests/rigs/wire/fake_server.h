@@ -77,7 +77,7 @@ unsigned fake_count(struct fake_server *f, unsigned opcode);
 unsigned fake_frames(struct fake_server *f);
 /* The largest number of operations in one frame. */
 unsigned fake_max_ops(struct fake_server *f);
-/* Wait until that many were received; false after 10 s. */
+/* Wait until that many were received; false if that takes as long as wait_limit_ms(). */
 bool fake_wait(struct fake_server *f, unsigned opcode, unsigned n);
 uint64_t fake_lookup_ticket(struct fake_server *f, unsigned nth);
 uint64_t fake_finish_ticket(struct fake_server *f, unsigned nth);

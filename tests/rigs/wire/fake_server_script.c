@@ -9,6 +9,7 @@
 
 #include "clock.h"
 #include "fake_server_internal.h"
+#include "waiting.h"
 
 #define LOCKED(statement)                                                                                              \
 	do {                                                                                                           \
@@ -143,7 +144,7 @@ fake_wait(struct fake_server *f, unsigned opcode, unsigned n)
 	int rc = 0;
 
 	(void)clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += 10;
+	until.tv_sec += wait_limit_ms() / 1000;
 	(void)pthread_mutex_lock(&f->mu);
 	while (f->counts[opcode] < n && rc == 0)
 		rc = pthread_cond_timedwait(&f->cond, &f->mu, &until);

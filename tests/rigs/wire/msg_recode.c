@@ -1,66 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "msg_recode.h"
 
-/* Bodies that are one structure, for which get and put need nothing else. */
-#define RECODE(what, type)                                                                                             \
+#include "msg_golden.h"
+
+#define RECODE(what, type, get, put)                                                                                   \
 	static int recode_##what(const struct scout__op *op, unsigned hash_bytes, struct scout__writer *w,             \
 				 const char **ret_field)                                                               \
 	{                                                                                                              \
-		struct type m;                                                                                         \
-		int status = scout__get_##what(op, &m, ret_field);                                                     \
+		type m;                                                                                                \
+		int status = get;                                                                                      \
                                                                                                                        \
 		(void)hash_bytes;                                                                                      \
 		if (status == SCOUT_WIRE_OK)                                                                           \
-			scout__put_##what(w, &m);                                                                      \
+			put;                                                                                           \
 		return status;                                                                                         \
 	}
-RECODE(hello, scout__hello)
-RECODE(hello_reply, scout__hello_reply)
-RECODE(clear_reply, scout__clear_reply)
-RECODE(lookup_reply, scout__lookup_reply)
-RECODE(keys_reply, scout__keys_reply)
-RECODE(admit, scout__admit_msg)
-RECODE(finish, scout__finish_msg)
-RECODE(register_reply, scout__register_reply)
-RECODE(store_done, scout__store_done_msg)
-RECODE(retrieve, scout__retrieve_msg)
-RECODE(retrieve_done, scout__retrieve_done_msg)
-#undef RECODE
+/* Bodies that are one structure, one with hashes, and one number. */
+#define STRUCTURE(what, type) RECODE(what, struct type, scout__get_##what(op, &m, ret_field), scout__put_##what(w, &m))
+#define HASHES(what, type)                                                                                             \
+	RECODE(what, struct type, scout__get_##what(op, hash_bytes, &m, ret_field),                                    \
+	       scout__put_##what(w, &m, hash_bytes))
+#define NUMBER(what, type) RECODE(what, type, scout__get_##what(op, &m, ret_field), scout__put_##what(w, m))
 
-/* Bodies with hashes. */
-#define RECODE(what, type)                                                                                             \
-	static int recode_##what(const struct scout__op *op, unsigned hash_bytes, struct scout__writer *w,             \
-				 const char **ret_field)                                                               \
-	{                                                                                                              \
-		struct type m;                                                                                         \
-		int status = scout__get_##what(op, hash_bytes, &m, ret_field);                                         \
-                                                                                                                       \
-		if (status == SCOUT_WIRE_OK)                                                                           \
-			scout__put_##what(w, &m, hash_bytes);                                                          \
-		return status;                                                                                         \
-	}
-RECODE(lookup, scout__lookup_msg)
-RECODE(store, scout__store_msg)
-RECODE(keys, scout__keys_msg)
-#undef RECODE
-
-/* Bodies that are one number. */
-#define RECODE(what, type)                                                                                             \
-	static int recode_##what(const struct scout__op *op, unsigned hash_bytes, struct scout__writer *w,             \
-				 const char **ret_field)                                                               \
-	{                                                                                                              \
-		type v;                                                                                                \
-		int status = scout__get_##what(op, &v, ret_field);                                                     \
-                                                                                                                       \
-		(void)hash_bytes;                                                                                      \
-		if (status == SCOUT_WIRE_OK)                                                                           \
-			scout__put_##what(w, v);                                                                       \
-		return status;                                                                                         \
-	}
-RECODE(admit_reply, uint32_t)
-RECODE(store_done_reply, uint32_t)
-RECODE(one_u64, uint64_t)
-#undef RECODE
+STRUCTURE(hello, scout__hello)
+STRUCTURE(hello_reply, scout__hello_reply)
+STRUCTURE(clear_reply, scout__clear_reply)
+HASHES(lookup, scout__lookup_msg)
+STRUCTURE(lookup_reply, scout__lookup_reply)
+HASHES(keys, scout__keys_msg)
+STRUCTURE(keys_reply, scout__keys_reply)
+STRUCTURE(admit, scout__admit_msg)
+NUMBER(admit_reply, uint32_t)
+STRUCTURE(finish, scout__finish_msg)
+NUMBER(one_u64, uint64_t)
+STRUCTURE(register_reply, scout__register_reply)
+HASHES(store, scout__store_msg)
+STRUCTURE(store_done, scout__store_done_msg)
+NUMBER(store_done_reply, uint32_t)
+STRUCTURE(retrieve, scout__retrieve_msg)
+STRUCTURE(retrieve_done, scout__retrieve_done_msg)
 
 static int
 recode_empty(const struct scout__op *op, unsigned hash_bytes, struct scout__writer *w, const char **ret_field)
@@ -144,35 +122,53 @@ recode_status(const struct scout__op *op, unsigned hash_bytes, struct scout__wri
 	return status;
 }
 
+#define BODY(op, kind, recode, golden)                                                                                 \
+	{                                                                                                              \
+#op " " #kind, SCOUT_OP_##op, SCOUT_KIND_##kind, recode, golden, sizeof(golden)                        \
+	}
+#define EMPTY(op, kind)                                                                                                \
+	{                                                                                                              \
+#op " " #kind, SCOUT_OP_##op, SCOUT_KIND_##kind, recode_empty, (const uint8_t *)"", 0                  \
+	}
 const struct msg_codec msg_codecs[] = {
-	{"HELLO request", SCOUT_OP_HELLO, SCOUT_KIND_REQUEST, recode_hello},
-	{"HELLO reply", SCOUT_OP_HELLO, SCOUT_KIND_REPLY, recode_hello_reply},
-	{"PING request", SCOUT_OP_PING, SCOUT_KIND_REQUEST, recode_empty},
-	{"PING reply", SCOUT_OP_PING, SCOUT_KIND_REPLY, recode_empty},
-	{"LOOKUP request", SCOUT_OP_LOOKUP, SCOUT_KIND_REQUEST, recode_lookup},
-	{"LOOKUP reply", SCOUT_OP_LOOKUP, SCOUT_KIND_REPLY, recode_lookup_reply},
-	{"ADMIT request", SCOUT_OP_ADMIT, SCOUT_KIND_REQUEST, recode_admit},
-	{"ADMIT reply", SCOUT_OP_ADMIT, SCOUT_KIND_REPLY, recode_admit_reply},
-	{"FINISH request", SCOUT_OP_FINISH, SCOUT_KIND_REQUEST, recode_finish},
-	{"FINISH reply", SCOUT_OP_FINISH, SCOUT_KIND_REPLY, recode_empty},
-	{"RESET request", SCOUT_OP_RESET, SCOUT_KIND_REQUEST, recode_one_u64},
-	{"RESET reply", SCOUT_OP_RESET, SCOUT_KIND_REPLY, recode_empty},
-	{"CLEAR request", SCOUT_OP_CLEAR, SCOUT_KIND_REQUEST, recode_one_u64},
-	{"CLEAR reply", SCOUT_OP_CLEAR, SCOUT_KIND_REPLY, recode_clear_reply},
-	{"REGISTER request", SCOUT_OP_REGISTER, SCOUT_KIND_REQUEST, recode_register},
-	{"REGISTER reply", SCOUT_OP_REGISTER, SCOUT_KIND_REPLY, recode_register_reply},
-	{"STORE request", SCOUT_OP_STORE, SCOUT_KIND_REQUEST, recode_store},
-	{"STORE reply", SCOUT_OP_STORE, SCOUT_KIND_REPLY, recode_grants},
-	{"STORE_DONE request", SCOUT_OP_STORE_DONE, SCOUT_KIND_REQUEST, recode_store_done},
-	{"STORE_DONE reply", SCOUT_OP_STORE_DONE, SCOUT_KIND_REPLY, recode_store_done_reply},
-	{"RETRIEVE request", SCOUT_OP_RETRIEVE, SCOUT_KIND_REQUEST, recode_retrieve},
-	{"RETRIEVE reply", SCOUT_OP_RETRIEVE, SCOUT_KIND_REPLY, recode_grants},
-	{"RETRIEVE_DONE request", SCOUT_OP_RETRIEVE_DONE, SCOUT_KIND_REQUEST, recode_retrieve_done},
-	{"RETRIEVE_DONE reply", SCOUT_OP_RETRIEVE_DONE, SCOUT_KIND_REPLY, recode_empty},
-	{"STATUS request", SCOUT_OP_STATUS, SCOUT_KIND_REQUEST, recode_empty},
-	{"STATUS reply", SCOUT_OP_STATUS, SCOUT_KIND_REPLY, recode_status},
-	{"ERROR reply", SCOUT_OP_ERROR, SCOUT_KIND_REPLY, recode_text},
-	{"KEYS request", SCOUT_OP_KEYS, SCOUT_KIND_REQUEST, recode_keys},
-	{"KEYS reply", SCOUT_OP_KEYS, SCOUT_KIND_REPLY, recode_keys_reply},
+	BODY(HELLO, REQUEST, recode_hello, golden_hello),
+	BODY(HELLO, REPLY, recode_hello_reply, golden_hello_reply),
+	EMPTY(PING, REQUEST),
+	EMPTY(PING, REPLY),
+	BODY(LOOKUP, REQUEST, recode_lookup, golden_lookup),
+	BODY(LOOKUP, REPLY, recode_lookup_reply, golden_lookup_reply),
+	BODY(ADMIT, REQUEST, recode_admit, golden_admit),
+	BODY(ADMIT, REPLY, recode_admit_reply, golden_admit_reply),
+	BODY(FINISH, REQUEST, recode_finish, golden_finish),
+	EMPTY(FINISH, REPLY),
+	BODY(RESET, REQUEST, recode_one_u64, golden_reset),
+	EMPTY(RESET, REPLY),
+	BODY(CLEAR, REQUEST, recode_one_u64, golden_clear),
+	BODY(CLEAR, REPLY, recode_clear_reply, golden_clear_reply),
+	BODY(REGISTER, REQUEST, recode_register, golden_register),
+	BODY(REGISTER, REPLY, recode_register_reply, golden_register_reply),
+	BODY(STORE, REQUEST, recode_store, golden_store),
+	BODY(STORE, REPLY, recode_grants, golden_store_reply),
+	BODY(STORE_DONE, REQUEST, recode_store_done, golden_store_done),
+	BODY(STORE_DONE, REPLY, recode_store_done_reply, golden_store_done_reply),
+	BODY(RETRIEVE, REQUEST, recode_retrieve, golden_retrieve),
+	BODY(RETRIEVE, REPLY, recode_grants, golden_retrieve_reply),
+	BODY(RETRIEVE_DONE, REQUEST, recode_retrieve_done, golden_retrieve_done),
+	EMPTY(RETRIEVE_DONE, REPLY),
+	EMPTY(STATUS, REQUEST),
+	BODY(STATUS, REPLY, recode_status, golden_status_reply),
+	BODY(ERROR, REPLY, recode_text, golden_error),
+	BODY(KEYS, REQUEST, recode_keys, golden_keys),
+	BODY(KEYS, REPLY, recode_keys_reply, golden_keys_reply),
 };
 _Static_assert(sizeof(msg_codecs) / sizeof(msg_codecs[0]) == N_MSG_CODECS, "a new operation needs its codecs here");
+
+const struct msg_codec *
+codec_of(uint8_t opcode, uint8_t kind)
+{
+	for (int i = 0; i < N_MSG_CODECS; i++) {
+		if (msg_codecs[i].opcode == opcode && msg_codecs[i].kind == kind)
+			return &msg_codecs[i];
+	}
+	return NULL;
+}

@@ -3,6 +3,7 @@
 #include "wire_peer.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,72 +11,59 @@
 #include "clock.h"
 #include "wire_peer_internal.h"
 
-/* Ends the operation in the making, alone in its frame, and waits. The caller frees *ret_reply when 0 is returned. */
+/* Ends the operation in the making, alone in its frame, and waits. When 0 is returned, @ret_op is the reply, until the next call. */
 static int
-call(struct wire_peer *p, struct wire_reply **ret_reply, struct scout__op *ret_op)
+call(struct wire_peer *p, struct scout__op *ret_op)
 {
 	uint8_t opcode = p->out.buf[p->op_at];
 	uint64_t corr = wire_end(p);
-	struct wire_reply *reply;
-	int status;
 
 	wire_flush(p);
-	reply = wire_wait(p, corr);
-	MUST(reply->opcode == opcode);
-	status = reply->status;
-	if (status) {
-		wire_reply_free(reply);
-		return status;
-	}
+	if (p->answer)
+		wire_reply_free(p->answer);
+	p->answer = wire_wait(p, corr);
+	MUST(p->answer->opcode == opcode);
 	*ret_op = (struct scout__op){
-		.opcode = opcode, .kind = SCOUT_KIND_REPLY, .length = reply->length, .body = reply->body};
-	*ret_reply = reply;
-	return 0;
+		.opcode = opcode, .kind = SCOUT_KIND_REPLY, .length = p->answer->length, .body = p->answer->body};
+	return p->answer->status;
 }
 
 int
 wire_hello(struct wire_peer *p)
 {
-	struct scout__hello hello;
-	struct wire_reply *reply;
+	struct scout__hello hello = p->hello;
 	struct scout__hello_reply m;
 	struct scout__op op;
 	const char *field;
 	int status;
 
-	hello = p->hello;
 	if (hello.groups.n == 0)
 		scout__hello_one_group(&hello);
 	scout__put_hello(wire_begin(p, SCOUT_OP_HELLO), &hello);
-	status = call(p, &reply, &op);
+	status = call(p, &op);
 	if (status)
 		return status;
 	MUST(scout__get_hello_reply(&op, &m, &field) == SCOUT_WIRE_OK);
 	MUST(m.lease_path.len < sizeof(p->lease_path));
 	memcpy(p->lease_path, m.lease_path.p, m.lease_path.len);
 	p->lease_path[m.lease_path.len] = '\0';
-	p->epoch = reply->epoch;
+	p->epoch = p->answer->epoch;
 	p->weights = m.weights;
 	p->clear = m.clear;
 	p->credits = m.credits;
 	MUST(m.max_frame == SCOUT_MAX_FRAME && m.software.len > 0);
-	wire_reply_free(reply);
 	return 0;
 }
 
 static int
 call_empty(struct wire_peer *p)
 {
-	struct wire_reply *reply;
 	struct scout__op op;
 	const char *field;
-	int status = call(p, &reply, &op);
+	int status = call(p, &op);
 
-	if (status)
-		return status;
-	MUST(scout__get_empty(&op, &field) == SCOUT_WIRE_OK);
-	wire_reply_free(reply);
-	return 0;
+	MUST(status || scout__get_empty(&op, &field) == SCOUT_WIRE_OK);
+	return status;
 }
 
 int
@@ -100,18 +88,16 @@ wire_simple(struct wire_peer *p, uint8_t opcode, uint64_t word)
 int
 wire_clear(struct wire_peer *p, uint64_t generation, struct scout__clear_reply *ret)
 {
-	struct wire_reply *reply;
 	struct scout__op op;
 	const char *field;
 	int status;
 
 	scout__put_one_u64(wire_begin(p, SCOUT_OP_CLEAR), generation);
-	status = call(p, &reply, &op);
+	status = call(p, &op);
 	if (status)
 		return status;
 	MUST(scout__get_clear_reply(&op, ret, &field) == SCOUT_WIRE_OK);
 	p->clear = ret->clear;
-	wire_reply_free(reply);
 	return 0;
 }
 
@@ -126,8 +112,8 @@ make_hashes(const struct wire_peer *p, uint64_t first_key, uint32_t n)
 	return hashes;
 }
 
-uint64_t
-wire_add_lookup(struct wire_peer *p, const struct scout__lookup_msg *m, uint64_t first_key)
+static void
+begin_lookup(struct wire_peer *p, const struct scout__lookup_msg *m, uint64_t first_key)
 {
 	struct scout__lookup_msg with = *m;
 	uint8_t *hashes = make_hashes(p, first_key, m->n);
@@ -137,27 +123,26 @@ wire_add_lookup(struct wire_peer *p, const struct scout__lookup_msg *m, uint64_t
 		with.tenant = p->tenant;
 	scout__put_lookup(wire_begin(p, SCOUT_OP_LOOKUP), &with, p->hello.hash_bytes);
 	free(hashes);
+}
+
+uint64_t
+wire_add_lookup(struct wire_peer *p, const struct scout__lookup_msg *m, uint64_t first_key)
+{
+	begin_lookup(p, m, first_key);
 	return wire_end(p);
 }
 
 static int
 lookup(struct wire_peer *p, struct scout__lookup_msg m, uint64_t first_key, struct scout__lookup_reply *ret)
 {
-	struct wire_reply *reply;
 	struct scout__op op;
 	const char *field;
 	int status;
 
-	m.hashes = make_hashes(p, first_key, m.n);
-	m.tenant = p->tenant;
-	scout__put_lookup(wire_begin(p, SCOUT_OP_LOOKUP), &m, p->hello.hash_bytes);
-	free((void *)(uintptr_t)m.hashes);
-	status = call(p, &reply, &op);
-	if (status)
-		return status;
-	MUST(scout__get_lookup_reply(&op, ret, &field) == SCOUT_WIRE_OK);
-	wire_reply_free(reply);
-	return 0;
+	begin_lookup(p, &m, first_key);
+	status = call(p, &op);
+	MUST(status || scout__get_lookup_reply(&op, ret, &field) == SCOUT_WIRE_OK);
+	return status;
 }
 
 int
@@ -181,42 +166,32 @@ wire_ahead(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n,
 	   uint8_t *ret_present)
 {
 	const struct scout__lookup_msg m = {.ticket = ticket, .n = n, .flags = SCOUT_LOOKUP_AHEAD};
-	uint64_t corr = wire_add_lookup(p, &m, first_key);
-	struct wire_reply *reply;
 	struct scout__op op;
 	const char *field;
 	int status;
 
-	wire_flush(p);
-	reply = wire_wait(p, corr);
-	status = reply->status;
-	op = (struct scout__op){.length = reply->length, .body = reply->body};
-	if (status == SCOUT_WIRE_OK) {
-		MUST(scout__get_ahead_reply(&op, ret, &field) == SCOUT_WIRE_OK);
-		for (uint32_t i = 0; i < ret->known; i++)
-			ret_present[i] =
-				(uint8_t)((ret->present[i / 8] >> i % 8 & 1) + (ret->in_l2[i / 8] >> i % 8 & 1));
-	}
+	begin_lookup(p, &m, first_key);
+	status = call(p, &op);
+	if (status)
+		return status;
+	MUST(scout__get_ahead_reply(&op, ret, &field) == SCOUT_WIRE_OK);
+	for (uint32_t i = 0; i < ret->known; i++)
+		ret_present[i] = (uint8_t)((ret->present[i / 8] >> i % 8 & 1) + (ret->in_l2[i / 8] >> i % 8 & 1));
 	ret->present = ret->in_l2 = NULL;
-	wire_reply_free(reply);
-	return status;
+	return 0;
 }
 
 int
 wire_admit(struct wire_peer *p, uint64_t ticket, uint32_t from, uint32_t to, uint32_t *ret_kept)
 {
-	struct wire_reply *reply;
 	struct scout__op op;
 	const char *field;
 	int status;
 
 	scout__put_admit(wire_begin(p, SCOUT_OP_ADMIT), &(struct scout__admit_msg){ticket, from, to});
-	status = call(p, &reply, &op);
-	if (status)
-		return status;
-	MUST(scout__get_admit_reply(&op, ret_kept, &field) == SCOUT_WIRE_OK);
-	wire_reply_free(reply);
-	return 0;
+	status = call(p, &op);
+	MUST(status || scout__get_admit_reply(&op, ret_kept, &field) == SCOUT_WIRE_OK);
+	return status;
 }
 
 int
@@ -226,7 +201,6 @@ wire_register(struct wire_peer *p, uint16_t kv_rank, uint16_t reader, uint64_t s
 	struct scout__table_msg table = {.block_tokens = p->hello.chunk_tokens, .n_planes = 1};
 	struct scout__writer *w;
 	struct scout__register_reply answer;
-	struct wire_reply *reply;
 	struct scout__op op;
 	const char *field;
 	int status;
@@ -234,24 +208,22 @@ wire_register(struct wire_peer *p, uint16_t kv_rank, uint16_t reader, uint64_t s
 	w = wire_begin(p, SCOUT_OP_REGISTER);
 	scout__put_register(w, &m);
 	scout__put_table(w, &table, &shard_bytes);
-	status = call(p, &reply, &op);
+	status = call(p, &op);
 	if (status)
 		return status;
 	MUST(scout__get_register_reply(&op, &answer, &field) == SCOUT_WIRE_OK);
 	MUST(answer.n_tables == 1 && answer.tables[0].shard_bytes == shard_bytes);
 	MUST(answer.tables[0].slot_stride >= shard_bytes);
-	wire_reply_free(reply);
 	return 0;
 }
 
 static int
 call_grants(struct wire_peer *p, struct wire_grants *ret)
 {
-	struct wire_reply *reply;
 	struct scout__grants m;
 	struct scout__op op;
 	const char *field;
-	int status = call(p, &reply, &op);
+	int status = call(p, &op);
 
 	if (status)
 		return status;
@@ -266,7 +238,6 @@ call_grants(struct wire_peer *p, struct wire_grants *ret)
 		ret->n_granted += ret->grants[i].state == SCOUT_GRANT_GRANTED;
 	}
 	MUST((ret->id == 0) == (ret->n_granted == 0));
-	wire_reply_free(reply);
 	return 0;
 }
 
@@ -298,18 +269,14 @@ wire_store(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n,
 int
 wire_store_done(struct wire_peer *p, uint64_t id, uint32_t n, uint32_t committed, uint32_t *ret_readable)
 {
-	struct wire_reply *reply;
 	struct scout__op op;
 	const char *field;
 	int status;
 
 	scout__put_store_done(wire_begin(p, SCOUT_OP_STORE_DONE), &(struct scout__store_done_msg){id, n, committed});
-	status = call(p, &reply, &op);
-	if (status)
-		return status;
-	MUST(scout__get_store_done_reply(&op, ret_readable, &field) == SCOUT_WIRE_OK);
-	wire_reply_free(reply);
-	return 0;
+	status = call(p, &op);
+	MUST(status || scout__get_store_done_reply(&op, ret_readable, &field) == SCOUT_WIRE_OK);
+	return status;
 }
 
 int
@@ -372,8 +339,13 @@ wire_status(struct wire_peer *p, const char *name)
 void
 wire_wait_status(struct wire_peer *p, const char *name, uint64_t value)
 {
-	uint64_t deadline_us = wire_deadline_us();
+	uint64_t end_us = wait_begin(), now;
+	char text[200];
 
-	while (wire_status(p, name) != value)
-		MUST(scout__now_us() < deadline_us);
+	while ((now = wire_status(p, name)) != value) {
+		if (scout__now_us() < end_us)
+			continue;
+		(void)snprintf(text, sizeof(text), "%s is %" PRIu64 ", should become %" PRIu64, name, now, value);
+		wire_die(text, __FILE__, __LINE__);
+	}
 }

@@ -2,6 +2,7 @@
 #include "wire_peer.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #include <zmq.h>
 
 #include "clock.h"
+#include "thread.h"
 #include "wire_peer_internal.h"
 
 /*
@@ -23,7 +25,6 @@
  * them, so a test can see which came first. Threads: one for each peer.
  */
 
-#define WAIT_US UINT64_C(10000000)
 #define OUT_BYTES (SCOUT_MAX_FRAME + 4096u)
 
 void
@@ -32,12 +33,6 @@ wire_die(const char *what, const char *file, int line)
 	(void)fprintf(stderr, "%s:%d: failed or too late: %s (errno %d)\n", file, line, what, errno);
 	(void)fflush(stderr);
 	abort();
-}
-
-uint64_t
-wire_deadline_us(void)
-{
-	return scout__now_us() + WAIT_US;
 }
 
 void
@@ -57,6 +52,7 @@ wire_open(struct wire_peer *p, const char *endpoint)
 void
 wire_open_hwm(struct wire_peer *p, const char *endpoint, int rcvhwm)
 {
+	sigset_t before;
 	int zero = 0;
 	int one = 1;
 
@@ -64,7 +60,10 @@ wire_open_hwm(struct wire_peer *p, const char *endpoint, int rcvhwm)
 	p->lease_fd = -1;
 	p->zctx = zmq_ctx_new();
 	MUST(p->zctx);
+	/* The first socket starts libzmq's threads, which block signals only once they run. */
+	MUST(scout__block_signals(&before) == 0);
 	p->dealer = zmq_socket(p->zctx, ZMQ_DEALER);
+	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
 	MUST(p->dealer);
 	MUST(zmq_setsockopt(p->dealer, ZMQ_LINGER, &zero, sizeof(zero)) == 0);
 	MUST(zmq_setsockopt(p->dealer, ZMQ_SNDHWM, &zero, sizeof(zero)) == 0);
@@ -102,6 +101,8 @@ wire_close(struct wire_peer *p)
 		p->replies = reply->next;
 		wire_reply_free(reply);
 	}
+	if (p->answer)
+		wire_reply_free(p->answer);
 	(void)zmq_close(p->dealer);
 	(void)zmq_ctx_term(p->zctx);
 	free(p->out.buf);
@@ -130,7 +131,7 @@ wire_end(struct wire_peer *p)
 void
 wire_raw(struct wire_peer *p, const void *data, size_t len, bool more)
 {
-	int timeout_ms = WAIT_US / 1000;
+	int timeout_ms = wait_limit_ms();
 
 	if (scout__channel_is_open(&p->channel)) {
 		MUST(!more && scout__channel_send(&p->channel, data, len) == 0);
@@ -215,7 +216,7 @@ receive_channel(struct wire_peer *p, int timeout_ms)
 	}
 	frame = malloc(len);
 	MUST(frame);
-	end_us = wire_deadline_us();
+	end_us = wait_begin();
 	while (!scout__channel_fill(&p->channel, frame))
 		MUST(sleep_on_channel(p, end_us));
 	keep_frame(p, frame, len);
@@ -264,7 +265,7 @@ wire_has(struct wire_peer *p, uint64_t corr)
 struct wire_reply *
 wire_wait(struct wire_peer *p, uint64_t corr)
 {
-	uint64_t deadline_us = wire_deadline_us();
+	uint64_t deadline_us = wait_begin();
 	struct wire_reply **at;
 	struct wire_reply *reply;
 
@@ -326,7 +327,7 @@ lease_receive(struct wire_peer *p)
 	struct wire_segment *segment;
 	ssize_t len;
 
-	MUST(poll(&ready, 1, WAIT_US / 1000) == 1);
+	MUST(poll(&ready, 1, wait_limit_ms()) == 1);
 	len = recvmsg(p->lease_fd, &msg, MSG_CMSG_CLOEXEC);
 	if (len <= 0)
 		return 0;

@@ -8,6 +8,7 @@
 
 #include "channel.h"
 #include "msg.h"
+#include "waiting.h"
 
 /*
  * A bare peer of the protocol: one DEALER, one lease connection, every operation as one call that waits for its reply.
@@ -60,6 +61,7 @@ struct wire_peer {
 	size_t op_at;
 	uint64_t n_replies;
 	struct wire_reply *replies; /* received and not yet taken, oldest first */
+	struct wire_reply *answer;  /* to the last call of wire_ops.c */
 	char text[512];             /* of the last refusal */
 };
 
@@ -137,7 +139,13 @@ uint64_t wire_generation(struct wire_peer *p, const struct scout__grant *grant);
 /* The hash of key number @key. */
 void wire_hash(uint8_t *hash, unsigned hash_bytes, uint64_t key);
 
-/* Monotonic microseconds by which something that is waited for must have happened. */
-uint64_t wire_deadline_us(void);
+/* What an operation returns: a failure names both statuses. */
+#define assert_wire(call, expected)                                                                                    \
+	do {                                                                                                           \
+		int status_ = (call);                                                                                  \
+                                                                                                                       \
+		ck_assert_msg(status_ == (expected), "%s is %s, not %s", #call, scout__wire_name((unsigned)status_),   \
+			      scout__wire_name(expected));                                                             \
+	} while (0)
 
 #endif

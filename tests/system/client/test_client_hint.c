@@ -6,6 +6,7 @@
 
 #include "check_main.h"
 #include "server_rig.h"
+#include "waiting.h"
 
 /* scout_finish_hint(): from the caller through the wire to the eviction policy, and what the server counts of it. */
 
@@ -32,10 +33,10 @@ up(void)
 	cfg.name_space = "test";
 	cfg.chunk_tokens = CHUNK;
 	cfg.hash_bytes = HASH;
-	cfg.lookup_timeout_ms = 5000;
+	cfg.lookup_timeout_ms = 60000;
 	ck_assert_msg(scout_client_new(&cfg, &client, err, sizeof(err)) == 0, "%s", err);
 	scout_client_config_fini(&cfg);
-	ck_assert_msg(scout_client_wait_ready(client, 10000, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout_client_wait_ready(client, wait_limit_ms(), err, sizeof(err)) == 0, "%s", err);
 }
 
 static void
@@ -185,7 +186,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("client_hint");
 	TCase *tc = tcase_create("hint");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, a_hint_reaches_the_server);
 	tcase_add_test(tc, a_hint_that_is_none_is_refused_and_finishes_nothing);
 	tcase_add_test(tc, wrong_hints_are_counted_by_chunk);

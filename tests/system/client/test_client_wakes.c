@@ -9,6 +9,7 @@
 #include "client_internal.h"
 #include "link.h"
 #include "server_rig.h"
+#include "waiting.h"
 
 #define CHUNKS 8u
 
@@ -85,12 +86,12 @@ client_new(void)
 	char err[256] = "";
 
 	scout_client_config_init(&cfg);
-	cfg.lookup_timeout_ms = 5000; /* a loaded machine is no reason for a miss */
+	cfg.lookup_timeout_ms = 60000; /* a busy machine is no reason for a miss */
 	cfg.endpoint = scout_server_endpoint(server);
 	cfg.chunk_tokens = 16;
 	cfg.heartbeat_ms = 60000;
 	ck_assert_msg(scout_client_new(&cfg, &client, err, sizeof(err)) == 0, "%s", err);
-	ck_assert_msg(scout_client_wait_ready(client, 10000, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout_client_wait_ready(client, wait_limit_ms(), err, sizeof(err)) == 0, "%s", err);
 	return client;
 }
 
@@ -207,7 +208,6 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("wakes");
 
 	tcase_add_checked_fixture(tc, up, down);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, nobody_is_woken_for_the_answer_to_a_finish);
 	tcase_add_test(tc, what_somebody_waits_for_is_rung_for);
 	tcase_add_test(tc, a_link_is_rung_when_much_is_in_flight);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <sched.h>
 #include <unistd.h>
 
 #include <kvscout/client.h>
@@ -7,10 +6,10 @@
 #include "check_main.h"
 #include "clock.h"
 #include "groups_rig.h"
+#include "waiting.h"
 
 /* A scheduler whose model has a window beside full attention, on one real server or on two that hold a KV rank each. */
 
-#define DEADLINE_US 10000000u
 #define PAGE 16u
 #define HASH 16u
 #define SERVERS 2u
@@ -78,11 +77,11 @@ up(uint32_t n)
 	cfg.hash_bytes = HASH;
 	cfg.kv_ranks = n;
 	cfg.group = "all window:33";
-	cfg.lookup_timeout_ms = 5000;
+	cfg.lookup_timeout_ms = 60000;
 	cfg.lookup_refresh_ms = 5;
 	ck_assert_msg(scout_client_new(&cfg, &client, err, sizeof(err)) == 0, "%s", err);
 	scout_client_config_fini(&cfg);
-	ck_assert_msg(scout_client_wait_ready(client, 10000, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout_client_wait_ready(client, wait_limit_ms(), err, sizeof(err)) == 0, "%s", err);
 }
 
 static void
@@ -122,21 +121,18 @@ question(const char *id, uint64_t computed, uint32_t want)
 static void
 ask_until(const struct scout_query *q, uint32_t hashes)
 {
-	uint64_t end = scout__now_us() + DEADLINE_US, before = 0;
 	struct scout_hit hit = {0};
-	int rc;
+	uint64_t before = 0;
+	int rc = SCOUT_NOT_YET;
 
-	do {
+	wait_until(rc == 0 && hit.tokens == (uint64_t)hashes * PAGE) {
 		rc = scout_try_lookup(client, q, &hit);
 		ck_assert(rc == 0 || (rc == SCOUT_NOT_YET && before == 0));
 		if (rc == 0) {
 			ck_assert_uint_ge(hit.tokens, before);
 			before = hit.tokens;
 		}
-		ck_assert_msg(scout__now_us() < end, "the answer is %u hashes long, not %u",
-			      (unsigned)(hit.tokens / PAGE), (unsigned)hashes);
-		(void)sched_yield();
-	} while (rc != 0 || hit.tokens != (uint64_t)hashes * PAGE);
+	}
 }
 
 START_TEST(an_answer_of_several_lengths_is_renewed)
@@ -190,12 +186,11 @@ START_TEST(a_renewal_takes_no_length_that_one_server_cannot_restore)
 	groups_store(&nodes[1].worker, 1, 4, 6);
 	ck_assert_int_eq(scout_client_stats(client, &counters), 0);
 	renewals = counters.renewals;
-	do {
+	wait_until(counters.renewals >= renewals + 4) {
 		ck_assert_int_eq(scout_try_lookup(client, &q, &hit), 0);
 		ck_assert_uint_eq(hit.tokens, 4 * PAGE);
 		ck_assert_int_eq(scout_client_stats(client, &counters), 0);
-		(void)sched_yield();
-	} while (counters.renewals < renewals + 4);
+	}
 	/* What both have is news. */
 	groups_store(&nodes[1].worker, 1, 6, 8);
 	ask_until(&q, 8);
@@ -265,7 +260,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("client_windows");
 	TCase *tcase = tcase_create("windows");
 
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, an_answer_of_several_lengths_is_renewed);
 	tcase_add_test(tcase, a_renewal_takes_no_length_that_one_server_cannot_restore);
 	tcase_add_loop_test(tcase, presence_serves_any_head_that_the_gpu_has, 1, 3);

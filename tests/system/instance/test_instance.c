@@ -19,6 +19,7 @@
 
 #include "clock.h"
 #include "instance_rig.h"
+#include "waiting.h"
 
 #define RACERS 20
 #define ROUNDS 5 /* KVSCOUT_TEST_ROUNDS sets more */
@@ -147,7 +148,7 @@ START_TEST(it_ends_after_idle_exit_s_and_the_next_one_is_started)
 
 	place_up(&place);
 	ck_assert_msg(place_ensure(&place, "idle_exit_s=1", err, sizeof(err)) == 0, "%s", err);
-	first = place_server(&place);
+	first = (pid_t)place_record(&place).pid; /* it may have ended by now */
 	(void)close(place_lock(&place));
 	ck_assert_int_eq(place_record(&place).state, SCOUT__INSTANCE_STOPPED);
 	ck_assert(!scout__instance_listens(&place.paths));
@@ -183,7 +184,7 @@ START_TEST(a_server_that_crashes_is_started_more_and_more_slowly)
 	unsigned n = 0;
 
 	place_up(&place);
-	while (n < 3 || scout__now_us() - begin_us < 1000000) {
+	wait_until(n >= 3 && scout__now_us() - begin_us >= 1000000) {
 		int rc = place_ensure(&place, NULL, err, sizeof(err));
 
 		if (rc == 0) {
@@ -194,7 +195,6 @@ START_TEST(a_server_that_crashes_is_started_more_and_more_slowly)
 			ck_assert_msg(strstr(err, place.paths.log), "%s", err);
 		}
 		ck_assert_uint_le(n, place_most_starts(begin_us));
-		ck_assert_uint_lt(scout__now_us() - begin_us, PLACE_DEADLINE_MS * UINT64_C(1000));
 	}
 	place_down(&place);
 }
@@ -214,7 +214,7 @@ START_TEST(a_server_without_its_lock_file_is_joined)
 	ck_assert_msg(place_ensure(&place, NULL, err, sizeof(err)) == 0, "%s", err);
 	ck_assert_uint_eq(count_words(place_server_log(&place), "ready on"), 1);
 	ck_assert_int_eq(kill(server, SIGTERM), 0);
-	while (scout__instance_listens(&place.paths))
+	wait_until(!scout__instance_listens(&place.paths))
 		;
 	place_down(&place);
 }
@@ -426,7 +426,6 @@ suite_of_this_file(void)
 	TCase *start = tcase_create("start and end");
 	TCase *host = tcase_create("what it has of the host");
 
-	tcase_set_timeout(start, 170);
 	tcase_add_test(start, twenty_that_race_get_one_server);
 	tcase_add_test(start, a_starter_that_is_killed_at_any_moment_leaves_a_server_or_none);
 	tcase_add_test(start, a_server_outlives_the_process_that_started_it);
@@ -435,7 +434,6 @@ suite_of_this_file(void)
 	tcase_add_test(start, a_server_that_crashes_is_started_more_and_more_slowly);
 	tcase_add_test(start, a_server_without_its_lock_file_is_joined);
 	suite_add_tcase(suite, start);
-	tcase_set_timeout(host, 60);
 	tcase_add_test(host, it_has_nothing_of_the_process_that_started_it);
 	tcase_add_test(host, a_forked_child_of_the_host_does_not_keep_the_lock);
 	tcase_add_test(host, its_log_says_how_large_the_pool_is_and_why);

@@ -165,7 +165,6 @@ suite_of_this_file(void)
 	Suite *s = suite_create("l2_groups");
 	TCase *tc = tcase_create("all");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, a_length_takes_only_what_it_needs);
 	tcase_add_test(tc, what_l2_does_not_have_makes_the_length_shorter);
 	tcase_add_test(tc, what_fails_to_load_before_the_answer_makes_the_length_shorter);

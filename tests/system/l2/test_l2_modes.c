@@ -252,6 +252,8 @@ END_TEST
 
 /* ---- key polling ---- */
 
+#define NEVER_MS 3600000u /* later than any test waits */
+
 /* A lookup of @n keys from 1 on that expects them all; its corr. */
 static uint64_t
 poll_for(struct l2_rig *r, uint64_t ticket, uint32_t n, uint32_t timeout_ms, uint32_t interval_ms)
@@ -386,15 +388,13 @@ END_TEST
 START_TEST(a_commit_wakes_who_waits_for_it_before_the_interval)
 {
 	struct l2_rig r = l2_rig_of(64);
-	uint64_t before_us, corr;
+	uint64_t corr;
 
 	l2_up(&r);
-	before_us = scout__now_us();
-	corr = poll_for(&r, 1, 4, 60000, 60000);
+	corr = poll_for(&r, 1, 4, NEVER_MS, NEVER_MS);
 	l2_memory_wait(r.m, SCOUT__L2_EXISTS, 1);
 	l2_store_in_pool(&r.rig.worker, 1, 4);
 	ck_assert_uint_eq(polled_hit(&r, corr), 4);
-	ck_assert_uint_lt(scout__now_us() - before_us, 30000000);
 	/* The pool said it: nobody was asked again. */
 	ck_assert_uint_eq(l2_memory_count(r.m, SCOUT__L2_EXISTS), 1);
 	l2_end(&r, 1);
@@ -407,7 +407,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("l2_modes");
 	TCase *tc = tcase_create("modes");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, on_lookup_loads_start_with_the_answer);
 	tcase_add_test(tc, before_answer_counts_what_has_arrived);
 	tcase_add_test(tc, before_answer_ends_where_a_load_fails);

@@ -96,7 +96,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("l2_nodes");
 	TCase *tc = tcase_create("nodes");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, a_node_waits_for_what_another_writes_late_and_out_of_order);
 	tcase_add_loop_test(tc, a_decode_scheduler_gets_what_a_prefill_node_writes_late_and_out_of_order, 0, 2);

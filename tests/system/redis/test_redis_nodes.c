@@ -25,7 +25,7 @@ main(void)
 	Suite *suite = suite_create("redis_nodes");
 	TCase *tc = tcase_create("nodes");
 
-	tcase_set_timeout(tc, 60);
+	tcase_set_timeout(tc, 300);
 	tcase_add_loop_test(tc, a_decode_scheduler_gets_what_a_prefill_node_writes_late_and_out_of_order, 0, 2);
 	suite_add_tcase(suite, tc);
 	return redis_rig_main(suite);

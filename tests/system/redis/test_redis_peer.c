@@ -60,7 +60,7 @@ hear(int fd, const char *what)
 		text[len] = '\0';
 		if (strstr(text, what))
 			return text;
-		ck_assert_msg(poll(&item, 1, 20000) == 1, "never heard %s", what);
+		ck_assert_msg(poll(&item, 1, wait_limit_ms()) == 1, "never heard %s", what);
 		n = recv(fd, text + len, sizeof(text) - 1 - len, 0);
 		ck_assert_msg(n > 0, "it has left before %s", what);
 		len += (size_t)n;
@@ -106,7 +106,7 @@ START_TEST(a_value_that_stops_halfway_never_touches_the_slot_again)
 	say_text(load, "$5512\r\n");
 	say(load, header, sizeof(header));
 	say(load, object.data, 2000);
-	ck_assert_int_eq(end_in_time(&object), SCOUT__L2_TIMEOUT);
+	ck_assert_int_eq(object_end(&object), SCOUT__L2_TIMEOUT);
 	memset(object.slot, 0x77, object.bytes);
 	/* The rest, which may still be sent, goes nowhere: the connection is closed. */
 	(void)send(load, object.data + 2000, 3000, MSG_NOSIGNAL);
@@ -192,7 +192,7 @@ START_TEST(a_late_reply_is_nobody_elses)
 	object_begin(&rig, &object, SCOUT__L2_LOAD, 200);
 	load = peer_accept(&p);
 	(void)hear(load, "GET");
-	ck_assert_int_eq(end_in_time(&object), SCOUT__L2_TIMEOUT);
+	ck_assert_int_eq(object_end(&object), SCOUT__L2_TIMEOUT);
 	memset(other.slot, 0xee, other.bytes);
 	object_begin(&rig, &other, SCOUT__L2_LOAD, 10000);
 	(void)hear(load, "GET");
@@ -313,7 +313,8 @@ START_TEST(what_comes_unasked_ends_the_connection)
 
 	peer_start(&p);
 	ask = peer_accept(&p);
-	adapter_wait(atomic_load(&scout__redis_counters(rig.adapter)->ready));
+	wait_until(atomic_load(&scout__redis_counters(rig.adapter)->ready))
+		;
 	say_text(ask, ":1\r\n");
 	hear_the_end(ask);
 	/* And it is tried again. */
@@ -335,7 +336,6 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("peer");
 
 	tcase_add_checked_fixture(tc, set_up, tear_down);
-	tcase_set_timeout(tc, 40);
 	tcase_add_test(tc, a_value_that_stops_halfway_never_touches_the_slot_again);
 	tcase_add_test(tc, what_a_lost_connection_had_is_done_again_but_not_for_ever);
 	tcase_add_test(tc, records_survive_a_lost_connection);

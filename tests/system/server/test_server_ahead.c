@@ -267,7 +267,6 @@ suite_of_this_file(void)
 	Suite *s = suite_create("server_ahead");
 	TCase *tc = tcase_create("ahead");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, it_says_what_is_there_behind_a_hole_and_promises_it);
 	tcase_add_test(tc, an_admit_keeps_the_run_behind_what_the_gpu_has);
 	tcase_add_test(tc, max_promised_ends_it);

@@ -84,7 +84,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("server_connections");
 	TCase *tcase = tcase_create("connections");
 
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, many_at_once_do_not_keep_the_loop);
 	suite_add_tcase(suite, tcase);
 	return suite;

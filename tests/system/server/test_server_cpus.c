@@ -18,6 +18,7 @@
 #include "check_main.h"
 #include "l2_folder.h"
 #include "numa.h"
+#include "waiting.h"
 
 /* An engine pins its threads; ours run where the key `cpus` says. */
 
@@ -85,7 +86,7 @@ start_all(const char *cpus, char *err, size_t len)
 	client_cfg.cpus = cpus;
 	rc = scout_client_new(&client_cfg, &client, err, len);
 	if (rc == 0)
-		rc = scout_client_wait_ready(client, 10000, err, len);
+		rc = scout_client_wait_ready(client, wait_limit_ms(), err, len);
 	if (rc)
 		return rc;
 	scout_worker_config_init(&worker_cfg);
@@ -93,7 +94,7 @@ start_all(const char *cpus, char *err, size_t len)
 	worker_cfg.cpus = cpus;
 	worker_cfg.backend = "host";
 	rc = scout_worker_new(&worker_cfg, &worker, err, len);
-	return rc ? rc : scout_worker_register(worker, &layout, 1, 10000, err, len);
+	return rc ? rc : scout_worker_register(worker, &layout, 1, wait_limit_ms(), err, len);
 }
 
 /*
@@ -263,7 +264,6 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("cpus");
 
 	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, threads_of_a_pinned_caller_use_all_cpus_of_the_process);
 	tcase_add_test(tc, threads_use_the_cpus_of_the_list);
 	tcase_add_test(tc, threads_inherit_where_that_is_asked_for);

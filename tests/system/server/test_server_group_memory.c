@@ -126,7 +126,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("server_group_memory");
 	TCase *tcase = tcase_create("memory");
 
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, each_of_many_groups_gets_room, 2, 33);
 	tcase_add_test(tcase, a_pool_that_is_too_small_for_its_groups_is_refused);
 	tcase_add_test(tcase, what_waits_beyond_max_promised_counts_as_used_in_each_group);

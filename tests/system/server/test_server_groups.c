@@ -292,7 +292,6 @@ suite_of_this_file(void)
 	Suite *s = suite_create("server_groups");
 	TCase *tc = tcase_create("all");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, a_group_whose_readers_leave_no_whole_shards_is_refused);
 	tcase_add_test(tc, groups_that_differ_between_peers_are_refused_with_both_values);
 	tcase_add_test(tc, the_33rd_group_is_over_the_limit);

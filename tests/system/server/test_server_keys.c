@@ -302,7 +302,6 @@ suite_of_this_file(void)
 	Suite *s = suite_create("server_keys");
 	TCase *tc = tcase_create("all");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, each_key_is_answered_by_itself_and_each_hit_is_promised);
 	tcase_add_test(tc, a_retrieve_names_keys_by_their_place_in_their_group);
 	tcase_add_test(tc, what_may_not_be_promised_is_no_miss);

@@ -557,7 +557,6 @@ suite_of_this_file(void)
 	Suite *s = suite_create("server_lengths");
 	TCase *tc = tcase_create("all");
 
-	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, a_window_ends_where_its_objects_are);
 	tcase_add_test(tc, a_restore_takes_all_groups_in_one_hold);
 	tcase_add_test(tc, of_a_window_only_what_the_answer_needs_can_be_retrieved);

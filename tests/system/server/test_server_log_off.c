@@ -8,6 +8,7 @@
 #include <kvscout/worker.h>
 
 #include "check_main.h"
+#include "waiting.h"
 
 #define NAME "inproc://log-off"
 #define HASH 32u
@@ -49,7 +50,7 @@ make_client(void)
 	cfg.log = count;
 	cfg.log_user = &client_lines;
 	ck_assert_msg(scout_client_new(&cfg, &client, err, sizeof(err)) == 0, "%s", err);
-	ck_assert_msg(scout_client_wait_ready(client, 10000, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout_client_wait_ready(client, wait_limit_ms(), err, sizeof(err)) == 0, "%s", err);
 	return client;
 }
 
@@ -107,7 +108,7 @@ START_TEST(no_line_comes_after_the_callback_was_taken_back)
 	while (ask(client, "b").reason != SCOUT_REASON_UNREACHABLE)
 		ck_assert_int_eq(scout_finish(client, "b"), 0);
 	server = make_server(); /* and for its return */
-	ck_assert_msg(scout_client_wait_ready(client, 10000, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout_client_wait_ready(client, wait_limit_ms(), err, sizeof(err)) == 0, "%s", err);
 	scout_worker_free(worker);
 	scout_client_free(client);
 	scout_server_stop(server);
@@ -134,7 +135,6 @@ suite_of_this_file(void)
 	Suite *s = suite_create("server_log_off");
 	TCase *tc = tcase_create("log_off");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, no_line_comes_after_the_callback_was_taken_back);
 	tcase_add_test(tc, a_server_that_is_stopped_says_nothing_either);
 	suite_add_tcase(s, tc);

@@ -249,7 +249,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("server_namespaces");
 	TCase *tcase = tcase_create("namespaces");
 
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, a_server_sees_any_number_of_names_in_its_life);
 	tcase_add_test(tcase, the_namespace_that_was_left_first_makes_room);
 	tcase_add_test(tcase, a_namespace_with_chunks_makes_room_after_those_without_and_is_told);

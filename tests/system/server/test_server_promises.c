@@ -454,7 +454,6 @@ suite_of_this_file(void)
 {
 	Suite *suite = suite_create("server_promises");
 	TCase *promises = tcase_create("promises");
-	tcase_set_timeout(promises, 60);
 	tcase_add_test(promises, what_was_stored_is_hit);
 	tcase_add_test(promises, skipped_chunks_count_but_are_not_promised);
 	tcase_add_test(promises, tenants_do_not_see_each_other);

@@ -240,13 +240,11 @@ suite_of_this_file(void)
 	TCase *registering = tcase_create("register");
 	TCase *weights = tcase_create("weights");
 
-	tcase_set_timeout(registering, 60);
 	tcase_add_test(registering, register_with_other_bytes_is_refused_with_both_numbers);
 	tcase_add_test(registering, a_worker_that_is_alone_may_change_the_layout);
 	tcase_add_test(registering, a_chunk_larger_than_the_pool_is_refused_with_the_numbers);
 	tcase_add_test(registering, register_needs_the_role_the_rank_and_the_lease);
 	suite_add_tcase(suite, registering);
-	tcase_set_timeout(weights, 60);
 	tcase_add_test(weights, reset_makes_everything_older_unreadable);
 	tcase_add_test(weights, a_reset_between_reserve_and_commit_commits_nothing);
 	tcase_add_test(weights, reset_keeps_the_hold_of_a_running_retrieve);

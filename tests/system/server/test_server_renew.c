@@ -335,7 +335,6 @@ suite_of_this_file(void)
 	Suite *s = suite_create("server_renew");
 	TCase *tc = tcase_create("renew");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, a_miss_becomes_a_hit_in_its_session);
 	tcase_add_test(tc, a_renewal_counts_as_no_second_lookup);
 	tcase_add_test(tc, a_cut_hit_becomes_whole_when_others_finish);

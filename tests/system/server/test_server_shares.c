@@ -190,7 +190,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("server_shares");
 	TCase *shares = tcase_create("shares");
 
-	tcase_set_timeout(shares, 60);
 	tcase_add_loop_test(shares, a_flooding_tenant_costs_its_neighbour_at_most_one_point, 0, POLICIES);
 	tcase_add_test(shares, shares_change_while_the_server_runs);
 	tcase_add_test(shares, wrong_shares_are_refused_with_a_sentence);

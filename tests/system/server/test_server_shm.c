@@ -140,7 +140,7 @@ push_all(struct wire_peer *p)
 	struct pollfd bell = {.fd = p->channel.bell_fd, .events = POLLIN};
 
 	for (scout__channel_push(&p->channel); p->channel.first; scout__channel_push(&p->channel)) {
-		ck_assert_int_eq(poll(&bell, 1, 10000), 1);
+		ck_assert_int_eq(poll(&bell, 1, wait_limit_ms()), 1);
 		ck_assert(scout__channel_hear(&p->channel));
 	}
 }
@@ -182,13 +182,13 @@ client_new(const char *key, const char *value)
 	char err[256] = "";
 
 	scout_client_config_init(&cfg);
-	cfg.lookup_timeout_ms = 5000; /* a loaded machine is no reason for a miss */
+	cfg.lookup_timeout_ms = 30000; /* a loaded machine is no reason for a miss */
 	cfg.endpoint = scout_server_endpoint(server);
 	cfg.chunk_tokens = 16;
 	if (key)
 		ck_assert_int_eq(scout_client_config_set(&cfg, key, value, err, sizeof(err)), 0);
 	ck_assert_msg(scout_client_new(&cfg, &client, err, sizeof(err)) == 0, "%s", err);
-	ck_assert_msg(scout_client_wait_ready(client, 10000, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout_client_wait_ready(client, wait_limit_ms(), err, sizeof(err)) == 0, "%s", err);
 	scout_client_config_fini(&cfg);
 	return client;
 }
@@ -247,7 +247,6 @@ suite_of_this_file(void)
 	TCase *none = tcase_create("none");
 
 	tcase_add_checked_fixture(tc, up, down);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, operations_are_answered_the_way_they_came);
 	tcase_add_test(tc, a_channel_that_is_not_used_changes_nothing);
 	tcase_add_test(tc, a_new_connection_ends_the_old_channel);
@@ -255,14 +254,12 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_client_of_this_machine_uses_it);
 	suite_add_tcase(s, tc);
 	tcase_add_checked_fixture(small, up_small, down);
-	tcase_set_timeout(small, 60);
 	tcase_add_test(small, operations_are_answered_the_way_they_came);
 	tcase_add_test(small, frames_larger_than_the_ring_pass);
 	tcase_add_test(small, answers_wait_for_a_peer_that_reads_late);
 	tcase_add_test(small, a_client_of_this_machine_uses_it);
 	suite_add_tcase(s, small);
 	tcase_add_checked_fixture(none, up_socket, down);
-	tcase_set_timeout(none, 60);
 	tcase_add_test(none, a_server_that_has_none_is_used_through_the_socket);
 	suite_add_tcase(s, none);
 	return s;

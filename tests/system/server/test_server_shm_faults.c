@@ -43,9 +43,9 @@ expect_thrown_out(struct wire_peer *p, struct wire_peer *other)
 	struct pollfd bell = {.fd = p->channel.bell_fd, .events = POLLIN};
 	char c;
 
-	ck_assert_int_eq(poll(&lease, 1, 10000), 1);
+	ck_assert_int_eq(poll(&lease, 1, wait_limit_ms()), 1);
 	ck_assert_int_eq(read(p->lease_fd, &c, 1), 0);
-	ck_assert_int_eq(poll(&bell, 1, 10000), 1); /* nobody else has its other end, so it says the same */
+	ck_assert_int_eq(poll(&bell, 1, wait_limit_ms()), 1); /* nobody else has its other end, so it says the same */
 	while (recv(p->channel.bell_fd, &c, 1, MSG_DONTWAIT) > 0)
 		;
 	ck_assert(!scout__channel_hear(&p->channel));
@@ -121,7 +121,6 @@ END_TEST
 START_TEST(a_peer_whose_bell_is_full_and_would_block_holds_up_nobody)
 {
 	const uint64_t most = UINT64_MAX - 1;
-	uint64_t deadline_us = wire_deadline_us();
 	struct wire_peer bad, good;
 
 	open_peer(&good);
@@ -136,10 +135,9 @@ START_TEST(a_peer_whose_bell_is_full_and_would_block_holds_up_nobody)
 		(void)wire_begin(&bad, SCOUT_OP_PING);
 		(void)wire_end(&bad);
 		wire_flush(&bad);
-		while ((len = scout__channel_begin(&bad.channel)) == 0) { /* its bell is not read */
-			ck_assert_uint_lt(scout__now_us(), deadline_us);
-			(void)sched_yield();
-		}
+		/* Its bell is not read. */
+		wait_until((len = scout__channel_begin(&bad.channel)) != 0)
+			;
 		ck_assert_uint_le(len, sizeof(frame));
 		ck_assert(scout__channel_fill(&bad.channel, frame));
 	}
@@ -243,7 +241,7 @@ ask_much(struct wire_peer *p)
 	}
 	wire_flush(p);
 	for (scout__channel_push(&p->channel); p->channel.first; scout__channel_push(&p->channel)) {
-		ck_assert_int_eq(poll(&bell, 1, 10000), 1);
+		ck_assert_int_eq(poll(&bell, 1, wait_limit_ms()), 1);
 		if (!scout__channel_hear(&p->channel))
 			return false;
 	}
@@ -409,7 +407,6 @@ suite_of_this_file(void)
 	TCase *small = tcase_create("small_rings");
 
 	tcase_add_checked_fixture(tc, up, down);
-	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, nonsense_in_the_shared_words_ends_the_lease_of_that_peer_alone, 0, 3);
 	tcase_add_test(tc, a_frame_of_impossible_length_ends_the_lease);
 	tcase_add_test(tc, a_position_that_cannot_be_ends_the_lease_when_an_answer_finds_it);
@@ -418,11 +415,9 @@ suite_of_this_file(void)
 	tcase_add_loop_test(tc, floods_keep_nobody_waiting, 0, 3);
 	suite_add_tcase(s, tc);
 	tcase_add_checked_fixture(dying, up_doomed, down);
-	tcase_set_timeout(dying, 60);
 	tcase_add_test(dying, a_peer_that_dies_in_the_middle_of_a_frame_leaves_nothing);
 	suite_add_tcase(s, dying);
 	tcase_add_checked_fixture(small, up_small, down);
-	tcase_set_timeout(small, 60);
 	tcase_add_test(small, a_peer_that_does_not_read_is_limited);
 	tcase_add_test(small, answers_that_are_not_read_share_a_limit_and_leave_room_for_others);
 	suite_add_tcase(s, small);

@@ -260,7 +260,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("server_spare");
 	TCase *tcase = tcase_create("spare");
 
-	tcase_set_timeout(tcase, 30);
 	tcase_add_loop_test(tcase, what_a_prompt_leaves_behind_goes_first, 0, 3);
 	tcase_add_loop_test(tcase, a_conversation_leaves_its_history_behind, 0, 3);
 	tcase_add_loop_test(tcase, a_beginning_that_prompts_share_stays, 0, 3);

@@ -481,7 +481,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("server_transfer");
 	TCase *store = tcase_create("store and retrieve");
 
-	tcase_set_timeout(store, 60);
 	tcase_add_test(store, both_ranks_make_a_hit);
 	tcase_add_test(store, the_second_writer_is_told_and_skips);
 	tcase_add_test(store, what_is_not_committed_is_not_readable);

@@ -40,7 +40,7 @@ def latency_result(p50, **more):
 
 def run(*arguments, tool="compare.py"):
     done = subprocess.run([sys.executable, os.path.join(BENCH, tool), *arguments], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+                          stderr=subprocess.PIPE, text=True, check=False, timeout=300)
     return done.returncode, done.stdout, done.stderr
 
 

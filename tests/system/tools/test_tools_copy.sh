@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # kvscout-copy on a GPU, with a stand-in in the place of CUDA: what it measures, writes and judges, and what a failure costs.
+# Half a minute: most cases measure ten points, and a hang costs the 5 s after which the tool gives it up.
 # usage: test_tools_copy.sh COPY_STAND_IN KVSCOUT_COPY
 stand_in=$1
 copy=$2
@@ -13,7 +14,7 @@ small="--backend cuda --piece-bytes 4K --total-bytes 2M --pool-bytes 8M --repeat
 run() {
 	rm -f "$tap_dir"/run.*
 	# shellcheck disable=SC2086 # options
-	timeout 100 "$stand_in" $small --lines "$tap_dir/run.lines" --json "$tap_dir/run.json" --markdown "$tap_dir/run.md" \
+	limited "$stand_in" $small --lines "$tap_dir/run.lines" --json "$tap_dir/run.json" --markdown "$tap_dir/run.md" \
 		"$@" >"$tap_dir/run.out" 2>&1
 	run_status=$?
 	cat "$tap_dir/run.out"
@@ -95,12 +96,22 @@ groups_are_measured() {
 
 # A sweep that runs out of time has measured what matters most, and says what it has not.
 budget_ends_a_sweep() {
-	timeout 100 "$stand_in" --backend cuda --sweep --budget-s 2 --total-bytes 4M --pool-bytes 32M --lines "$tap_dir/run.lines" \
+	budget_s=${1:-2}
+	limited "$stand_in" --backend cuda --sweep --budget-s "$budget_s" --total-bytes 4M --pool-bytes 32M --lines "$tap_dir/run.lines" \
 		--markdown "$tap_dir/run.md" >"$tap_dir/run.out" 2>&1 || { cat "$tap_dir/run.out"; return 1; }
 	cat "$tap_dir/run.out"
 	grep -q '^not measured, the time was used up:' "$tap_dir/run.out" || return 1
+	# On a busy machine the first point takes longer than a short budget.
+	if [ "$(points measured)" -eq 0 ] && [ "$budget_s" -lt 60 ]; then
+		budget_ends_a_sweep $((2 * budget_s))
+		return
+	fi
 	[ "$(points measured)" -ge 1 ] && grep -q 'INCOMPLETE' "$tap_dir/run.out" || return 1
 	sed -n 2p "$tap_dir/run.lines" | grep -q '"direction": "h2d", "piece_bytes": 16384, "layered": false'
+}
+
+two_are_measured() {
+	[ "$(points measured)" -ge 2 ]
 }
 
 # A run that is killed has written all that it had measured.
@@ -109,14 +120,10 @@ killed_keeps_its_lines() {
 	"$stand_in" --backend cuda --sweep --total-bytes 4M --pool-bytes 32M --lines "$tap_dir/run.lines" \
 		--markdown "$tap_dir/run.md" >"$tap_dir/run.out" 2>&1 &
 	kk_pid=$!
-	kk_left=200
-	while [ $kk_left -gt 0 ] && [ "$(points measured)" -lt 2 ]; do
-		kk_left=$((kk_left - 1))
-		sleep 0.05
-	done
+	wait_until two_are_measured
 	kill -KILL $kk_pid
 	wait $kk_pid 2>/dev/null
-	[ "$(points measured)" -ge 2 ] && grep -q '^| at least 95 %' "$tap_dir/run.md"
+	two_are_measured && grep -q '^| at least 95 %' "$tap_dir/run.md"
 }
 
 json_alone_on_standard_output() {

@@ -13,14 +13,14 @@ trace=$tap_dir/trace.jsonl
 shows() {
 	shows_text=$1
 	shift
-	timeout 300 "$@" >"$tap_dir/shown" || return 1
+	limited "$@" >"$tap_dir/shown" || return 1
 	cat "$tap_dir/shown"
 	grep -q -- "$shows_text" "$tap_dir/shown"
 }
 
 # The numbers of the table fit together.
 adds_up() {
-	timeout 300 "$demo" --requests 120 --step-us 500 --l1-bytes 24Mi >"$tap_dir/shown" || return 1
+	limited "$demo" --requests 120 --step-us 500 --l1-bytes 24Mi >"$tap_dir/shown" || return 1
 	cat "$tap_dir/shown"
 	grep -q '^requests  *120 ' "$tap_dir/shown" || return 1
 	grep -q '^answers  *120$' "$tap_dir/shown" || return 1
@@ -32,24 +32,20 @@ adds_up() {
 
 # Without a terminal, progress is whole lines on standard error.
 tells_progress() {
-	timeout 300 "$demo" --requests 20 --step-us 1000 2>"$tap_dir/progress" >"$tap_dir/shown" || return 1
+	limited "$demo" --requests 20 --step-us 1000 2>"$tap_dir/progress" >"$tap_dir/shown" || return 1
 	cat "$tap_dir/progress"
 	grep -q '^step [0-9]*: [0-9]* of 20 requests done' "$tap_dir/progress"
+}
+
+ended_or_under_way() {
+	grep -q '^step [0-9]*: [1-9]' "$tap_dir/progress" || ! kill -0 $pid
 }
 
 # Interrupted, it still prints the table of what was done.
 interrupted() {
 	"$demo" --requests 100000 --step-us 100 >"$tap_dir/shown" 2>"$tap_dir/progress" &
 	pid=$!
-	turns=0
-	until grep -q '^step [0-9]*: [1-9]' "$tap_dir/progress"; do
-		turns=$((turns + 1))
-		if [ $turns -gt 600 ] || ! kill -0 $pid; then
-			kill -9 $pid
-			return 1
-		fi
-		sleep 0.1
-	done
+	wait_until ended_or_under_way
 	kill -INT $pid
 	wait $pid
 	status=$?

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # `./dev gpu` from an exported tree with gcc, g++, nvcc and libc alone: what builds is reported as not run where there is no GPU, what
-# does not build is red, and a missing tool is named and skipped.
+# does not build is red, and a missing tool is named and skipped. nvcc takes most of the time, then what a hang must reach: its limit.
 # usage: test_tools_dev_gpu.sh SOURCE_ROOT
 root=$1
 . "$(dirname "$0")/../tap.sh"

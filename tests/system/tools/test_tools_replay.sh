@@ -18,7 +18,7 @@ field() {
 
 # agrees TRACE BLOCKS BLOCK_BYTES KV_RANKS [LIMIT]: every number is the simulation's, every byte was compared
 agrees() {
-	timeout 300 "$replay" --trace "$1" --l1-blocks "$2" --block-bytes "$3" --kv-ranks "$4" --limit "${5:-0}" --eviction lru \
+	limited "$replay" --trace "$1" --l1-blocks "$2" --block-bytes "$3" --kv-ranks "$4" --limit "${5:-0}" --eviction lru \
 		--json "$tap_dir/result.json" || return 1
 	want=$("$python" "$here/lru_sim.py" simulate "$1" "$2" "${5:-0}") || return 1
 	for name in requests blocks hit_blocks evicted bytes_verified wrong_bytes missing_blocks; do
@@ -34,7 +34,7 @@ agrees() {
 
 # With L2 on files a pool of 300 blocks hits what an infinite cache does: the longest prompt fits into it.
 agrees_with_l2() {
-	timeout 300 "$replay" --trace "$trace" --l1-blocks 300 --block-bytes 1024 --kv-ranks "$1" --l2 "fs://$tap_dir/l2-$1" \
+	limited "$replay" --trace "$trace" --l1-blocks 300 --block-bytes 1024 --kv-ranks "$1" --l2 "fs://$tap_dir/l2-$1" \
 		--limit "$2" --json "$tap_dir/result.json" || return 1
 	want=$("$python" "$here/lru_sim.py" simulate "$trace" 1000000 "$2") || return 1
 	for name in requests blocks hit_blocks l2_hit_blocks evicted bytes_verified wrong_bytes missing_blocks; do
@@ -79,7 +79,7 @@ agrees_with_keys() {
 
 # The whole object is on standard output, and nothing else.
 json_on_stdout() {
-	timeout 120 "$replay" --trace "$trace" --limit 20 --json - >"$tap_dir/stdout.json" || return 1
+	limited "$replay" --trace "$trace" --limit 20 --json - >"$tap_dir/stdout.json" || return 1
 	"$python" - "$tap_dir/stdout.json" <<'PY'
 import json, sys
 result = json.load(open(sys.argv[1]))
@@ -94,7 +94,7 @@ PY
 # In a pool that is too small for the trace's conversations, perfect hints gain hits.
 hints_help() {
 	for hints in oracle:0,0 oracle:100,0; do
-		timeout 300 "$replay" --trace "$trace" --l1-blocks 1000 --block-bytes 64 --hints $hints --json "$tap_dir/result.json" ||
+		limited "$replay" --trace "$trace" --l1-blocks 1000 --block-bytes 64 --hints $hints --json "$tap_dir/result.json" ||
 			return 1
 		hit_blocks=$(field "$tap_dir/result.json" hit_blocks) || return 1
 		echo "$hints: $hit_blocks"
@@ -181,11 +181,7 @@ interrupt_is_no_loss() {
 	rm -f "$tap_dir/result.json"
 	"$replay" --trace "$tap_dir/long.jsonl" --json "$tap_dir/result.json" >"$tap_dir/long.out" 2>"$tap_dir/long.err" &
 	pid=$!
-	tries=0
-	until grep -q "requests" "$tap_dir/long.err" || [ $tries -ge 600 ]; do
-		tries=$((tries + 1))
-		"$python" -c 'import select; select.select([], [], [], 0.1)'
-	done
+	wait_until grep -q "requests" "$tap_dir/long.err"
 	kill -INT $pid
 	wait $pid
 	status=$?

@@ -473,7 +473,7 @@ START_TEST(the_descriptor_is_readable_exactly_while_poll_has_something)
 	for (uint32_t i = 0; i < 3; i++) {
 		struct pollfd pfd = {.fd = scout_worker_fd(rig.workers[0]), .events = POLLIN};
 
-		ck_assert_int_eq(poll(&pfd, 1, RIG_DEADLINE_MS), 1);
+		ck_assert_int_eq(poll(&pfd, 1, wait_limit_ms()), 1);
 		ck_assert_int_eq(scout_worker_poll(rig.workers[0], done, 0), 0);
 		ck_assert(rig_is_readable(rig.workers[0]));
 		ck_assert_int_eq(scout_worker_poll(rig.workers[0], done, 1), 1);
@@ -523,7 +523,6 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("worker");
 
 	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, what_was_stored_comes_back_in_other_pages, 0, N_SHAPES);
 	tcase_add_test(tc, only_the_asked_blocks_are_written);
 	tcase_add_test(tc, a_job_uses_only_its_range_of_the_block_table);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker_rig.h"
 
-#include <sched.h>
 #include <stdatomic.h>
 
 #include "check_main.h"
@@ -44,18 +43,6 @@ static int
 store_status(uint32_t w, uint32_t prompt)
 {
 	return rig_wait(rig.workers[w], rig_store(&rig, w, prompt, 3, 1)).status;
-}
-
-/* Until it is good: the worker connects and registers again by itself. */
-static void
-store_until_good(uint32_t w, uint32_t prompt)
-{
-	uint64_t end_us = scout__now_us() + RIG_DEADLINE_MS * UINT64_C(1000);
-	int rc;
-
-	while ((rc = store_status(w, prompt)) != 0)
-		ck_assert_msg(scout__now_us() < end_us && (rc == SCOUT_ERR_UNREACHABLE || rc == SCOUT_ERR_EPOCH), "%s",
-			      scout_err_name(rc));
 }
 
 START_TEST(what_they_cannot_be_called_with)
@@ -112,7 +99,6 @@ END_TEST
 START_TEST(nothing_that_waits_or_runs_is_good_afterwards)
 {
 	struct scout_progress progress = {0};
-	uint64_t end_us = scout__now_us() + RIG_DEADLINE_MS * UINT64_C(1000);
 	uint64_t copying, asked, generation, frozen_us;
 	struct scout_worker *worker;
 	int status;
@@ -123,10 +109,7 @@ START_TEST(nothing_that_waits_or_runs_is_good_afterwards)
 	ck_assert_int_eq(store_status(0, 9), 0); /* memory is there */
 	host_gate_shut();
 	copying = rig_store(&rig, 0, 2, 3, 30);
-	while (atomic_load(&worker->jobs[copying & (SCOUT__MAX_JOBS - 1)].phase) != SCOUT__PHASE_ENQUEUED) {
-		ck_assert_uint_lt(scout__now_us(), end_us);
-		(void)sched_yield();
-	}
+	rig_wait_enqueued(worker, copying);
 	frozen_us = scout__now_us();
 	rig_server_freeze(&rig);
 	asked = rig_store(&rig, 0, 3, 3, 50);
@@ -141,11 +124,11 @@ START_TEST(nothing_that_waits_or_runs_is_good_afterwards)
 	status = rig_wait(worker, copying).status;
 	ck_assert(status == SCOUT_ERR_CLEARED || (gone && status == SCOUT_ERR_UNREACHABLE));
 	ck_assert_uint_eq(hit_of(2, 3), 0);
-	store_until_good(0, 2);
+	(void)rig_store_until(&rig, 0, 2, 3, 1, 0);
 	ck_assert_uint_eq(hit_of(2, 3), 3);
 	/* A reset after it is told as one. */
 	ck_assert_int_eq(scout_worker_reset(worker, 5), 0);
-	store_until_good(0, 3);
+	(void)rig_store_until(&rig, 0, 3, 3, 1, 0);
 }
 END_TEST
 
@@ -193,15 +176,15 @@ START_TEST(calls_that_meet_no_server_are_delivered_when_it_is_back)
 	ck_assert_int_eq(scout_worker_clear(rig.workers[0], last, NULL), 0);
 	rig_server_thaw(&rig);
 	ck_assert_uint_eq(hit_of(1, 3), 0);
-	store_until_good(0, 1);
+	(void)rig_store_until(&rig, 0, 1, 3, 1, 0);
 	ck_assert_uint_eq(hit_of(1, 3), 3);
 	/* And one that was killed: nobody but the peers knows of the clear. */
 	rig_server_end(&rig, SIGKILL);
 	ck_assert_int_eq(scout_clear(rig.client, 0, &first), 0);
 	ck_assert_int_eq(scout_worker_clear(rig.workers[0], first, NULL), 0);
 	rig_server_start(&rig);
-	store_until_good(0, 1);
-	ck_assert_int_eq(scout_client_wait_ready(rig.client, RIG_DEADLINE_MS, NULL, 0), 0);
+	(void)rig_store_until(&rig, 0, 1, 3, 1, 0);
+	ck_assert_int_eq(scout_client_wait_ready(rig.client, wait_limit_ms(), NULL, 0), 0);
 	ck_assert_uint_eq(hit_of(1, 3), 3); /* the client's clear had the same name */
 }
 END_TEST
@@ -209,8 +192,7 @@ END_TEST
 /* A new server knows of no clear: a worker that is in says so, and one that is out, too. */
 START_TEST(a_restart_of_the_server_puts_nobody_out_or_in)
 {
-	uint64_t generation, end_us = scout__now_us() + RIG_DEADLINE_MS * UINT64_C(1000);
-	int rc;
+	uint64_t generation;
 
 	rig.readers = 2;
 	rig_start(&rig);
@@ -220,10 +202,8 @@ START_TEST(a_restart_of_the_server_puts_nobody_out_or_in)
 	ck_assert_int_eq(store_status(1, 1), SCOUT_ERR_CLEARED);
 	rig_server_end(&rig, SIGKILL);
 	rig_server_start(&rig);
-	store_until_good(0, 1); /* the server knows from now on */
-	while ((rc = store_status(1, 1)) != SCOUT_ERR_CLEARED)
-		ck_assert_msg(scout__now_us() < end_us && (rc == SCOUT_ERR_UNREACHABLE || rc == SCOUT_ERR_EPOCH), "%s",
-			      scout_err_name(rc));
+	(void)rig_store_until(&rig, 0, 1, 3, 1, 0); /* the server knows from now on */
+	(void)rig_store_until(&rig, 1, 1, 3, 1, SCOUT_ERR_CLEARED);
 }
 END_TEST
 
@@ -233,7 +213,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("worker_clear");
 	TCase *tc = tcase_create("clear");
 
-	tcase_set_timeout(tc, 120);
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, what_they_cannot_be_called_with);
 	tcase_add_test(tc, a_clear_of_the_client_drops_all_and_the_worker_joins_by_its_own);

@@ -97,7 +97,7 @@ start(const struct fake_cuda_options *opt, const char *backend, const char *meth
 	if (rc)
 		return rc;
 	rig_table(&rig, &rig.pages[0], &layout);
-	return scout_worker_register(rig.workers[0], &layout, 1, RIG_DEADLINE_MS, err, 256);
+	return scout_worker_register(rig.workers[0], &layout, 1, wait_limit_ms(), err, 256);
 }
 
 /* Nothing is left behind, and nothing was done that CUDA forbids. */
@@ -344,7 +344,7 @@ START_TEST(a_fence_lets_the_stream_wait_and_drops_the_rest)
 	struct scout_done done;
 	struct scout_hit hit;
 	void *stream, *event;
-	uint64_t job, pending, end_us = scout__now_us() + RIG_DEADLINE_MS * 1000u;
+	uint64_t job, pending;
 	char err[256] = "";
 
 	ck_assert_int_eq(start(&opt, "cuda", _i & 1 ? "batch" : "staged", true, err), 0);
@@ -353,10 +353,8 @@ START_TEST(a_fence_lets_the_stream_wait_and_drops_the_rest)
 	ck_assert_int_eq(fake_cuda.event_new(&event), 0);
 	atomic_store(&passes, 0);
 	job = rig_retrieve(&rig, 0, hit.ticket, 0, ids, BLOCKS, 0);
-	while (fake_cuda_pending() == 0) {
-		ck_assert_uint_lt(scout__now_us(), end_us);
-		(void)sched_yield();
-	}
+	wait_until(fake_cuda_pending() != 0)
+		;
 	/* A page of the last chunk alone. No CPU waits: the gate is shut. */
 	ck_assert_int_eq(scout_worker_fence(rig.workers[0], 0, &ids[BLOCKS - 1], 1, stream), 0);
 	pending = fake_cuda_pending();
@@ -398,7 +396,7 @@ START_TEST(a_fence_on_a_captured_stream_waits_itself_and_keeps_the_capture)
 	struct scout_hit hit;
 	void *stream;
 	pthread_t opener;
-	uint64_t job, end_us = scout__now_us() + RIG_DEADLINE_MS * 1000u;
+	uint64_t job;
 	char err[256] = "";
 
 	ck_assert_int_eq(start(&opt, "cuda", "staged", true, err), 0);
@@ -407,10 +405,8 @@ START_TEST(a_fence_on_a_captured_stream_waits_itself_and_keeps_the_capture)
 	fake_cuda_begin_capture(stream, false);
 	atomic_store(&passes, 0);
 	job = rig_retrieve(&rig, 0, hit.ticket, 0, ids, BLOCKS, 0);
-	while (fake_cuda_pending() == 0) {
-		ck_assert_uint_lt(scout__now_us(), end_us);
-		(void)sched_yield();
-	}
+	wait_until(fake_cuda_pending() != 0)
+		;
 	ck_assert_int_eq(pthread_create(&opener, NULL, open_gate, &rig.workers[0]->jobs[job & (SCOUT__MAX_JOBS - 1)]),
 			 0);
 	ck_assert_int_eq(scout_worker_fence(rig.workers[0], 0, ids, BLOCKS, stream), 0);
@@ -436,7 +432,7 @@ START_TEST(layers_have_events_of_the_callers)
 	struct scout_done done;
 	struct scout_hit hit;
 	void *events[3];
-	uint64_t job = 0, end_us = scout__now_us() + RIG_DEADLINE_MS * 1000u;
+	uint64_t job = 0;
 	char err[256] = "";
 
 	ck_assert_int_eq(start(&opt, "cuda", "staged", true, err), 0);
@@ -455,11 +451,8 @@ START_TEST(layers_have_events_of_the_callers)
 	};
 	atomic_store(&passes, 0);
 	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &retrieve, &job), 0);
-	do {
-		ck_assert_uint_lt(scout__now_us(), end_us);
-		ck_assert_int_eq(scout_worker_progress(rig.workers[0], job, &progress), 0);
-		(void)sched_yield();
-	} while (progress.enqueued == 0);
+	rig_wait_layers(rig.workers[0], job, 1);
+	ck_assert_int_eq(scout_worker_progress(rig.workers[0], job, &progress), 0);
 	/* What is enqueued has its event, which stands for copies that have not been made. */
 	ck_assert(fake_cuda_event_recorded(events[0]));
 	ck_assert(!fake_cuda_event_over(events[0]));
@@ -488,7 +481,7 @@ START_TEST(a_retrieve_with_nothing_to_copy_records_its_events)
 	struct scout_done done;
 	struct scout_hit hit;
 	void *events[3], *after, *stream;
-	uint64_t job = 0, end_us = scout__now_us() + RIG_DEADLINE_MS * 1000u;
+	uint64_t job = 0;
 	uint64_t n = _i == 0 ? 0 : BLOCKS;
 	char err[256] = "";
 
@@ -519,11 +512,8 @@ START_TEST(a_retrieve_with_nothing_to_copy_records_its_events)
 	};
 	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &retrieve, &job), 0);
 	if (_i < 3) {
-		do {
-			ck_assert_uint_lt(scout__now_us(), end_us);
-			ck_assert_int_eq(scout_worker_progress(rig.workers[0], job, &progress), 0);
-			(void)sched_yield();
-		} while (progress.enqueued < 2);
+		rig_wait_layers(rig.workers[0], job, 2);
+		ck_assert_int_eq(scout_worker_progress(rig.workers[0], job, &progress), 0);
 		ck_assert_uint_eq(progress.copied, 0);
 		for (int i = 0; i < 3; i++)
 			ck_assert(fake_cuda_event_recorded(events[i]) && !fake_cuda_event_over(events[i]));
@@ -552,7 +542,6 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("worker_cuda");
 
 	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, what_was_stored_from_gpu_pages_comes_back_in_others, 0, 8);
 	tcase_add_loop_test(tc, the_device_is_that_of_the_pages, 0, 2);
 	tcase_add_test(tc, cuda_refuses_pages_in_host_memory);

@@ -77,19 +77,6 @@ end(void)
 	ck_assert_uint_eq(counts.live, 0);
 }
 
-static void
-wait_enqueued(uint64_t job, uint32_t layers)
-{
-	uint64_t end_us = scout__now_us() + RIG_DEADLINE_MS * UINT64_C(1000);
-	struct scout_progress progress;
-
-	do {
-		ck_assert_uint_lt(scout__now_us(), end_us);
-		ck_assert_int_eq(scout_worker_progress(w.rig.workers[0], job, &progress), 0);
-		(void)sched_yield();
-	} while (progress.enqueued < layers);
-}
-
 START_TEST(what_was_stored_of_all_groups_comes_back)
 {
 	start(_i & 1 ? "auto" : "cuda", methods[_i / 2]);
@@ -124,13 +111,13 @@ START_TEST(an_event_of_a_layer_is_behind_all_groups)
 						  .layer_planes = groups_layers,
 						  .layer_events = events,
 						  .event = events[GROUPS_LAYERS]});
-	wait_enqueued(job, 1);
+	rig_wait_layers(w.rig.workers[0], job, 1);
 	ck_assert(fake_cuda_event_recorded(events[0]) && !fake_cuda_event_over(events[0]));
 	ck_assert_int_eq(scout_worker_wait_layer(w.rig.workers[0], job, 1, 0), SCOUT_ERR_TIMEOUT);
 	groups_assert_untouched(&w);
 	atomic_store(&is_shut, false);
 	for (uint32_t l = 1; l <= GROUPS_LAYERS; l++)
-		ck_assert_int_eq(scout_worker_wait_layer(w.rig.workers[0], job, l, RIG_DEADLINE_MS), 0);
+		ck_assert_int_eq(scout_worker_wait_layer(w.rig.workers[0], job, l, wait_limit_ms()), 0);
 	for (uint32_t e = 0; e <= GROUPS_LAYERS; e++)
 		ck_assert(fake_cuda_event_over(events[e]));
 	groups_assert_loaded(&w, 1, 30, GROUPS_LAYERS);
@@ -165,7 +152,7 @@ START_TEST(no_group_is_stored_before_the_event_of_its_layer)
 		groups_fill(&w, 2, 1, l, l + 1);
 		fake_cuda_release(forward);
 	}
-	ck_assert_int_eq(scout_worker_wait_layer(w.rig.workers[0], job, GROUPS_LAYERS, RIG_DEADLINE_MS), 0);
+	ck_assert_int_eq(scout_worker_wait_layer(w.rig.workers[0], job, GROUPS_LAYERS, wait_limit_ms()), 0);
 	done = rig_wait(w.rig.workers[0], job);
 	ck_assert_int_eq(done.status, 0);
 	ck_assert_uint_eq(done.chunks, GROUPS * GROUPS_UNITS);
@@ -211,8 +198,8 @@ START_TEST(pages_taken_back_under_copies_are_not_touched_again)
 		atomic_store(&is_shut, true);
 		running = groups_load(&w, 1, 30, (struct scout_retrieve){.ticket = 0});
 		(void)groups_load(&w, 1, 30, (struct scout_retrieve){.ticket = 0});
-		while (fake_cuda_pending() == 0)
-			(void)sched_yield();
+		wait_until(fake_cuda_pending() != 0)
+			;
 		ck_assert_int_eq(pthread_create(&opener, NULL, open_gate, &worker->jobs[running & SCOUT__SLOT_MASK]),
 				 0);
 		ck_assert_int_eq(scout_worker_unregister(worker), 0);
@@ -257,8 +244,8 @@ START_TEST(a_fence_on_a_page_of_one_group_stops_the_job)
 	atomic_store(&is_shut, true);
 	job = groups_load(&w, 1, 30, (struct scout_retrieve){.ticket = 0});
 	other = groups_load(&w, 1, 3, (struct scout_retrieve){.ticket = 0});
-	while (fake_cuda_pending() == 0)
-		(void)sched_yield();
+	wait_until(fake_cuda_pending() != 0)
+		;
 	/* The page of the last unit. */
 	ck_assert_int_eq(scout_worker_fence(w.rig.workers[0], g,
 					    (int64_t[]){30 + (int64_t)(GROUPS_UNITS * groups_bpc[g]) - 1}, 1, stream),
@@ -288,8 +275,8 @@ START_TEST(a_fence_on_a_group_leaves_the_same_pages_of_others_alone)
 	groups_wipe(&w);
 	atomic_store(&is_shut, true);
 	job = groups_load(&w, 1, 30, (struct scout_retrieve){.ticket = 0});
-	while (fake_cuda_pending() == 0)
-		(void)sched_yield();
+	wait_until(fake_cuda_pending() != 0)
+		;
 	/* Group 0 has pages 30 to 49, group 1 of them 36 to 39, group 2 page 34. No CPU waits: the gate is shut. */
 	ck_assert_int_eq(scout_worker_fence(w.rig.workers[0], 1, (int64_t[]){30, 34, 35, 40}, 4, NULL), 0);
 	ck_assert_int_eq(scout_worker_fence(w.rig.workers[0], 2, (int64_t[]){30, 36, 39}, 3, NULL), 0);
@@ -315,7 +302,7 @@ START_TEST(a_table_that_is_no_gpu_memory_is_named)
 	groups_tables(&w, tables);
 	plane = other[1].planes[0];
 	tables[1].planes = &plane;
-	ck_assert_int_eq(scout_worker_register(w.rig.workers[0], tables, GROUPS, RIG_DEADLINE_MS, err, sizeof(err)),
+	ck_assert_int_eq(scout_worker_register(w.rig.workers[0], tables, GROUPS, wait_limit_ms(), err, sizeof(err)),
 			 SCOUT_ERR_INVALID);
 	ck_assert_msg(strstr(err, "the table of group 1: planes[0]") != NULL, "%s", err);
 	groups_register(&w);
@@ -333,7 +320,6 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("cuda_groups");
 
 	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, what_was_stored_of_all_groups_comes_back, 0, 8);
 	tcase_add_loop_test(tc, an_event_of_a_layer_is_behind_all_groups, 0, 4);
 	tcase_add_loop_test(tc, no_group_is_stored_before_the_event_of_its_layer, 0, 4);

@@ -189,7 +189,6 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("copy_end_to_end");
 
 	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_set_timeout(tc, 120);
 	tcase_add_loop_test(tc, ten_thousand_stores_and_retrieves_move_every_byte, 0, 3);
 	suite_add_tcase(s, tc);
 	return s;

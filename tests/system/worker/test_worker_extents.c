@@ -49,7 +49,7 @@ start_client_in(const char *name_space)
 	cfg.name_space = name_space;
 	cfg.chunk_tokens = rig.chunk_tokens;
 	ck_assert_msg(scout_client_new(&cfg, &client, err, sizeof(err)) == 0, "%s", err);
-	ck_assert_msg(scout_client_wait_ready(client, RIG_DEADLINE_MS, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout_client_wait_ready(client, wait_limit_ms(), err, sizeof(err)) == 0, "%s", err);
 	return client;
 }
 
@@ -299,8 +299,8 @@ START_TEST(a_giver_whose_chunks_are_all_pinned_is_a_typed_refusal)
 	}
 	wire_wait_status(&status, "l1.bytes_promised", 0);
 	/* It is looked for again after a tenth of a second. */
-	for (uint64_t end_us = wire_deadline_us(); store_some(&rig, 1, 2, 1) != 0;)
-		ck_assert_uint_lt(scout__now_us(), end_us);
+	wait_until(store_some(&rig, 1, 2, 1) == 0)
+		;
 	ck_assert_uint_eq(counter("l1.extents_withdrawn"), 1);
 	wire_close(&status);
 }
@@ -319,7 +319,7 @@ wait_withdraw(const struct wire_peer *p)
 	do {
 		struct pollfd ready = {.fd = p->lease_fd, .events = POLLIN};
 
-		ck_assert_int_eq(poll(&ready, 1, RIG_DEADLINE_MS), 1);
+		ck_assert_int_eq(poll(&ready, 1, wait_limit_ms()), 1);
 		n = recv(p->lease_fd, buf, sizeof(buf), 0);
 		ck_assert_int_gt(n, 0);
 		ck_assert(scout__get_lease(buf, (size_t)n, &m));
@@ -427,15 +427,11 @@ END_TEST
 static void
 wait_hit(uint32_t prompt)
 {
-	uint64_t end_us = wire_deadline_us();
-	struct scout_hit hit;
 	char id[32];
 
-	do {
-		ck_assert_uint_lt(scout__now_us(), end_us);
-		hit = rig_lookup(&rig, prompt, 1, id);
+	wait_until(rig_lookup(&rig, prompt, 1, id).tokens != 0)
 		ck_assert_int_eq(scout_finish(rig.client, id), 0);
-	} while (hit.tokens == 0);
+	ck_assert_int_eq(scout_finish(rig.client, id), 0);
 }
 
 START_TEST(a_restarted_server_serves_again_and_nothing_is_left)
@@ -456,8 +452,8 @@ START_TEST(a_restarted_server_serves_again_and_nothing_is_left)
 	 */
 	wire_wait_status(&status, "ns.rig.slots", 8);
 	wait_mapped(1);
-	for (uint64_t end_us = wire_deadline_us(); store_some(&rig, 0, 2, CHUNKS / 2) != 0;)
-		ck_assert_uint_lt(scout__now_us(), end_us);
+	wait_until(store_some(&rig, 0, 2, CHUNKS / 2) == 0)
+		;
 	ck_assert_uint_eq(store_some(&rig, 0, 3, CHUNKS / 2), 0);
 	wait_hit(2);
 	expect_bytes(0, 2, CHUNKS / 2);
@@ -539,7 +535,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("worker_extents");
 	TCase *tcase = tcase_create("extents");
 
-	tcase_set_timeout(tcase, 120);
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, a_small_pool_is_made_of_eight_extents_and_holds_all_its_chunks);
 	tcase_add_test(tcase, a_namespace_that_filled_the_pool_gives_another_its_share);

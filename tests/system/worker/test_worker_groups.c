@@ -28,7 +28,7 @@ start_client(void)
 	cfg.group = groups;
 	cfg.local_transport = rig_transport();
 	ck_assert_msg(scout_client_new(&cfg, &rig.client, err, sizeof(err)) == 0, "%s", err);
-	ck_assert_msg(scout_client_wait_ready(rig.client, RIG_DEADLINE_MS, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout_client_wait_ready(rig.client, wait_limit_ms(), err, sizeof(err)) == 0, "%s", err);
 }
 
 static void
@@ -47,7 +47,7 @@ start_worker(void)
 		rig_table(&rig, &pages[g], &tables[GROUPS - 1 - g]); /* in any order */
 		tables[GROUPS - 1 - g].group = g;
 	}
-	ck_assert_msg(scout_worker_register(rig.workers[0], tables, GROUPS, RIG_DEADLINE_MS, err, sizeof(err)) == 0,
+	ck_assert_msg(scout_worker_register(rig.workers[0], tables, GROUPS, wait_limit_ms(), err, sizeof(err)) == 0,
 		      "%s", err);
 }
 
@@ -358,7 +358,6 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("groups");
 
 	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, a_hit_is_a_length_that_all_groups_can_restore);
 	tcase_add_test(tc, a_hit_is_not_cut_to_the_prompt);
 	tcase_add_test(tc, an_answer_ahead_is_evaluated_with_what_the_gpu_has);

@@ -5,8 +5,6 @@
  */
 #include "worker_groups_rig.h"
 
-#include <sched.h>
-
 #include "check_main.h"
 #include "host_gate.h"
 #include "worker_internal.h"
@@ -34,7 +32,7 @@ teardown(void)
 static int
 wait_layer(uint64_t job, uint32_t layers)
 {
-	return scout_worker_wait_layer(w.rig.workers[0], job, layers, RIG_DEADLINE_MS);
+	return scout_worker_wait_layer(w.rig.workers[0], job, layers, wait_limit_ms());
 }
 
 static uint64_t
@@ -68,8 +66,8 @@ START_TEST(a_layer_is_there_in_all_groups_before_the_next_is_copied)
 		ck_assert_int_eq(scout_worker_wait_layer(w.rig.workers[0], job, l, 0), SCOUT_ERR_TIMEOUT);
 		/* All items but one: the layer of the last group is not there. */
 		host_gate_pass(NEEDED - 1);
-		while (host_gate_passes() > 0)
-			(void)sched_yield();
+		wait_until(host_gate_passes() <= 0)
+			;
 		ck_assert_int_eq(scout_worker_wait_layer(w.rig.workers[0], job, l, 0), SCOUT_ERR_TIMEOUT);
 		host_gate_pass(1);
 		ck_assert_int_eq(wait_layer(job, l), 0);
@@ -122,8 +120,8 @@ START_TEST(a_layer_of_a_store_is_copied_when_it_is_of_all_groups)
 	job = groups_store(&w, 3, (struct scout_store){.n_layers = GROUPS_LAYERS, .layer_planes = groups_layers});
 	/* Two groups completely, and of the third the first layer but for one unit. */
 	host_gate_pass(2 * GROUPS_LAYERS * GROUPS_UNITS + GROUPS_UNITS - 1);
-	while (host_gate_passes() > 0)
-		(void)sched_yield();
+	wait_until(host_gate_passes() <= 0)
+		;
 	ck_assert_int_eq(scout_worker_wait_layer(w.rig.workers[0], job, 1, 0), SCOUT_ERR_TIMEOUT);
 	host_gate_pass(1);
 	ck_assert_int_eq(wait_layer(job, 1), 0);
@@ -270,7 +268,6 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("groups_layers");
 
 	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, a_layer_is_there_in_all_groups_before_the_next_is_copied);
 	tcase_add_test(tc, a_layer_of_a_store_is_read_when_it_is_announced);
 	tcase_add_test(tc, a_layer_of_a_store_is_copied_when_it_is_of_all_groups);

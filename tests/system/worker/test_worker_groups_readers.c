@@ -47,7 +47,7 @@ start_client(void)
 	cfg.group = layout->group;
 	cfg.local_transport = rig_transport();
 	ck_assert_msg(scout_client_new(&cfg, &rig.client, err, sizeof(err)) == 0, "%s", err);
-	ck_assert_msg(scout_client_wait_ready(rig.client, RIG_DEADLINE_MS, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout_client_wait_ready(rig.client, wait_limit_ms(), err, sizeof(err)) == 0, "%s", err);
 }
 
 /* Groups of @wanted (bits) alone. */
@@ -63,7 +63,7 @@ register_worker(uint32_t i, uint32_t wanted, char *err, size_t err_len)
 		rig_table(&rig, &pages[i][g], &tables[n]);
 		tables[n++].group = g;
 	}
-	return scout_worker_register(rig.workers[i], tables, n, RIG_DEADLINE_MS, err, err_len);
+	return scout_worker_register(rig.workers[i], tables, n, wait_limit_ms(), err, err_len);
 }
 
 static void
@@ -239,7 +239,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("worker_groups_readers");
 	TCase *tc = tcase_create("groups_readers");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, each_worker_stores_its_share_and_loads_its_shards, 0, 4);
 	tcase_add_loop_test(tc, workers_come_in_any_order, 0, 8);
 	suite_add_tcase(suite, tc);

@@ -42,7 +42,7 @@ refused(struct scout_worker *worker, const struct scout_table *tables, size_t n,
 {
 	char err[512] = "";
 
-	ck_assert_int_eq(scout_worker_register(worker, tables, n, RIG_DEADLINE_MS, err, sizeof(err)), code);
+	ck_assert_int_eq(scout_worker_register(worker, tables, n, wait_limit_ms(), err, sizeof(err)), code);
 	ck_assert_msg(strstr(err, text) != NULL, "\"%s\" is not in: %s", text, err);
 }
 
@@ -51,7 +51,7 @@ accepted(struct scout_worker *worker, const struct scout_table *tables, size_t n
 {
 	char err[512] = "";
 
-	ck_assert_msg(scout_worker_register(worker, tables, n, RIG_DEADLINE_MS, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout_worker_register(worker, tables, n, wait_limit_ms(), err, sizeof(err)) == 0, "%s", err);
 }
 
 START_TEST(tables_are_checked_by_the_worker)
@@ -238,7 +238,6 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("groups_register");
 
 	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, tables_are_checked_by_the_worker);
 	tcase_add_test(tc, all_tables_together_have_planes_enough);
 	tcase_add_test(tc, workers_of_one_shard_must_agree_on_each_group);

@@ -179,7 +179,6 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("groups_requests");
 
 	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, a_refused_retrieve_says_why);
 	tcase_add_test(tc, a_refused_store_says_why);
 	tcase_add_test(tc, what_fills_no_unit_is_left_out);

@@ -19,14 +19,10 @@
 static void
 wait_copied(uint64_t job, uint32_t n)
 {
-	uint64_t end_us = scout__now_us() + RIG_DEADLINE_MS * UINT64_C(1000);
-	struct scout_progress progress;
+	struct scout_progress progress = {0};
 
-	do {
+	wait_until(progress.copied >= n)
 		ck_assert_int_eq(progress_of(job, &progress), 0);
-		ck_assert_uint_lt(scout__now_us(), end_us);
-		(void)sched_yield();
-	} while (progress.copied < n);
 	ck_assert_uint_eq(progress.copied, n);
 	ck_assert_uint_ge(progress.enqueued, n);
 	ck_assert_uint_eq(progress.layers, 3);
@@ -71,8 +67,8 @@ START_TEST(a_layer_is_there_and_polled_before_the_next_is_copied)
 	}
 	/* A part of a layer is no layer. */
 	host_gate_pass(CHUNKS - 1);
-	while (host_gate_passes() > 0)
-		(void)sched_yield();
+	wait_until(host_gate_passes() <= 0)
+		;
 	ck_assert_int_eq(progress_of(job, &progress), 0);
 	ck_assert_uint_eq(progress.copied, 2);
 	host_gate_pass(1);
@@ -148,8 +144,8 @@ START_TEST(a_copy_that_fails_in_a_layer_names_what_is_not_whole)
 	retrieve = layered_retrieve(hit.ticket, &(struct scout_blocks){.ids = ids, .n = BLOCKS});
 	scout__copy_host_faults(&faults);
 	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &retrieve, &job), 0);
-	while (!rig_is_readable(rig.workers[0]))
-		(void)sched_yield();
+	wait_until(rig_is_readable(rig.workers[0]))
+		;
 	ck_assert_int_eq(progress_of(job, &progress), SCOUT_ERR_DEVICE);
 	done = rig_wait(rig.workers[0], job);
 	ck_assert_int_eq(done.status, SCOUT_ERR_DEVICE);
@@ -181,16 +177,16 @@ START_TEST(a_job_without_layers_has_one)
 	ck_assert_uint_eq(progress.layers, 1);
 	ck_assert_uint_eq(progress.copied, 0);
 	host_gate_open();
-	while (!rig_is_readable(rig.workers[0]))
-		(void)sched_yield();
+	wait_until(rig_is_readable(rig.workers[0]))
+		;
 	ck_assert_int_eq(progress_of(job, &progress), 0);
 	ck_assert_uint_eq(progress.copied, 1);
 	done = rig_wait(rig.workers[0], job);
 	ck_assert_int_eq(done.status, 0);
 	/* Nothing to copy is soon copied. */
 	job = rig_retrieve(&rig, 0, hit.ticket, 0, nulls, 4, 0);
-	while (!rig_is_readable(rig.workers[0]))
-		(void)sched_yield();
+	wait_until(rig_is_readable(rig.workers[0]))
+		;
 	ck_assert_int_eq(progress_of(job, &progress), 0);
 	ck_assert_uint_eq(progress.copied, 1);
 	ck_assert_int_eq(rig_wait(rig.workers[0], job).status, 0);
@@ -346,7 +342,7 @@ START_TEST(waiting_for_a_layer_sleeps_until_it_is_copied)
 		pthread_t helper;
 
 		ck_assert_int_eq(pthread_create(&helper, NULL, open_for_sleeper, work_of(job)), 0);
-		ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, l, RIG_DEADLINE_MS), 0);
+		ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, l, wait_limit_ms()), 0);
 		ck_assert_int_eq(pthread_join(helper, NULL), 0);
 		assert_layers(ids, 1, l);
 	}
@@ -355,7 +351,7 @@ START_TEST(waiting_for_a_layer_sleeps_until_it_is_copied)
 	ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, 4, 0), SCOUT_ERR_INVALID);
 	ck_assert_int_eq(scout_worker_wait_layer(NULL, job, 1, 0), SCOUT_ERR_INVALID);
 	ck_assert_int_eq(rig_wait(rig.workers[0], job).status, 0);
-	ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, 1, RIG_DEADLINE_MS), SCOUT_ERR_STATE);
+	ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, 1, wait_limit_ms()), SCOUT_ERR_STATE);
 	free(ids);
 }
 END_TEST
@@ -367,10 +363,10 @@ START_TEST(the_end_of_a_job_ends_the_waiting_for_its_layers)
 	uint64_t job;
 
 	job = rig_retrieve(&rig, 0, 4711, 0, ids, 4, 0);
-	ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, 1, RIG_DEADLINE_MS), SCOUT_ERR_NO_SESSION);
+	ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, 1, wait_limit_ms()), SCOUT_ERR_NO_SESSION);
 	ck_assert_int_eq(rig_wait(rig.workers[0], job).status, SCOUT_ERR_NO_SESSION);
 	job = rig_retrieve(&rig, 0, 4711, 0, nulls, 4, 0);
-	ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, 1, RIG_DEADLINE_MS), 0);
+	ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, 1, wait_limit_ms()), 0);
 	ck_assert_int_eq(rig_wait(rig.workers[0], job).status, 0);
 }
 END_TEST
@@ -384,7 +380,6 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("worker_layers");
 
 	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, a_layer_is_there_and_polled_before_the_next_is_copied);
 	tcase_add_test(tc, a_store_reads_layer_after_layer);
 	tcase_add_loop_test(tc, a_copy_that_fails_in_a_layer_names_what_is_not_whole, 0, 9);

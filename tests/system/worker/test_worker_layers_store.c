@@ -62,7 +62,7 @@ START_TEST(a_layer_is_read_when_it_is_announced_and_retrieves_overtake)
 		write_layer(ids, l, 9);
 		ck_assert_int_eq(scout_worker_layer_ready(rig.workers[0], job, l + 1), 0);
 		ck_assert_int_eq(scout_worker_layer_ready(rig.workers[0], job, l), 0);
-		ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, l + 1, RIG_DEADLINE_MS), 0);
+		ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, l + 1, wait_limit_ms()), 0);
 		write_layer(ids, l, 0); /* read by now, and not once more */
 	}
 	done = rig_wait(rig.workers[0], job);
@@ -97,7 +97,7 @@ START_TEST(a_store_that_waits_for_a_layer_can_be_ended)
 
 	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), 0);
 	ck_assert_int_eq(scout_worker_layer_ready(rig.workers[0], job, n), 0);
-	ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, n, RIG_DEADLINE_MS), 0);
+	ck_assert_int_eq(scout_worker_wait_layer(rig.workers[0], job, n, wait_limit_ms()), 0);
 	if (way == 0) {
 		ck_assert_int_eq(scout_worker_cancel(rig.workers[0], job), 0);
 	} else if (way == 1) {
@@ -137,7 +137,7 @@ START_TEST(an_announced_layer_that_fails_commits_whole_chunks_only)
 	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), 0);
 	for (uint32_t l = 1; l <= 3 && rc == 0; l++) {
 		ck_assert_int_eq(scout_worker_layer_ready(rig.workers[0], job, l), 0);
-		rc = scout_worker_wait_layer(rig.workers[0], job, l, RIG_DEADLINE_MS);
+		rc = scout_worker_wait_layer(rig.workers[0], job, l, wait_limit_ms());
 	}
 	ck_assert_int_eq(rc, SCOUT_ERR_DEVICE);
 	done = rig_wait(rig.workers[0], job);
@@ -183,7 +183,6 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("worker_layers");
 
 	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, a_layer_is_read_when_it_is_announced_and_retrieves_overtake);
 	tcase_add_loop_test(tc, a_store_that_waits_for_a_layer_can_be_ended, 0, 12);
 	tcase_add_loop_test(tc, an_announced_layer_that_fails_commits_whole_chunks_only, 0, 9);

@@ -188,11 +188,11 @@ START_TEST(a_registration_that_does_not_fit_is_refused_at_once)
 	rig_pages_init(&other, 2, bytes, padding, 8);
 	rig_worker_config(&rig, 0, &cfg);
 	rig_table(&rig, &other, &layout);
-	ck_assert_int_eq(try_register(&cfg, &layout, RIG_DEADLINE_MS, err, sizeof(err)), SCOUT_ERR_SHARD_BYTES);
+	ck_assert_int_eq(try_register(&cfg, &layout, wait_limit_ms(), err, sizeof(err)), SCOUT_ERR_SHARD_BYTES);
 	ck_assert_msg(strlen(err) > 10, "%s", err);
 	rig_table(&rig, &rig.pages[0], &layout);
 	cfg.chunk_tokens = 128;
-	ck_assert_int_eq(try_register(&cfg, &layout, RIG_DEADLINE_MS, err, sizeof(err)), SCOUT_ERR_NAMESPACE);
+	ck_assert_int_eq(try_register(&cfg, &layout, wait_limit_ms(), err, sizeof(err)), SCOUT_ERR_NAMESPACE);
 	ck_assert_ptr_nonnull(strstr(err, "chunk_tokens"));
 	rig_pages_fini(&other);
 	/* A chunk of 4 blocks is 16 MiB, the pool 8. */
@@ -200,7 +200,7 @@ START_TEST(a_registration_that_does_not_fit_is_refused_at_once)
 	rig_worker_config(&rig, 0, &cfg);
 	cfg.name_space = "huge";
 	rig_table(&rig, &other, &layout);
-	ck_assert_int_eq(try_register(&cfg, &layout, RIG_DEADLINE_MS, err, sizeof(err)), SCOUT_ERR_NO_ROOM);
+	ck_assert_int_eq(try_register(&cfg, &layout, wait_limit_ms(), err, sizeof(err)), SCOUT_ERR_NO_ROOM);
 	rig_pages_fini(&other);
 }
 END_TEST
@@ -262,7 +262,7 @@ START_TEST(a_wrong_layout_is_refused_and_the_right_one_still_taken)
 	REFUSED(planes, &big);
 	REFUSED(planes, &empty);
 	good.n_planes = 2;
-	ck_assert_int_eq(scout_worker_register(worker, &good, 1, RIG_DEADLINE_MS, err, sizeof(err)), 0);
+	ck_assert_int_eq(scout_worker_register(worker, &good, 1, wait_limit_ms(), err, sizeof(err)), 0);
 	scout_worker_free(worker);
 }
 END_TEST
@@ -294,7 +294,7 @@ START_TEST(pages_that_are_no_host_memory_are_refused_and_kill_nobody)
 	ck_assert_int_eq(mprotect(planes[1].base, bytes / 2, PROT_READ | PROT_WRITE), 0);
 	ck_assert_int_eq(scout_worker_register(worker, &layout, 1, 1000, err, sizeof(err)), SCOUT_ERR_INVALID);
 	ck_assert_int_eq(mprotect(planes[1].base, bytes, PROT_READ | PROT_WRITE), 0);
-	ck_assert_msg(scout_worker_register(worker, &layout, 1, RIG_DEADLINE_MS, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout_worker_register(worker, &layout, 1, wait_limit_ms(), err, sizeof(err)) == 0, "%s", err);
 	scout_worker_free(worker);
 	(void)munmap(planes[1].base, bytes);
 }
@@ -330,7 +330,6 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("worker");
 
 	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, a_wrong_retrieve_is_refused_with_its_code);
 	tcase_add_test(tc, a_wrong_store_is_refused_with_its_code);
 	tcase_add_test(tc, nothing_goes_before_register_and_register_goes_once);

@@ -67,48 +67,27 @@ try_register(uint32_t timeout_ms, char *err, size_t err_len)
 	return scout_worker_register(rig.workers[0], &layout, 1, timeout_ms, err, err_len);
 }
 
-/* Store until the cache takes it: nothing else says that the registration is through. */
-static void
-store_until_stored(uint32_t prompt)
-{
-	uint64_t end_us = scout__now_us() + RIG_DEADLINE_MS * UINT64_C(1000);
-	struct scout_done done;
-
-	do {
-		ck_assert_uint_lt(scout__now_us(), end_us);
-		done = rig_wait(rig.workers[0], rig_store(&rig, 0, prompt, 3, 1));
-		ck_assert_msg(done.status == 0 || done.status == SCOUT_ERR_UNREACHABLE, "%s",
-			      scout_err_name(done.status));
-	} while (done.status);
-	ck_assert_uint_eq(done.chunks, 3);
-}
-
 START_TEST(an_engine_starts_without_a_server_and_has_a_cache_when_one_comes)
 {
 	struct scout_table layout;
 	char err[512] = "", id[32];
 	struct scout_done done;
-	uint64_t begin_us;
 	int64_t *ids = rig_ids(100, 1, 12);
 
 	rig_server_end(&rig, SIGTERM);
-	begin_us = scout__now_us();
 	ck_assert_int_eq(try_register(0, err, sizeof(err)), 0);
-	ck_assert_uint_lt(scout__now_us() - begin_us, 2000000);
-	/* Jobs are taken, and end unreachable: within connect_timeout_ms, later at once. */
+	/* Jobs are taken, and end unreachable. */
 	done = rig_wait(rig.workers[0], rig_store(&rig, 0, 1, 3, 1));
 	ck_assert_int_eq(done.status, SCOUT_ERR_UNREACHABLE);
-	begin_us = scout__now_us();
 	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, 4711, 0, ids, 12, 0));
 	ck_assert_int_eq(done.status, SCOUT_ERR_UNREACHABLE);
 	ck_assert_uint_eq(done.n_missing, 12);
-	ck_assert_uint_lt(scout__now_us() - begin_us, 1500000);
 	rig_table(&rig, &rig.pages[0], &layout);
 	ck_assert_int_eq(scout_worker_register(rig.workers[0], &layout, 1, 0, err, sizeof(err)), SCOUT_ERR_STATE);
 	rig_server_start(&rig);
-	store_until_stored(1);
+	ck_assert_uint_eq(rig_store_until(&rig, 0, 1, 3, 1, 0).chunks, 3);
 	/* The client finds the server again by itself, and when it does is its own affair. */
-	ck_assert_int_eq(scout_client_wait_ready(rig.client, RIG_DEADLINE_MS, err, sizeof(err)), 0);
+	ck_assert_int_eq(scout_client_wait_ready(rig.client, wait_limit_ms(), err, sizeof(err)), 0);
 	ck_assert_uint_eq(rig_lookup(&rig, 1, 3, id).chunks, 3);
 	free(ids);
 }
@@ -118,17 +97,14 @@ START_TEST(a_wait_that_is_over_goes_on_in_the_background)
 {
 	struct scout_table layout;
 	char err[512] = "";
-	uint64_t begin_us;
 
 	rig_server_end(&rig, SIGTERM);
-	begin_us = scout__now_us();
 	ck_assert_int_eq(try_register(100, err, sizeof(err)), SCOUT_ERR_TIMEOUT);
-	ck_assert_uint_lt(scout__now_us() - begin_us, 5000000);
 	ck_assert_msg(strstr(err, rig.endpoint) && strstr(err, "background"), "%s", err);
 	rig_table(&rig, &rig.pages[0], &layout);
 	ck_assert_int_eq(scout_worker_register(rig.workers[0], &layout, 1, 100, err, sizeof(err)), SCOUT_ERR_STATE);
 	rig_server_start(&rig);
-	store_until_stored(1);
+	ck_assert_uint_eq(rig_store_until(&rig, 0, 1, 3, 1, 0).chunks, 3);
 }
 END_TEST
 
@@ -145,7 +121,7 @@ START_TEST(jobs_wait_for_a_registration_that_is_under_way)
 	rig_server_thaw(&rig);
 	done = rig_wait(rig.workers[0], job);
 	ck_assert_msg(done.status == 0 || done.status == SCOUT_ERR_UNREACHABLE, "%s", scout_err_name(done.status));
-	store_until_stored(2);
+	ck_assert_uint_eq(rig_store_until(&rig, 0, 2, 3, 1, 0).chunks, 3);
 }
 END_TEST
 
@@ -159,7 +135,7 @@ START_TEST(a_refusal_that_no_caller_waits_for_is_logged_and_ends_jobs)
 	char err[512] = "";
 
 	/* Of this KV rank the server knows another layout. */
-	ck_assert_int_eq(try_register(RIG_DEADLINE_MS, err, sizeof(err)), 0);
+	ck_assert_int_eq(try_register(wait_limit_ms(), err, sizeof(err)), 0);
 	rig_pages_init(&other, 2, bytes, padding, 64);
 	rig_worker_config(&rig, 0, &cfg);
 	cfg.log = listen_to;
@@ -218,15 +194,15 @@ START_TEST(a_caller_that_waits_is_told_of_a_refusal_and_may_come_again)
 	struct rig_pages other;
 	char err[512] = "";
 
-	ck_assert_int_eq(try_register(RIG_DEADLINE_MS, err, sizeof(err)), 0);
+	ck_assert_int_eq(try_register(wait_limit_ms(), err, sizeof(err)), 0);
 	rig_pages_init(&other, 2, bytes, padding, 64);
 	worker = rig_worker_new(&rig, 0);
 	rig_table(&rig, &other, &layout);
-	ck_assert_int_eq(scout_worker_register(worker, &layout, 1, RIG_DEADLINE_MS, err, sizeof(err)),
+	ck_assert_int_eq(scout_worker_register(worker, &layout, 1, wait_limit_ms(), err, sizeof(err)),
 			 SCOUT_ERR_SHARD_BYTES);
 	rig_pages_fini(&other);
 	rig_table(&rig, &rig.pages[0], &layout);
-	ck_assert_msg(scout_worker_register(worker, &layout, 1, RIG_DEADLINE_MS, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout_worker_register(worker, &layout, 1, wait_limit_ms(), err, sizeof(err)) == 0, "%s", err);
 	scout_worker_free(worker);
 }
 END_TEST
@@ -250,7 +226,6 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("worker_register");
 
 	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, an_engine_starts_without_a_server_and_has_a_cache_when_one_comes);
 	tcase_add_test(tc, a_wait_that_is_over_goes_on_in_the_background);
 	tcase_add_test(tc, jobs_wait_for_a_registration_that_is_under_way);

@@ -41,18 +41,6 @@ start_retrieve(int64_t first_id, char id[32])
 }
 
 static void
-wait_enqueued(uint64_t job)
-{
-	const struct scout__transfer *slot = &rig.workers[0]->jobs[job & SCOUT__SLOT_MASK];
-	uint64_t end_us = scout__now_us() + RIG_DEADLINE_MS * UINT64_C(1000);
-
-	while (atomic_load(&slot->phase) != SCOUT__PHASE_ENQUEUED) {
-		ck_assert_uint_lt(scout__now_us(), end_us);
-		(void)sched_yield();
-	}
-}
-
-static void
 assert_untouched(const struct rig_pages *pages)
 {
 	for (uint64_t id = 0; id < pages->n_blocks; id++)
@@ -68,7 +56,7 @@ wake_into(const struct rig_pages *pages)
 	char err[512] = "", id[32];
 
 	rig_table(&rig, pages, &table);
-	ck_assert_msg(scout_worker_register(rig.workers[0], &table, 1, RIG_DEADLINE_MS, err, sizeof(err)) == 0, "%s",
+	ck_assert_msg(scout_worker_register(rig.workers[0], &table, 1, wait_limit_ms(), err, sizeof(err)) == 0, "%s",
 		      err);
 	done = rig_wait(rig.workers[0], start_retrieve(20, id));
 	ck_assert_int_eq(done.status, 0);
@@ -87,7 +75,7 @@ START_TEST(a_running_copy_is_waited_for_and_no_other_starts)
 
 	host_gate_shut();
 	running = start_retrieve(20, running_id);
-	wait_enqueued(running);
+	rig_wait_enqueued(rig.workers[0], running);
 	rig_server_freeze(&rig);
 	{
 		int64_t ids[4] = {60, 61, 62, 63};
@@ -148,7 +136,7 @@ START_TEST(it_wakes_with_fewer_pages_while_an_old_job_is_not_polled)
 
 	host_gate_shut();
 	job = start_retrieve((int64_t)rig.pages[0].n_blocks - (int64_t)(CHUNKS * rig.bpc), id);
-	wait_enqueued(job);
+	rig_wait_enqueued(rig.workers[0], job);
 	host_gate_arm();
 	ck_assert_int_eq(scout_worker_unregister(worker), 0);
 	small.n_blocks = 40; /* the head of the same memory */
@@ -157,7 +145,7 @@ START_TEST(it_wakes_with_fewer_pages_while_an_old_job_is_not_polled)
 		char err[512] = "";
 
 		rig_table(&rig, &small, &table);
-		ck_assert_msg(scout_worker_register(worker, &table, 1, RIG_DEADLINE_MS, err, sizeof(err)) == 0, "%s",
+		ck_assert_msg(scout_worker_register(worker, &table, 1, wait_limit_ms(), err, sizeof(err)) == 0, "%s",
 			      err);
 	}
 	ck_assert_uint_eq(rig_wait(worker, job).job, job);
@@ -178,7 +166,7 @@ START_TEST(a_restart_of_the_server_while_it_sleeps_is_no_matter)
 	rig_server_end(&rig, SIGKILL);
 	rig_server_start(&rig);
 	rig_table(&rig, &rig.pages[0], &table);
-	ck_assert_msg(scout_worker_register(rig.workers[0], &table, 1, RIG_DEADLINE_MS, err, sizeof(err)) == 0, "%s",
+	ck_assert_msg(scout_worker_register(rig.workers[0], &table, 1, wait_limit_ms(), err, sizeof(err)) == 0, "%s",
 		      err);
 	rig_store_all(&rig, 2, CHUNKS, 1);
 }
@@ -191,7 +179,6 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("sleep");
 
 	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, a_running_copy_is_waited_for_and_no_other_starts);
 	tcase_add_test(tc, jobs_are_refused_while_the_pages_are_away);
 	tcase_add_test(tc, it_wakes_with_fewer_pages_while_an_old_job_is_not_polled);

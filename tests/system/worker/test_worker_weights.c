@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker_rig.h"
 
-#include <sched.h>
 #include <stdatomic.h>
 
 #include "check_main.h"
@@ -30,18 +29,6 @@ teardown(void)
 	scout__copy_host_faults(NULL);
 }
 
-static void
-wait_enqueued(const struct scout_worker *worker, uint64_t job)
-{
-	const struct scout__transfer *slot = &worker->jobs[job & (SCOUT__MAX_JOBS - 1)];
-	uint64_t end_us = scout__now_us() + RIG_DEADLINE_MS * UINT64_C(1000);
-
-	while (atomic_load(&slot->phase) != SCOUT__PHASE_ENQUEUED) {
-		ck_assert_uint_lt(scout__now_us(), end_us);
-		(void)sched_yield();
-	}
-}
-
 /* How many leading chunks of @prompt are a hit. A lookup is answered after every reset that was called before it. */
 static uint32_t
 hit_of(uint32_t prompt, uint32_t n)
@@ -65,19 +52,6 @@ static int
 store_status(uint32_t w, uint32_t prompt)
 {
 	return rig_wait(rig.workers[w], rig_store(&rig, w, prompt, 3, 1)).status;
-}
-
-/* Until @status: the worker connects and registers again by itself. */
-static void
-store_until(uint32_t w, uint32_t prompt, int status)
-{
-	uint64_t end_us = scout__now_us() + RIG_DEADLINE_MS * UINT64_C(1000);
-	int rc;
-
-	while ((rc = store_status(w, prompt)) != status) {
-		ck_assert_msg(scout__now_us() < end_us && (rc == SCOUT_ERR_UNREACHABLE || rc == SCOUT_ERR_EPOCH), "%s",
-			      scout_err_name(rc));
-	}
 }
 
 static void
@@ -118,8 +92,8 @@ START_TEST(nothing_that_waits_or_runs_is_good_afterwards)
 	host_gate_shut();
 	copying = rig_store(&rig, 0, 2, 3, 30);
 	reading = rig_retrieve(&rig, 0, hit.ticket, 0, ids, 20, 0);
-	wait_enqueued(worker, copying);
-	wait_enqueued(worker, reading);
+	rig_wait_enqueued(worker, copying);
+	rig_wait_enqueued(worker, reading);
 	frozen_us = scout__now_us();
 	rig_server_freeze(&rig);
 	asked = rig_store(&rig, 0, 3, 3, 50); /* in the ring, or sent: nobody answers */
@@ -147,7 +121,7 @@ START_TEST(nothing_that_waits_or_runs_is_good_afterwards)
 	client_resets(2);
 	for (uint32_t prompt = 1; prompt <= 3; prompt++)
 		ck_assert_uint_eq(hit_of(prompt, 3), 0);
-	store_until(0, 4, 0);
+	(void)rig_store_until(&rig, 0, 4, 3, 1, 0);
 	rig_store_all(&rig, 1, 5, 1);
 	ck_assert_uint_eq(hit_of(1, 5), 5);
 	free(ids);
@@ -167,7 +141,7 @@ START_TEST(what_ended_well_but_was_not_polled_is_not_good_afterwards)
 	hit = rig_lookup(&rig, 1, 3, id);
 	(void)rig_retrieve(&rig, 0, hit.ticket, 0, ids, 12, 0);
 	pfd = (struct pollfd){.fd = scout_worker_fd(rig.workers[0]), .events = POLLIN};
-	ck_assert_int_eq(poll(&pfd, 1, RIG_DEADLINE_MS), 1);
+	ck_assert_int_eq(poll(&pfd, 1, wait_limit_ms()), 1);
 	ck_assert_int_eq(scout_worker_reset(rig.workers[0], 2), 0);
 	ck_assert_int_eq(scout_worker_poll(rig.workers[0], &done, 1), 1);
 	check_all_missing(&done, 12);
@@ -184,8 +158,8 @@ START_TEST(another_error_is_still_told)
 	host_gate_open();
 	scout__copy_host_faults(&faults);
 	job = rig_store(&rig, 0, 1, 3, 1);
-	while (!rig_is_readable(rig.workers[0]))
-		(void)sched_yield();
+	wait_until(rig_is_readable(rig.workers[0]))
+		;
 	ck_assert_int_eq(scout_worker_reset(rig.workers[0], 2), 0);
 	ck_assert_int_eq(rig_wait(rig.workers[0], job).status, SCOUT_ERR_DEVICE);
 }
@@ -229,7 +203,7 @@ START_TEST(the_version_that_it_has_changes_nothing)
 	rig_start(&rig);
 	host_gate_shut();
 	job = rig_store(&rig, 0, 1, 3, 1);
-	wait_enqueued(rig.workers[0], job);
+	rig_wait_enqueued(rig.workers[0], job);
 	ck_assert_int_eq(scout_worker_reset(rig.workers[0], 1), 0);
 	host_gate_open();
 	ck_assert_int_eq(rig_wait(rig.workers[0], job).status, 0);
@@ -269,7 +243,7 @@ START_TEST(a_worker_that_had_no_version_leaves_the_matter_to_the_client)
 	rig_worker_start(&rig, 0);
 	host_gate_shut();
 	job = rig_store(&rig, 0, 1, 3, 1);
-	wait_enqueued(rig.workers[0], job);
+	rig_wait_enqueued(rig.workers[0], job);
 	ck_assert_int_eq(scout_worker_reset(rig.workers[0], 2), 0);
 	host_gate_open();
 	ck_assert_int_eq(rig_wait(rig.workers[0], job).status, SCOUT_ERR_WEIGHTS);
@@ -316,10 +290,10 @@ START_TEST(a_worker_that_cannot_register_for_its_weights_can_after_it)
 	rig_table(&rig, &rig.pages[0], &layout);
 	rig.weights = 1;
 	rig.workers[0] = rig_worker_new(&rig, 0);
-	ck_assert_int_eq(scout_worker_register(rig.workers[0], &layout, 1, RIG_DEADLINE_MS, err, sizeof(err)),
+	ck_assert_int_eq(scout_worker_register(rig.workers[0], &layout, 1, wait_limit_ms(), err, sizeof(err)),
 			 SCOUT_ERR_WEIGHTS);
 	ck_assert_int_eq(scout_worker_reset(rig.workers[0], 2), 0);
-	ck_assert_msg(scout_worker_register(rig.workers[0], &layout, 1, RIG_DEADLINE_MS, err, sizeof(err)) == 0, "%s",
+	ck_assert_msg(scout_worker_register(rig.workers[0], &layout, 1, wait_limit_ms(), err, sizeof(err)) == 0, "%s",
 		      err);
 	ck_assert_int_eq(store_status(0, 1), 0);
 	ck_assert_uint_eq(hit_of(1, 3), 3);
@@ -329,7 +303,6 @@ END_TEST
 /* Both have gone over before, or one of them only afterwards, or none. */
 START_TEST(a_server_that_was_restarted_is_told_by_everybody)
 {
-	uint64_t end_us = scout__now_us() + RIG_DEADLINE_MS * UINT64_C(1000);
 	bool worker_before = _i & 1, client_before = _i & 2;
 
 	rig_start(&rig);
@@ -347,9 +320,9 @@ START_TEST(a_server_that_was_restarted_is_told_by_everybody)
 		ck_assert_int_eq(scout_worker_reset(rig.workers[0], 2), 0);
 	rig_server_start(&rig);
 	/* One that was about to be refused says so first. */
-	while (scout_client_wait_ready(rig.client, RIG_DEADLINE_MS, NULL, 0) != 0)
-		ck_assert_uint_lt(scout__now_us(), end_us);
-	store_until(0, 1, 0);
+	wait_until(scout_client_wait_ready(rig.client, wait_limit_ms(), NULL, 0) == 0)
+		;
+	(void)rig_store_until(&rig, 0, 1, 3, 1, 0);
 	ck_assert_uint_eq(hit_of(1, 3), 3);
 	client_resets(3);
 	ck_assert_int_eq(store_status(0, 1), SCOUT_ERR_WEIGHTS);
@@ -415,7 +388,6 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("worker_weights");
 
 	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, what_it_cannot_be_called_with);
 	tcase_add_test(tc, nothing_that_waits_or_runs_is_good_afterwards);
 	tcase_add_test(tc, what_ended_well_but_was_not_polled_is_not_good_afterwards);

@@ -11,6 +11,7 @@
 #include "log.h"
 #include "thread.h"
 #include "check_main.h"
+#include "waiting.h"
 
 /* Log lines, the one line of a failed assertion, and how threads of ours start. */
 
@@ -111,8 +112,8 @@ START_TEST(shutting_waits_for_the_callbacks_that_run)
 
 	for (unsigned i = 0; i < LOGGERS; i++)
 		ck_assert_int_eq(pthread_create(&threads[i], NULL, log_one, NULL), 0);
-	while (atomic_load(&inside) < LOGGERS)
-		(void)sched_yield();
+	wait_until(atomic_load(&inside) == LOGGERS)
+		;
 	ck_assert_int_eq(pthread_create(&threads[LOGGERS], NULL, let_go_when_shut, NULL), 0);
 	scout__log_shut(&gate);
 	ck_assert_uint_eq(atomic_load(&inside), 0);

@@ -129,7 +129,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("bench_oracle");
 	TCase *tc = tcase_create("oracle");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, oracle_text_is_two_percentages);
 	tcase_add_test(tc, oracle_knows_which_requests_are_continued);
 	tcase_add_loop_test(tc, oracle_optimum_is_the_best_of_all_choices, 0, 20);

@@ -152,6 +152,10 @@ START_TEST(a_folder_is_no_trace)
 }
 END_TEST
 
+#define LINE(timestamp, input, output, ids)                                                                            \
+	"{\"timestamp\": " timestamp ", \"input_length\": " input ", \"output_length\": " output                       \
+	", \"hash_ids\": " ids "}"
+
 static const struct {
 	const char *line;
 	const char *text;
@@ -165,28 +169,17 @@ static const struct {
 	{"{\"timestamp\": 1, \"output_length\": 1, \"hash_ids\": []}", "\"input_length\" is missing"},
 	{"{\"timestamp\": 1, \"input_length\": 1, \"hash_ids\": []}", "\"output_length\" is missing"},
 	{"{\"timestamp\": 1, \"input_length\": 1, \"output_length\": 1}", "\"hash_ids\" is missing"},
-	{"{\"timestamp\": \"1\", \"input_length\": 1, \"output_length\": 1, \"hash_ids\": []}",
-	 "\"timestamp\" is a string, not a number"},
-	{"{\"timestamp\": -1, \"input_length\": 1, \"output_length\": 1, \"hash_ids\": []}",
-	 "\"timestamp\" is negative"},
-	{"{\"timestamp\": 1, \"input_length\": 1.5, \"output_length\": 1, \"hash_ids\": []}",
-	 "\"input_length\" is a fraction, not an integer"},
-	{"{\"timestamp\": 1, \"input_length\": -1, \"output_length\": 1, \"hash_ids\": []}",
-	 "\"input_length\" is negative"},
-	{"{\"timestamp\": 1, \"input_length\": 4294967297, \"output_length\": 1, \"hash_ids\": []}",
-	 "\"input_length\" is 4294967297, more than 4294967296"},
-	{"{\"timestamp\": 1, \"input_length\": 1, \"output_length\": null, \"hash_ids\": []}",
-	 "\"output_length\" is null, not an integer"},
-	{"{\"timestamp\": 1, \"input_length\": 1, \"output_length\": 1, \"hash_ids\": {}}",
-	 "\"hash_ids\" is an object, not an array"},
-	{"{\"timestamp\": 1, \"input_length\": 1, \"output_length\": 1, \"hash_ids\": [1, true]}",
-	 "hash_ids[1] is true, not an integer"},
-	{"{\"timestamp\": 1, \"input_length\": 1, \"output_length\": 1, \"hash_ids\": [-7]}",
-	 "hash_ids[0] is negative"},
-	{"{\"timestamp\": 1, \"input_length\": 1, \"output_length\": 1, \"hash_ids\": [99999999999999999999]}",
-	 "not JSON"},
-	{"{\"timestamp\": 1, \"timestamp\": 2, \"input_length\": 1, \"output_length\": 1, \"hash_ids\": []}",
-	 "not JSON"},
+	{LINE("\"1\"", "1", "1", "[]"), "\"timestamp\" is a string, not a number"},
+	{LINE("-1", "1", "1", "[]"), "\"timestamp\" is negative"},
+	{LINE("1", "1.5", "1", "[]"), "\"input_length\" is a fraction, not an integer"},
+	{LINE("1", "-1", "1", "[]"), "\"input_length\" is negative"},
+	{LINE("1", "4294967297", "1", "[]"), "\"input_length\" is 4294967297, more than 4294967296"},
+	{LINE("1", "1", "null", "[]"), "\"output_length\" is null, not an integer"},
+	{LINE("1", "1", "1", "{}"), "\"hash_ids\" is an object, not an array"},
+	{LINE("1", "1", "1", "[1, true]"), "hash_ids[1] is true, not an integer"},
+	{LINE("1", "1", "1", "[-7]"), "hash_ids[0] is negative"},
+	{LINE("1", "1", "1", "[99999999999999999999]"), "not JSON"},
+	{LINE("1, \"timestamp\": 2", "1", "1", "[]"), "not JSON"},
 };
 #define N_BAD ((int)(sizeof(bad) / sizeof(bad[0])))
 

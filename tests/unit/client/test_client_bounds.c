@@ -92,7 +92,7 @@ START_TEST(few_credits_delay_lookups_but_lose_none)
 	scout_client_free(client);
 	fake_set_credits(fake, 2);
 	fake_set_hit(fake, 2);
-	rig_client("lookup_timeout_ms", "10000");
+	rig_client(NULL, NULL);
 	rig_ready();
 	for (int i = 0; i < 200; i++) {
 		struct scout_query q = rig_question(id, 2);
@@ -308,7 +308,6 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("bounds");
 
 	tcase_add_checked_fixture(tc, rig_up, rig_down);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, more_live_requests_than_max_lookups_is_busy);
 	tcase_add_test(tc, full_hash_arena_is_busy_and_drains);
 	tcase_add_test(tc, frames_large_and_small_in_turn_arrive_whole);

@@ -44,20 +44,18 @@ ask_all(unsigned n)
 
 START_TEST(a_queue_of_65536_is_asked_for_in_one_step_and_answered)
 {
-	uint64_t end = scout__now_us() + 120000000;
 	char id[16];
 	int fd;
 
 	scout_client_free(client);
-	rig_client("lookup_timeout_ms", "120000");
+	rig_client("lookup_timeout_ms", "3600000");
 	rig_ready();
 	fd = scout_client_fd(client);
 	fake_set_hit(fake, UINT32_MAX);
 	ck_assert_uint_eq(ask_all(QUEUE), 0); /* in the first step there cannot be an answer */
-	while (ask_all(QUEUE) < QUEUE) {
+	wait_until(ask_all(QUEUE) == QUEUE) {
 		struct pollfd p = {.fd = fd, .events = POLLIN};
 
-		ck_assert_uint_lt(scout__now_us(), end);
 		(void)poll(&p, 1, 1000);
 		scout_client_fd_clear(client);
 	}
@@ -86,12 +84,11 @@ START_TEST(requests_that_end_while_they_wait_leave_room)
 	scout_client_config_fini(&cfg);
 	for (unsigned i = 0; i < 20; i++) {
 		struct scout_query q = rig_question(name_of(id, i), 2);
-		uint64_t end = scout__now_us() + 10000000;
 		int rc;
 
 		/* Its slot may still be on its way back. */
-		while ((rc = scout_try_lookup(client, &q, &hit)) == SCOUT_ERR_BUSY)
-			ck_assert_uint_lt(scout__now_us(), end);
+		wait_until((rc = scout_try_lookup(client, &q, &hit)) != SCOUT_ERR_BUSY)
+			;
 		ck_assert_int_eq(rc, SCOUT_NOT_YET);
 		ck_assert_int_eq(scout_finish(client, id), 0);
 	}
@@ -127,7 +124,6 @@ suite_of_this_file(void)
 	Suite *s = suite_create("client_limits");
 	TCase *tc = tcase_create("limits");
 
-	tcase_set_timeout(tc, 150);
 	tcase_add_checked_fixture(tc, rig_up, rig_down);
 	tcase_add_test(tc, a_queue_of_65536_is_asked_for_in_one_step_and_answered);
 	tcase_add_test(tc, requests_that_end_while_they_wait_leave_room);

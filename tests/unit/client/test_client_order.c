@@ -214,7 +214,6 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("order");
 
 	tcase_add_checked_fixture(tc, order_up, rig_down);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, each_gets_its_own_answer_in_any_order);
 	tcase_add_test(tc, wrong_question_where_a_right_one_is_expected);
 	tcase_add_test(tc, finished_request_is_not_found_where_it_is_expected);

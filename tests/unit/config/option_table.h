@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "option.h"
+#include "config_settings.h"
 
 /* An option table on a structure of the tests' own, with one field of each type. */
 struct config {
@@ -43,5 +44,9 @@ extern struct config taken;
 extern char err[256];
 void setup(void);
 void teardown(void);
+
+/* Each field of @config has its default. */
+void check_defaults(const struct config *config);
+int set(const char *key, const char *value);
 
 #endif

@@ -9,26 +9,12 @@
 #include "option_list.h"
 #include "option_table.h"
 
-static int
-set(const char *key, const char *value)
-{
-	return scout__options_set(&table, &cfg, key, value, err, sizeof(err));
-}
-
 START_TEST(accept_replaces_zero_by_the_default)
 {
 	memset(&cfg, 0, sizeof(cfg));
 	cfg.size = sizeof(cfg);
 	ck_assert_int_eq(scout__options_accept(&table, &taken, &cfg, err, sizeof(err)), 0);
-	ck_assert_uint_eq(taken.size, sizeof(taken));
-	ck_assert_ptr_null(taken.path);
-	ck_assert_str_eq(taken.name, "default");
-	ck_assert_uint_eq(taken.count, 256);
-	ck_assert_uint_eq(taken.bytes, 8 << 20);
-	ck_assert_uint_eq(taken.version, 0);
-	ck_assert_uint_eq(taken.late, 7);
-	ck_assert_str_eq(taken.late_name, "young");
-	ck_assert_ptr_null(taken.owned);
+	check_defaults(&taken);
 	scout__options_fini(&table, &taken);
 }
 END_TEST
@@ -70,38 +56,29 @@ check_not_accepted(int code, const char *text)
 	ck_assert_str_eq(cfg.path, "copied");
 }
 
-START_TEST(accept_checks_the_range_of_numbers)
-{
-	cfg.count = 1001;
-	check_not_accepted(SCOUT_ERR_CONFIG_RANGE, "count = \"1001\": must be 1..1000");
-	cfg.count = 0;
-	cfg.device = -3;
-	check_not_accepted(SCOUT_ERR_CONFIG_RANGE, "device = \"-3\": must be 0..15");
-	cfg.device = 0;
-	cfg.bytes = UINT64_C(5) << 30;
-	check_not_accepted(SCOUT_ERR_CONFIG_RANGE, "bytes = \"5Gi\": must be 64Ki..4Gi");
-	cfg.bytes = 65535;
-	check_not_accepted(SCOUT_ERR_CONFIG_RANGE, "bytes = \"65535\": must be 64Ki..4Gi");
-}
-END_TEST
+#define FIELD(field, n) NUMBER(struct config, field, n)
 
-START_TEST(accept_checks_flags_and_words)
-{
-	cfg.is_on = 2;
-	check_not_accepted(SCOUT_ERR_CONFIG_RANGE, "is_on = \"2\": must be one of 0, 1, false, true, no, yes, off, on");
-	cfg.is_on = 1;
-	cfg.mode = 3;
-	check_not_accepted(SCOUT_ERR_CONFIG_RANGE, "mode = \"3\": must be one of async, polled, sync");
-}
-END_TEST
+/* A value that the user put into a field, and what is said about it. */
+static const struct setting not_accepted[] = {
+	{"count = \"1001\": must be 1..1000", NULL, FIELD(count, 1001)},
+	{"device = \"-3\": must be 0..15", NULL, FIELD(device, -3)},
+	{"bytes = \"5Gi\": must be 64Ki..4Gi", NULL, FIELD(bytes, UINT64_C(5) << 30)},
+	{"bytes = \"65535\": must be 64Ki..4Gi", NULL, FIELD(bytes, 65535)},
+	{"is_on = \"2\": must be one of 0, 1, false, true, no, yes, off, on", NULL, FIELD(is_on, 2)},
+	{"mode = \"3\": must be one of async, polled, sync", NULL, FIELD(mode, 3)},
+	{"name = \"123456789\": must be 0..8 bytes", NULL, TEXT(struct config, name, "123456789")},
+	{"late_name = \"\": must be 1..9 bytes", NULL, TEXT(struct config, late_name, "")},
+};
 
-START_TEST(accept_checks_the_length_of_strings)
+START_TEST(accept_checks_each_field)
 {
-	cfg.name = "123456789";
-	check_not_accepted(SCOUT_ERR_CONFIG_RANGE, "name = \"123456789\": must be 0..8 bytes");
-	cfg.name = NULL;
-	cfg.late_name = "";
-	check_not_accepted(SCOUT_ERR_CONFIG_RANGE, "late_name = \"\": must be 1..9 bytes");
+	const struct setting *s = &not_accepted[_i];
+
+	if (s->width)
+		memcpy((char *)&cfg + s->offset, &s->number, s->width);
+	else
+		memcpy((char *)&cfg + s->offset, &s->text, sizeof(s->text));
+	check_not_accepted(SCOUT_ERR_CONFIG_RANGE, s->key);
 }
 END_TEST
 
@@ -287,9 +264,7 @@ add_accept_tests(TCase *tcase)
 {
 	tcase_add_test(tcase, accept_replaces_zero_by_the_default);
 	tcase_add_test(tcase, accept_takes_what_was_set_and_copies_strings);
-	tcase_add_test(tcase, accept_checks_the_range_of_numbers);
-	tcase_add_test(tcase, accept_checks_flags_and_words);
-	tcase_add_test(tcase, accept_checks_the_length_of_strings);
+	tcase_add_loop_test(tcase, accept_checks_each_field, 0, N_OF(not_accepted));
 	tcase_add_test(tcase, accept_of_an_older_structure_takes_defaults_for_the_rest);
 	tcase_add_test(tcase, accept_ignores_a_field_that_is_there_in_part);
 	tcase_add_test(tcase, accept_refuses_sizes_that_no_version_had);

@@ -10,33 +10,14 @@
 #include "check_main.h"
 #include "option_table.h"
 
-static char file_path[64];
-
-/* A file with these bytes. */
-static void
-write_file(const char *text, size_t n)
-{
-	int fd;
-
-	snprintf(file_path, sizeof(file_path), "/tmp/kvscout-test-option-XXXXXX");
-	fd = mkstemp(file_path);
-	ck_assert_int_ge(fd, 0);
-	while (n) {
-		ssize_t written = write(fd, text, n);
-
-		ck_assert_int_gt(written, 0);
-		text += written;
-		n -= (size_t)written;
-	}
-	ck_assert_int_eq(close(fd), 0);
-}
+static const char *file_path;
 
 static int
 load_bytes(const char *text, size_t n)
 {
 	int rc;
 
-	write_file(text, n);
+	file_path = file_with(text, n);
 	rc = scout__options_load(&table, &cfg, file_path, err, sizeof(err));
 	ck_assert_int_eq(unlink(file_path), 0);
 	return rc;
@@ -205,29 +186,22 @@ START_TEST(a_table_without_prefix_reads_no_environment)
 }
 END_TEST
 
-static const struct scout_config_row help[] = {
-	{.name = "path", .alias = NULL, .meaning = "A path", .def = "none", .range = "1..20 bytes"},
-	{.name = "name", .alias = NULL, .meaning = "A name", .def = "default", .range = "0..8 bytes"},
-	{.name = "count", .alias = "counts", .meaning = "A count", .def = "256", .range = "1..1000"},
-	{.name = "device", .alias = NULL, .meaning = "A device", .def = "0", .range = "0..15"},
-	{.name = "version", .alias = NULL, .meaning = "A version", .def = "0", .range = "0..18446744073709551615"},
-	{.name = "bytes", .alias = NULL, .meaning = "A size", .def = "8Mi", .range = "64Ki..4Gi"},
-	{.name = "any_bytes", .alias = NULL, .meaning = "Any size", .def = "all", .range = "0..18446744073709551615"},
-	{.name = "is_on",
-	 .alias = NULL,
-	 .meaning = "A flag",
-	 .def = "0",
-	 .range = "0, 1, false, true, no, yes, off, on"},
-	{.name = "mode", .alias = NULL, .meaning = "A word", .def = "async", .range = "async, polled, sync"},
-	{.name = "offset", .alias = NULL, .meaning = "A signed number", .def = "0", .range = "-2147483648..2147483647"},
-	{.name = "any_count", .alias = NULL, .meaning = "Any count", .def = "0", .range = "0..4294967295"},
-	{.name = "late", .alias = NULL, .meaning = "A later field", .def = "7", .range = "1..9"},
-	{.name = "late_name", .alias = NULL, .meaning = "A later string", .def = "young", .range = "1..9 bytes"},
-	{.name = "late_list",
-	 .alias = NULL,
-	 .meaning = "A later list",
-	 .def = "none",
-	 .range = "1..3 items with blanks between them, 2..12 bytes"},
+/* name, alias, default, range; the meaning stands in the table of options */
+static const char *const help[][4] = {
+	{"path", NULL, "none", "1..20 bytes"},
+	{"name", NULL, "default", "0..8 bytes"},
+	{"count", "counts", "256", "1..1000"},
+	{"device", NULL, "0", "0..15"},
+	{"version", NULL, "0", "0..18446744073709551615"},
+	{"bytes", NULL, "8Mi", "64Ki..4Gi"},
+	{"any_bytes", NULL, "all", "0..18446744073709551615"},
+	{"is_on", NULL, "0", "0, 1, false, true, no, yes, off, on"},
+	{"mode", NULL, "async", "async, polled, sync"},
+	{"offset", NULL, "0", "-2147483648..2147483647"},
+	{"any_count", NULL, "0", "0..4294967295"},
+	{"late", NULL, "7", "1..9"},
+	{"late_name", NULL, "young", "1..9 bytes"},
+	{"late_list", NULL, "none", "1..3 items with blanks between them, 2..12 bytes"},
 };
 
 START_TEST(help_has_a_row_for_each_option)
@@ -237,11 +211,11 @@ START_TEST(help_has_a_row_for_each_option)
 
 	for (size_t i = 0; i < n; i++) {
 		ck_assert_int_eq(scout__options_row(&table, i, &row, sizeof(row)), 0);
-		ck_assert_str_eq(row.name, help[i].name);
-		ck_assert_pstr_eq(row.alias, help[i].alias);
-		ck_assert_str_eq(row.meaning, help[i].meaning);
-		ck_assert_str_eq(row.def, help[i].def);
-		ck_assert_str_eq(row.range, help[i].range);
+		ck_assert_str_eq(row.name, help[i][0]);
+		ck_assert_pstr_eq(row.alias, help[i][1]);
+		ck_assert_str_eq(row.meaning, options[i].doc);
+		ck_assert_str_eq(row.def, help[i][2]);
+		ck_assert_str_eq(row.range, help[i][3]);
 	}
 	ck_assert_int_eq(scout__options_row(&table, n, &row, sizeof(row)), SCOUT_ERR_INVALID);
 }

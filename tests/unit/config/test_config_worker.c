@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The keys of a worker: defaults, fields, ranges, files, and the node whose memory it takes. */
+/* The keys of a worker: each sets its field; fields that must agree; the node whose memory it takes. */
 #include <errno.h>
 #include <ftw.h>
 #include <sched.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,15 +10,12 @@
 #include <unistd.h>
 
 #include <kvscout/client.h>
-#include <kvscout/protocol.h>
-#include <kvscout/server.h>
 #include <kvscout/worker.h>
 
 #include "client_config.h"
 #include "numa.h"
-#include "server_config.h"
 #include "worker_config.h"
-#include "setting.h"
+#include "config_settings.h"
 #include "check_main.h"
 
 static char err[512];
@@ -27,128 +23,89 @@ static char err[512];
 START_TEST(a_namespace_is_a_name)
 {
 	static const char *const bad[] = {"a\nb", "\x1b[2J", "\xff", "\xc2\x9b"};
+	static const struct scout_client_config no_client;
+	static const struct scout_worker_config no_worker;
 
-	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		struct scout_client_config client = {0}, client_taken;
-		struct scout_worker_config worker = {0}, worker_taken;
+	for (size_t i = 0; i < N_OF(bad); i++) {
+		struct scout_client_config client, client_taken;
+		struct scout_worker_config worker, worker_taken;
 
 		scout_client_config_init(&client);
-		client.endpoint = "ipc:///e";
 		client.name_space = bad[i];
 		ck_assert_int_eq(scout__client_config_accept(&client_taken, &client, err, sizeof(err)),
 				 SCOUT_ERR_CONFIG_RANGE);
 		ck_assert_ptr_nonnull(strstr(err, "namespace must be UTF-8"));
+		ck_assert_mem_eq(&client_taken, &no_client, sizeof(no_client));
 		scout_worker_config_init(&worker);
-		worker.endpoint = "ipc:///e";
 		worker.name_space = bad[i];
 		err[0] = '\0';
 		ck_assert_int_eq(scout__worker_config_accept(&worker_taken, &worker, err, sizeof(err)),
 				 SCOUT_ERR_CONFIG_RANGE);
 		ck_assert_ptr_nonnull(strstr(err, "namespace must be UTF-8"));
+		ck_assert_mem_eq(&worker_taken, &no_worker, sizeof(no_worker));
 	}
 }
 END_TEST
 
+#define WORKER(field, n) NUMBER(struct scout_worker_config, field, n)
+#define WORKER_TEXT(field, string) string, TEXT(struct scout_worker_config, field, string)
+
 static const struct setting worker_settings[] = {
-	{"endpoint", "ipc:///w"},
-	{"namespace", "m"},
-	{"backend", "cuda"},
-	{"chunk_tokens", "16"},
-	{"kv_ranks", "8"},
-	{"rank_first", "2"},
-	{"rank_count", "4"},
-	{"kv_rank", "5"},
-	{"readers", "3"},
-	{"reader", "2"},
-	{"hash_bytes", "20"},
-	{"hash_tokens", "16"},
-	{"group", "all,unit=16"},
-	{"transfer_timeout_ms", "6"},
-	{"heartbeat_ms", "70"},
-	{"connect_timeout_ms", "9"},
-	{"max_jobs", "10"},
-	{"spin_us", "11"},
-	{"weights_version", "12"},
-	{"copy_method", "batch"},
-	{"copy_priority", "2"},
-	{"stage_bytes", "64Mi"},
-	{"numa_node", "3"},
-	{"curve_secret_file", "/k"},
-	{"curve_server_key", PUBLIC_KEY},
-	{"local_transport", "socket"},
-	{"cpus", "0-3,8"},
-	{"server_program", "/bin/kvscoutd"},
-	{"server_keys", "l1_bytes=3 cpus=0-3,8"},
+	{"endpoint", WORKER_TEXT(endpoint, "ipc:///w")},
+	{"namespace", WORKER_TEXT(name_space, "m")},
+	{"backend", WORKER_TEXT(backend, "cuda")},
+	{"chunk_tokens", "16", WORKER(chunk_tokens, 16)},
+	{"kv_ranks", "8", WORKER(kv_ranks, 8)},
+	{"rank_first", "2", WORKER(rank_first, 2)},
+	{"rank_count", "4", WORKER(rank_count, 4)},
+	{"kv_rank", "5", WORKER(kv_rank, 5)},
+	{"readers", "3", WORKER(readers, 3)},
+	{"reader", "2", WORKER(reader, 2)},
+	{"hash_bytes", "20", WORKER(hash_bytes, 20)},
+	{"hash_tokens", "16", WORKER(hash_tokens, 16)},
+	{"group", WORKER_TEXT(group, "all,unit=16")},
+	{"transfer_timeout_ms", "6", WORKER(transfer_timeout_ms, 6)},
+	{"heartbeat_ms", "70", WORKER(heartbeat_ms, 70)},
+	{"connect_timeout_ms", "9", WORKER(connect_timeout_ms, 9)},
+	{"max_jobs", "10", WORKER(max_jobs, 10)},
+	{"spin_us", "11", WORKER(spin_us, 11)},
+	{"weights_version", "12", WORKER(weights_version, 12)},
+	{"copy_method", WORKER_TEXT(copy_method, "batch")},
+	{"copy_priority", "2", WORKER(copy_priority, 2)},
+	{"stage_bytes", "64Mi", WORKER(stage_bytes, 64 << 20)},
+	{"numa_node", WORKER_TEXT(numa_node, "3")},
+	{"curve_secret_file", WORKER_TEXT(curve_secret_file, "/k")},
+	{"curve_server_key", WORKER_TEXT(curve_server_key, PUBLIC_KEY)},
+	{"local_transport", "socket", WORKER(local_transport, SCOUT_LOCAL_SOCKET)},
+	{"cpus", WORKER_TEXT(cpus, "0-3,8")},
+	{"server_program", WORKER_TEXT(server_program, "/bin/kvscoutd")},
+	{"server_keys", WORKER_TEXT(server_keys, "l1_bytes=3 cpus=0-3,8")},
 };
 
 START_TEST(each_worker_key_sets_its_field)
 {
-	struct scout_worker_config cfg;
-	struct scout_worker_config taken;
+	struct scout_worker_config cfg, taken;
 
 	scout_worker_config_init(&cfg);
-	ck_assert_uint_eq(sizeof(worker_settings) / sizeof(worker_settings[0]), scout__worker_options.n);
-	for (size_t i = 0; i < scout__worker_options.n; i++)
+	ck_assert_uint_eq(N_OF(worker_settings), scout__worker_options.n);
+	for (size_t i = 0; i < N_OF(worker_settings); i++)
 		ck_assert_int_eq(
 			scout_worker_config_set(&cfg, worker_settings[i].key, worker_settings[i].value, err, 512), 0);
 	ck_assert_int_eq(scout__worker_config_accept(&taken, &cfg, err, sizeof(err)), 0);
 	scout_worker_config_fini(&cfg);
-	ck_assert_str_eq(taken.endpoint, "ipc:///w");
-	ck_assert_str_eq(taken.name_space, "m");
-	ck_assert_str_eq(taken.backend, "cuda");
-	ck_assert_uint_eq(taken.chunk_tokens, 16);
-	ck_assert_uint_eq(taken.kv_ranks, 8);
-	ck_assert_uint_eq(taken.rank_first, 2);
-	ck_assert_uint_eq(taken.rank_count, 4);
-	ck_assert_uint_eq(taken.kv_rank, 5);
-	ck_assert_uint_eq(taken.readers, 3);
-	ck_assert_uint_eq(taken.hash_tokens, 16);
-	ck_assert_str_eq(taken.group, "all,unit=16");
-	ck_assert_uint_eq(taken.reader, 2);
-	ck_assert_uint_eq(taken.hash_bytes, 20);
-	ck_assert_uint_eq(taken.transfer_timeout_ms, 6);
-	ck_assert_uint_eq(taken.heartbeat_ms, 70);
-	ck_assert_uint_eq(taken.connect_timeout_ms, 9);
-	ck_assert_uint_eq(taken.max_jobs, 10);
-	ck_assert_uint_eq(taken.spin_us, 11);
-	ck_assert_uint_eq(taken.local_transport, SCOUT_LOCAL_SOCKET);
-	ck_assert_uint_eq(taken.weights_version, 12);
-	ck_assert_str_eq(taken.copy_method, "batch");
-	ck_assert_uint_eq(taken.copy_priority, 2);
-	ck_assert_uint_eq(taken.stage_bytes, 64 << 20);
-	ck_assert_str_eq(taken.numa_node, "3");
-	ck_assert_str_eq(taken.curve_secret_file, "/k");
-	ck_assert_str_eq(taken.curve_server_key, PUBLIC_KEY);
-	ck_assert_str_eq(taken.cpus, "0-3,8");
-	ck_assert_str_eq(taken.server_program, "/bin/kvscoutd");
-	ck_assert_str_eq(taken.server_keys, "l1_bytes=3 cpus=0-3,8");
+	check_settings(&taken, worker_settings, N_OF(worker_settings));
 	scout_worker_config_fini(&taken);
 }
 END_TEST
 
-START_TEST(worker_defaults_are_the_documented_ones)
+START_TEST(a_server_holds_all_kv_ranks_where_nothing_is_said)
 {
-	struct scout_worker_config cfg;
-	struct scout_worker_config taken;
+	struct scout_worker_config cfg, taken;
 
 	scout_worker_config_init(&cfg);
-	cfg.endpoint = "ipc:///w";
 	cfg.kv_ranks = 4;
 	ck_assert_int_eq(scout__worker_config_accept(&taken, &cfg, err, sizeof(err)), 0);
-	ck_assert_str_eq(taken.name_space, "default");
-	ck_assert_str_eq(taken.backend, "auto");
-	ck_assert_uint_eq(taken.chunk_tokens, 256);
-	ck_assert_uint_eq(taken.rank_first, 0);
 	ck_assert_uint_eq(taken.rank_count, 4);
-	ck_assert_uint_eq(taken.kv_rank, 0);
-	ck_assert_uint_eq(taken.readers, 1);
-	ck_assert_uint_eq(taken.reader, 0);
-	ck_assert_uint_eq(taken.hash_bytes, 32);
-	ck_assert_uint_eq(taken.transfer_timeout_ms, 30000);
-	ck_assert_uint_eq(taken.heartbeat_ms, 1000);
-	ck_assert_uint_eq(taken.connect_timeout_ms, 400);
-	ck_assert_uint_eq(taken.max_jobs, 4096);
-	ck_assert_str_eq(taken.numa_node, "auto");
 	scout_worker_config_fini(&taken);
 }
 END_TEST
@@ -245,116 +202,56 @@ START_TEST(the_kernel_names_the_node_of_a_device)
 }
 END_TEST
 
-/* Load a file with this text. */
-static int
-load_worker(struct scout_worker_config *cfg, const char *text)
-{
-	char path[] = "/tmp/kvscout-test-config-XXXXXX";
-	int fd = mkstemp(path), rc;
-
-	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
-	ck_assert_int_eq(close(fd), 0);
-	rc = scout_worker_config_load(cfg, path, err, sizeof(err));
-	ck_assert_int_eq(unlink(path), 0);
-	return rc;
-}
-
 START_TEST(a_worker_reads_a_file)
 {
+	static const char text[] = "endpoint = ipc:///f\nkv_ranks=2\nbackend = host\nlisten = ipc:///x\n";
+	const char *path = file_with(text, sizeof(text) - 1);
 	struct scout_worker_config cfg;
 
 	scout_worker_config_init(&cfg);
-	ck_assert_int_eq(load_worker(&cfg, "# rank 1\nendpoint = ipc:///f # here\nkv_ranks=2\nkv_rank = 1\n"
-					   "weights_version = 7\nbackend = host\n"),
-			 0);
+	ck_assert_int_eq(scout_worker_config_load(&cfg, path, err, sizeof(err)), SCOUT_ERR_CONFIG_KEY);
+	check_names(err, (const char *[]){path, ":4:", "\"listen\""}, 3);
 	ck_assert_str_eq(cfg.endpoint, "ipc:///f");
 	ck_assert_uint_eq(cfg.kv_ranks, 2);
-	ck_assert_uint_eq(cfg.kv_rank, 1);
-	ck_assert_uint_eq(cfg.weights_version, 7);
 	ck_assert_str_eq(cfg.backend, "host");
 	scout_worker_config_fini(&cfg);
+	ck_assert_int_eq(unlink(path), 0);
 }
 END_TEST
 
+/* A worker of 4 KV ranks and one reader, and what its refusal names. */
 static const struct {
-	const char *text;
+	const char *endpoint, *numa_node;
+	uint32_t rank_first, rank_count, kv_rank, reader;
 	int code;
-	const char *message; /* behind the file's name */
-} worker_bad_lines[] = {
-	{"max_jobs = 3\n\nmax_jobs = many\n", SCOUT_ERR_CONFIG_SYNTAX,
-	 ":3: max_jobs = \"many\": must be a number, 1.."},
-	{"max_jobs = 3\nmax_jobs = 65537\n", SCOUT_ERR_CONFIG_RANGE, ":2: max_jobs = \"65537\": must be 1.."},
-	{"max_jobs = 3\nlisten = ipc:///x\n", SCOUT_ERR_CONFIG_KEY, ":2: \"listen\" is no configuration key"},
-	{"max_jobs = 3\nlocal_transport = tcp\n", SCOUT_ERR_CONFIG_SYNTAX, ":2: local_transport = \"tcp\": must be"},
-	{"max_jobs = 3\nmax_jobs 4\n", SCOUT_ERR_FORMAT, ":2: the line has no '='"},
-	{"max_jobs = 3\n = 4\n", SCOUT_ERR_FORMAT, ":2: no key before '='"},
+	const char *names[3];
+} disagreeing[] = {
+	{"ipc:///w ipc:///x", "auto", 0, 4, 0, 0, SCOUT_ERR_CONFIG_SYNTAX, {"endpoint", "one endpoint"}},
+	{"ipc:///w,ipc:///x", "auto", 0, 4, 0, 0, SCOUT_ERR_CONFIG_SYNTAX, {"endpoint", "one endpoint"}},
+	{"ipc:///w", "auto", 2, 3, 2, 0, SCOUT_ERR_CONFIG_RANGE, {"rank_first = 2", "rank_count = 3", "kv_ranks = 4"}},
+	{NULL, "auto", 2, 2, 2, 0, SCOUT_ERR_CONFIG_RANGE, {"endpoint", "kv_ranks = 4", "rank_count = 2"}},
+	{"ipc:///w", "auto", 2, 2, 1, 0, SCOUT_ERR_CONFIG_RANGE, {"kv_rank = 1", "2..3"}},
+	{"ipc:///w", "auto", 2, 2, 4, 0, SCOUT_ERR_CONFIG_RANGE, {"kv_rank = 4", "2..3"}},
+	{"ipc:///w", "auto", 2, 2, 3, 1, SCOUT_ERR_CONFIG_RANGE, {"reader = 1", "0..0"}},
+	{"ipc:///w", "one", 2, 2, 3, 0, SCOUT_ERR_CONFIG_RANGE, {"numa_node = \"one\"", "auto, none"}},
 };
-
-START_TEST(a_wrong_line_of_a_workers_file_is_named)
-{
-	struct scout_worker_config cfg;
-
-	scout_worker_config_init(&cfg);
-	ck_assert_int_eq(load_worker(&cfg, worker_bad_lines[_i].text), worker_bad_lines[_i].code);
-	ck_assert_msg(strstr(err, worker_bad_lines[_i].message), "%s", err);
-	/* The lines before it have been applied. */
-	ck_assert_uint_eq(cfg.max_jobs, 3);
-	ck_assert_int_eq(scout_worker_config_load(&cfg, "/nonexistent/worker.conf", err, sizeof(err)),
-			 SCOUT_ERR_FORMAT);
-	ck_assert_str_eq(err, "/nonexistent/worker.conf: No such file or directory");
-	scout_worker_config_fini(&cfg);
-}
-END_TEST
-
-static void
-check_worker_refused(const struct scout_worker_config *cfg, int code, const char *text)
-{
-	static const struct scout_worker_config zero;
-	struct scout_worker_config taken;
-
-	ck_assert_int_eq(scout__worker_config_accept(&taken, cfg, err, sizeof(err)), code);
-	ck_assert_str_eq(err, text);
-	ck_assert_mem_eq(&taken, &zero, sizeof(zero));
-}
 
 START_TEST(worker_fields_must_agree_with_each_other)
 {
-	struct scout_worker_config cfg;
+	static const struct scout_worker_config zero;
+	struct scout_worker_config cfg, taken;
 
 	scout_worker_config_init(&cfg);
-	cfg.endpoint = "ipc:///w ipc:///x";
-	check_worker_refused(
-		&cfg, SCOUT_ERR_CONFIG_SYNTAX,
-		"endpoint = \"ipc:///w ipc:///x\": must be one endpoint, without blanks and commas; several "
-		"servers are for clients only");
-	ck_assert_int_eq(scout_worker_config_set(&cfg, "endpoint", "ipc:///w,ipc:///x", err, sizeof(err)),
-			 SCOUT_ERR_CONFIG_SYNTAX);
-	cfg.endpoint = "ipc:///w";
+	cfg.endpoint = disagreeing[_i].endpoint;
+	cfg.numa_node = disagreeing[_i].numa_node;
 	cfg.kv_ranks = 4;
-	cfg.rank_first = 2;
-	cfg.rank_count = 3;
-	check_worker_refused(&cfg, SCOUT_ERR_CONFIG_RANGE, "rank_first = 2, rank_count = 3: kv_ranks = 4 is exceeded");
-	cfg.rank_count = 2;
-	cfg.kv_rank = 2;
-	cfg.endpoint = NULL;
-	check_worker_refused(
-		&cfg, SCOUT_ERR_CONFIG_RANGE,
-		"endpoint is not set or auto, and of kv_ranks = 4 this server holds rank_count = 2: the others are on other nodes, "
-		"which do not share a server; start one kvscoutd on each node, set endpoint to it in the workers of that node, and "
-		"to the list of all in the client");
-	cfg.endpoint = "ipc:///w";
-	cfg.rank_count = 3;
-	cfg.kv_rank = 0;
-	cfg.rank_count = 2;
-	cfg.kv_rank = 1;
-	check_worker_refused(&cfg, SCOUT_ERR_CONFIG_RANGE, "kv_rank = 1: must be 2..3, the KV ranks of this server");
-	cfg.kv_rank = 4;
-	check_worker_refused(&cfg, SCOUT_ERR_CONFIG_RANGE, "kv_rank = 4: must be 2..3, the KV ranks of this server");
-	cfg.kv_rank = 3;
-	cfg.reader = 1;
-	check_worker_refused(&cfg, SCOUT_ERR_CONFIG_RANGE, "reader = 1: must be 0..0, below readers");
-	cfg.reader = 0;
+	cfg.rank_first = disagreeing[_i].rank_first;
+	cfg.rank_count = disagreeing[_i].rank_count;
+	cfg.kv_rank = disagreeing[_i].kv_rank;
+	cfg.reader = disagreeing[_i].reader;
+	ck_assert_int_eq(scout__worker_config_accept(&taken, &cfg, err, sizeof(err)), disagreeing[_i].code);
+	check_names(err, disagreeing[_i].names, 3);
+	ck_assert_mem_eq(&taken, &zero, sizeof(zero));
 }
 END_TEST
 
@@ -364,16 +261,14 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("config_worker");
 	TCase *tcase = tcase_create("config");
 
-	tcase_add_test(tcase, worker_defaults_are_the_documented_ones);
+	tcase_add_test(tcase, a_server_holds_all_kv_ranks_where_nothing_is_said);
 	tcase_add_test(tcase, a_namespace_is_a_name);
 	tcase_add_test(tcase, numa_node_takes_auto_none_and_numbers);
 	tcase_add_test(tcase, numa_node_auto_is_none_on_a_machine_of_one_node);
 	tcase_add_test(tcase, the_kernel_names_the_node_of_a_device);
 	tcase_add_test(tcase, each_worker_key_sets_its_field);
 	tcase_add_test(tcase, a_worker_reads_a_file);
-	tcase_add_loop_test(tcase, a_wrong_line_of_a_workers_file_is_named, 0,
-			    sizeof(worker_bad_lines) / sizeof(worker_bad_lines[0]));
-	tcase_add_test(tcase, worker_fields_must_agree_with_each_other);
+	tcase_add_loop_test(tcase, worker_fields_must_agree_with_each_other, 0, N_OF(disagreeing));
 	suite_add_tcase(suite, tcase);
 	return suite;
 }

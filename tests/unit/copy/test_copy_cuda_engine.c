@@ -27,45 +27,6 @@ random_world(struct world *w, uint64_t seed)
 	world_fill(w, w->layout.n_planes, 1 + (uint32_t)random_below(&w->seed, 20), 100, 3);
 }
 
-/* Distinct pages for all slots, some in runs, some null. */
-static void
-random_ids(struct world *w, int64_t *ids)
-{
-	uint64_t n = w->layout.n_blocks, all[100], swap, j;
-
-	for (uint64_t i = 0; i < n; i++)
-		all[i] = i;
-	for (uint64_t i = 0; i < n; i++) {
-		j = random_below(&w->seed, 3) ? i : i + random_below(&w->seed, n - i);
-		swap = all[i];
-		all[i] = all[j];
-		all[j] = swap;
-	}
-	for (uint64_t i = 0; i < (uint64_t)w->n_slots * w->layout.blocks_per_chunk; i++)
-		ids[i] = random_below(&w->seed, 7) == 0 ? -1 - (int64_t)random_below(&w->seed, 3) : (int64_t)all[i];
-}
-
-static void
-copy_all(struct world *w, enum scout__copy_direction direction, const int64_t *ids)
-{
-	struct scout__copy_item items[MAX_ITEMS];
-	struct scout__copy_batch batch = {.direction = direction, .n = w->n_slots, .items = items, .cookie = 77};
-	uint32_t n = w->layout.blocks_per_chunk;
-	uint64_t bytes = 0;
-
-	for (uint32_t i = 0; i < w->n_slots; i++) {
-		items[i] = (struct scout__copy_item){slot_in(w, w->slots, i), ids + (size_t)i * n};
-		model_copy(w, direction, i, ids + (size_t)i * n);
-		for (uint32_t b = 0; b < n; b++)
-			bytes += ids[(size_t)i * n + b] < 0 ? 0 : w->shard_bytes / n;
-	}
-	ck_assert_int_eq(ops->start(w->engine, &batch), 0);
-	ck_assert_ptr_eq(next_ended(w->engine), &batch);
-	ck_assert_int_eq(batch.status, 0);
-	ck_assert_uint_eq(batch.n_done, w->n_slots);
-	ck_assert_uint_eq(batch.bytes, bytes);
-}
-
 START_TEST(every_method_copies_every_byte_and_no_other)
 {
 	struct fake_cuda_options opt = options();
@@ -74,8 +35,7 @@ START_TEST(every_method_copies_every_byte_and_no_other)
 	opt.no_batch = _i % 8 >= 4;
 	opt.alias = _i >= 16 ? ALIAS : 0;
 	random_world(&world, 500 + (uint64_t)_i);
-	gpu_start(&world, &opt);
-	gpu_open(&world, methods[_i % 4]);
+	gpu_begin(&world, &opt, methods[_i % 4]);
 	for (int round = 0; round < 2; round++) {
 		random_ids(&world, ids);
 		copy_all(&world, SCOUT__COPY_SAVE, ids);
@@ -84,8 +44,7 @@ START_TEST(every_method_copies_every_byte_and_no_other)
 		copy_all(&world, SCOUT__COPY_LOAD, ids);
 		assert_as_model(&world, "after load");
 	}
-	gpu_stop(&world);
-	world_fini(&world);
+	gpu_end(&world);
 }
 END_TEST
 
@@ -100,8 +59,7 @@ START_TEST(a_chunk_of_many_blocks_is_cut)
 	world.planes[0] = (struct scout__copy_plane){.block_bytes = 40, .stride = 48};
 	world.planes[1] = (struct scout__copy_plane){.block_bytes = 16, .stride = 16};
 	world_fill(&world, 2, 5000, 5100, 1);
-	gpu_start(&world, &opt);
-	gpu_open(&world, methods[_i]);
+	gpu_begin(&world, &opt, methods[_i]);
 	ids = must_alloc(5000 * sizeof(*ids));
 	for (int64_t i = 0; i < 5000; i++)
 		ids[i] = i % 11 == 0 ? -1 : i * 3301 % 5100;
@@ -109,8 +67,7 @@ START_TEST(a_chunk_of_many_blocks_is_cut)
 	copy_all(&world, SCOUT__COPY_LOAD, ids);
 	assert_as_model(&world, "after both");
 	free(ids);
-	gpu_stop(&world);
-	world_fini(&world);
+	gpu_end(&world);
 }
 END_TEST
 
@@ -121,37 +78,32 @@ START_TEST(neighbouring_pages_are_one_copy)
 	uint64_t before;
 
 	world_layered(&world, 1);
-	gpu_start(&world, &opt);
-	gpu_open(&world, "batch");
+	gpu_begin(&world, &opt, "batch");
 	before = fake_cuda_counts().copies;
 	copy_all(&world, SCOUT__COPY_LOAD, ids);
 	/* Only the first plane has no gaps. */
 	ck_assert_uint_eq(fake_cuda_counts().copies - before, 1 + 4 + 4);
 	ck_assert_uint_eq(fake_cuda_counts().batch_calls, 1);
 	ck_assert_uint_eq(fake_cuda_counts().launches, 0);
-	gpu_stop(&world);
-	world_fini(&world);
+	gpu_end(&world);
 }
 END_TEST
 
 /* Thousands of pieces in both directions at once, behind a GPU that stands still. */
 START_TEST(a_thousand_pieces_are_outstanding_at_most)
 {
-	struct fake_cuda_options opt = options();
+	struct fake_cuda_options opt = gated();
 	struct scout__copy_batch batches[2];
 	struct scout__copy_item items[2];
 	int64_t *ids = must_alloc(3000 * sizeof(*ids));
 
-	opt.gate = gate;
 	opt.no_batch = _i & 1;
-	atomic_store(&gate_steps, -1);
 	memset(&world, 0, sizeof(world));
 	world.seed = 3;
 	world.planes[0] = (struct scout__copy_plane){.block_bytes = 40, .stride = 48};
 	world.planes[1] = (struct scout__copy_plane){.block_bytes = 16, .stride = 32};
 	world_fill(&world, 2, 1500, 3000, 2);
-	gpu_start(&world, &opt);
-	gpu_open(&world, "batch");
+	gpu_begin(&world, &opt, "batch");
 	for (int64_t i = 0; i < 3000; i++)
 		ids[i] = 2999 - i;
 	atomic_store(&gate_steps, 0);
@@ -177,8 +129,7 @@ START_TEST(a_thousand_pieces_are_outstanding_at_most)
 	assert_as_model(&world, "after both");
 	ck_assert_uint_le(fake_cuda_counts().most_pending, 1024);
 	free(ids);
-	gpu_stop(&world);
-	world_fini(&world);
+	gpu_end(&world);
 }
 END_TEST
 
@@ -191,8 +142,7 @@ START_TEST(a_batch_that_the_driver_refuses_is_copied_one_by_one_and_not_tried_ag
 	opt.refuse_batch = FAKE_CUDA_NOT_SUPPORTED;
 	opt.alias = _i ? ALIAS : 0;
 	world_layered(&world, 2);
-	gpu_start(&world, &opt);
-	gpu_open(&world, "batch");
+	gpu_begin(&world, &opt, "batch");
 	copy_all(&world, SCOUT__COPY_SAVE, ids);
 	copy_all(&world, SCOUT__COPY_LOAD, ids);
 	assert_as_model(&world, "after both");
@@ -200,8 +150,7 @@ START_TEST(a_batch_that_the_driver_refuses_is_copied_one_by_one_and_not_tried_ag
 	ck_assert_uint_eq(fake_cuda_counts().batch_calls, 0);
 	ck_assert_ptr_nonnull(strstr(last_log, "refuses a batch"));
 	ck_assert_ptr_nonnull(strstr(last_log, "cudaErrorNotSupported"));
-	gpu_stop(&world);
-	world_fini(&world);
+	gpu_end(&world);
 }
 END_TEST
 
@@ -223,18 +172,14 @@ END_TEST
 
 START_TEST(layers_are_enqueued_and_copied_in_order_with_their_events)
 {
-	struct fake_cuda_options opt = options();
+	struct fake_cuda_options opt = gated();
 	struct scout__copy_progress progress = {0, 0};
 	struct single s;
-	uint64_t until_us = scout__now_us() + DEADLINE_MS * 1000u;
 	void *events[2], *event;
 	bool load = _i & 1;
 
-	opt.gate = gate;
-	atomic_store(&gate_steps, -1);
 	world_layered(&world, 1);
-	gpu_start(&world, &opt);
-	gpu_open(&world, methods[_i / 2]);
+	gpu_begin(&world, &opt, methods[_i / 2]);
 	for (int i = 0; i < 2; i++)
 		ck_assert_int_eq(fake_cuda.event_new(&events[i]), 0);
 	ck_assert_int_eq(fake_cuda.event_new(&event), 0);
@@ -246,10 +191,8 @@ START_TEST(layers_are_enqueued_and_copied_in_order_with_their_events)
 	s.batch.event = load ? event : NULL;
 	atomic_store(&gate_steps, 0);
 	ck_assert_int_eq(ops->start(world.engine, &s.batch), 0);
-	while (atomic_load(&progress.enqueued) < 2) {
-		ck_assert_uint_lt(scout__now_us(), until_us);
-		sched_yield();
-	}
+	wait_until(atomic_load(&progress.enqueued) >= 2)
+		;
 	ck_assert_uint_eq(atomic_load(&progress.copied), 0);
 	/* One operation at a time, and the engine looks after each: the first layer is seen before the second is over. */
 	while (atomic_load(&progress.copied) < 1) {
@@ -272,8 +215,7 @@ START_TEST(layers_are_enqueued_and_copied_in_order_with_their_events)
 	for (int i = 0; i < 2; i++)
 		fake_cuda.event_free(events[i]);
 	fake_cuda.event_free(event);
-	gpu_stop(&world);
-	world_fini(&world);
+	gpu_end(&world);
 }
 END_TEST
 
@@ -293,8 +235,7 @@ START_TEST(nothing_is_copied_before_the_callers_events)
 	bool load = _i & 1;
 
 	world_layered(&world, 1);
-	gpu_start(&world, &opt);
-	gpu_open(&world, methods[_i / 2]);
+	gpu_begin(&world, &opt, methods[_i / 2]);
 	ck_assert_int_eq(fake_cuda.stream_new(&forward, 0), 0);
 	ck_assert_int_eq(fake_cuda.event_new(&after), 0);
 	for (int i = 0; i < 2; i++)
@@ -335,8 +276,7 @@ START_TEST(nothing_is_copied_before_the_callers_events)
 	for (int i = 0; i < 2; i++)
 		fake_cuda.event_free(layer[i]);
 	fake_cuda.stream_free(forward);
-	gpu_stop(&world);
-	world_fini(&world);
+	gpu_end(&world);
 }
 END_TEST
 
@@ -346,7 +286,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("copy_cuda_engine");
 	TCase *tc = tcase_create("cuda_engine");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, every_method_copies_every_byte_and_no_other, 0, 32);
 	tcase_add_loop_test(tc, a_chunk_of_many_blocks_is_cut, 0, 4);
 	tcase_add_test(tc, neighbouring_pages_are_one_copy);

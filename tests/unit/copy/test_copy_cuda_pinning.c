@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -28,17 +27,6 @@ hold_pin(void *user)
 }
 
 static void
-wait_asked(unsigned n)
-{
-	uint64_t until_us = scout__now_us() + DEADLINE_MS * 1000u;
-
-	while (atomic_load(&pins_asked) < n) {
-		ck_assert_uint_lt(scout__now_us(), until_us);
-		sched_yield();
-	}
-}
-
-static void
 nothing(void *user)
 {
 	(void)user;
@@ -62,7 +50,8 @@ START_TEST(what_a_copy_waits_for_is_pinned_first)
 		struct scout__copy_memory one = {.base = pool + i * REGION_BYTES, .bytes = REGION_BYTES};
 
 		ck_assert_int_eq(scout__cuda_memory_add(&memory, &one), 0);
-		wait_asked(1); /* the first one is being pinned when others come */
+		wait_until(atomic_load(&pins_asked) >= 1)
+			; /* the first one is being pinned when others come */
 	}
 	ck_assert(scout__cuda_memory_wait_for(&memory, pool + 4 * REGION_BYTES + 1));
 	ck_assert(scout__cuda_memory_wait_for(&memory, pool + 2 * REGION_BYTES));
@@ -70,10 +59,11 @@ START_TEST(what_a_copy_waits_for_is_pinned_first)
 	for (uint32_t i = 0; i < REGIONS; i++) {
 		atomic_store(&pins_allowed, i + 1);
 		if (i + 1 < REGIONS)
-			wait_asked(i + 2); /* so this one is pinned, and no other */
+			wait_until(atomic_load(&pins_asked) >= i + 2)
+				; /* so this one is pinned, and no other */
 		else
-			while (scout__cuda_memory_wait_for(&memory, pool + order[i] * REGION_BYTES))
-				sched_yield();
+			wait_until(!scout__cuda_memory_wait_for(&memory, pool + order[i] * REGION_BYTES))
+				;
 		for (uint32_t k = 0; k < REGIONS; k++)
 			ck_assert_int_eq(scout__cuda_memory_find(&memory, pool + order[k] * REGION_BYTES, &unused),
 					 k <= i ? SCOUT__CUDA_PINNED : SCOUT__CUDA_PINNING);
@@ -91,7 +81,6 @@ suite_of_this_file(void)
 	Suite *s = suite_create("cuda_pinning");
 	TCase *tc = tcase_create("cuda_pinning");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, what_a_copy_waits_for_is_pinned_first);
 	suite_add_tcase(s, tc);
 	return s;

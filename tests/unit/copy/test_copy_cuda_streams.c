@@ -13,20 +13,17 @@ static struct single single;
 static void
 start_held(int i)
 {
-	struct fake_cuda_options opt = options();
+	struct fake_cuda_options opt = gated();
 
-	opt.gate = gate;
-	atomic_store(&gate_steps, -1);
 	world_layered(&world, 2);
-	gpu_start(&world, &opt);
-	gpu_open(&world, methods[i]);
+	gpu_begin(&world, &opt, methods[i]);
 	ck_assert_int_eq(fake_cuda.stream_new(&stream, 0), 0);
 	ck_assert_int_eq(fake_cuda.event_new(&event), 0);
 	single_init(&single, &world, SCOUT__COPY_SAVE, 0);
 	atomic_store(&gate_steps, 0);
 	ck_assert_int_eq(ops->start(world.engine, &single.batch), 0);
-	while (fake_cuda_pending() == 0)
-		sched_yield();
+	wait_until(fake_cuda_pending() != 0)
+		;
 }
 
 static void
@@ -37,8 +34,7 @@ end_held(void)
 	assert_copied(&single, &world);
 	fake_cuda.event_free(event);
 	fake_cuda.stream_free(stream);
-	gpu_stop(&world);
-	world_fini(&world);
+	gpu_end(&world);
 }
 
 START_TEST(a_fence_leaves_the_capture_of_its_stream_alone)
@@ -97,8 +93,7 @@ START_TEST(an_event_of_a_capture_fails_its_job_and_no_other)
 	void *layer[2];
 
 	world_layered(&world, 2);
-	gpu_start(&world, &opt);
-	gpu_open(&world, methods[_i / 4]);
+	gpu_begin(&world, &opt, methods[_i / 4]);
 	ck_assert_int_eq(fake_cuda.stream_new(&stream, 0), 0);
 	ck_assert_int_eq(fake_cuda.event_new(&event), 0);
 	fake_cuda_begin_capture(stream, false);
@@ -113,21 +108,18 @@ START_TEST(an_event_of_a_capture_fails_its_job_and_no_other)
 	} else {
 		single.batch.after = event;
 	}
-	ck_assert_int_eq(ops->start(world.engine, &single.batch), 0);
-	ck_assert_ptr_eq(next_ended(world.engine), &single.batch);
+	run_batch(world.engine, &single.batch);
 	ck_assert_int_eq(single.batch.status, SCOUT_ERR_DEVICE);
 	ck_assert_uint_eq(single.batch.n_done, 0);
 	ck_assert_ptr_nonnull(strstr(last_log, "cudaErrorCapturedEvent"));
 	assert_as_model(&world, "after a job that cannot start");
 	(void)fake_cuda_end_capture(stream);
 	single_init(&single, &world, load ? SCOUT__COPY_LOAD : SCOUT__COPY_SAVE, 1);
-	ck_assert_int_eq(ops->start(world.engine, &single.batch), 0);
-	ck_assert_ptr_eq(next_ended(world.engine), &single.batch);
+	run_batch(world.engine, &single.batch);
 	assert_copied(&single, &world);
 	fake_cuda.event_free(event);
 	fake_cuda.stream_free(stream);
-	gpu_stop(&world);
-	world_fini(&world);
+	gpu_end(&world);
 }
 END_TEST
 
@@ -141,13 +133,12 @@ START_TEST(the_bus_names_a_device_in_the_kernel_s_words)
 	world_layered(&world, 1);
 	gpu_start(&world, &opt);
 	ck_assert(!ops->bus_id(&world.layout, id, sizeof(id)));
-	gpu_stop(&world);
+	fake_end(&world.engine);
 	opt.bus_id = "0000:3B:0A.F";
 	gpu_start(&world, &opt);
 	ck_assert(ops->bus_id(&world.layout, id, sizeof(id)));
 	ck_assert_str_eq(id, "0000:3b:0a.f");
-	gpu_stop(&world);
-	world_fini(&world);
+	gpu_end(&world);
 }
 END_TEST
 
@@ -157,7 +148,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("copy_cuda_streams");
 	TCase *tc = tcase_create("cuda_streams");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, a_fence_leaves_the_capture_of_its_stream_alone, 0, 3);
 	tcase_add_loop_test(tc, the_default_streams_wait_like_any_other, 0, 2);
 	tcase_add_test(tc, a_fence_on_the_legacy_stream_leaves_the_capture_of_a_blocking_one_alone);

@@ -42,31 +42,18 @@ open_tables(const char *method)
 {
 	struct scout__copy_memory memory = {
 		.base = w.slots, .bytes = TABLES_SLOTS * w.slot_stride, .first_slot = GUARD, .stride = w.slot_stride};
-	uint64_t until_us = scout__now_us() + DEADLINE_MS * 1000u, address;
 	char err[300] = "";
 	int rc = try_open_tables(method, err, sizeof(err));
 
 	ck_assert_msg(rc == 0, "open: %d %s", rc, err);
 	ck_assert_int_eq(ops->add_memory(w.engine, &memory), 0);
-	while (scout__cuda_memory_find(&((struct scout__cuda *)w.engine)->memory, w.slots, &address) ==
-	       SCOUT__CUDA_PINNING) {
-		ck_assert_uint_lt(scout__now_us(), until_us);
-		sched_yield();
-	}
+	wait_pinned(w.engine, w.slots);
 }
 
 static void
 stop_fake(void)
 {
-	struct fake_cuda_counts counts;
-
-	atomic_store(&gate_steps, -1);
-	if (w.engine)
-		ops->close(w.engine);
-	w.engine = NULL;
-	counts = fake_cuda_stop();
-	ck_assert_uint_eq(counts.violations, 0);
-	ck_assert_uint_eq(counts.live, 0);
+	fake_end(&w.engine);
 	tables_fini(&w);
 }
 
@@ -133,13 +120,11 @@ watch_layers(const struct scout__copy_batch *batch, const struct scout__copy_pro
 
 START_TEST(layers_of_several_tables_are_there_when_their_events_are)
 {
-	struct fake_cuda_options opt = options();
+	struct fake_cuda_options opt = gated();
 	struct scout__copy_progress progress = {.copied = 0};
 	struct scout__copy_batch batch = {.items = w.items, .first_plane = w.first_plane, .progress = &progress};
 	struct events e;
 
-	opt.gate = gate;
-	atomic_store(&gate_steps, -1);
 	start_fake(9000 + (uint64_t)_i, &opt);
 	open_tables(methods[_i % 4]);
 	events_new(&e);
@@ -239,8 +224,7 @@ START_TEST(a_failed_step_spoils_no_item_that_is_counted)
 	batch.n_layers = w.n_layers;
 	batch.layer_events = e.layers;
 	fake_cuda_fail_call(1 + (uint64_t)_i / 4, FAKE_CUDA_OUT_OF_MEMORY);
-	ck_assert_int_eq(ops->start(w.engine, &batch), 0);
-	ck_assert_ptr_eq(next_ended(w.engine), &batch);
+	run_batch(w.engine, &batch);
 	fake_cuda_fail_call(0, 0);
 	ck_assert(batch.status == 0 || batch.status == SCOUT_ERR_DEVICE);
 	ck_assert(batch.status == 0 ? batch.n_done == batch.n : batch.n_done < batch.n);
@@ -249,8 +233,7 @@ START_TEST(a_failed_step_spoils_no_item_that_is_counted)
 	for (uint32_t l = 0; l < w.n_layers; l++)
 		ck_assert(tables_layer_is(&w, SCOUT__COPY_LOAD, batch.n_done, l));
 	if (!((struct scout__cuda *)w.engine)->failed) {
-		ck_assert_int_eq(ops->start(w.engine, &batch), 0);
-		ck_assert_ptr_eq(next_ended(w.engine), &batch);
+		run_batch(w.engine, &batch);
 		ck_assert_int_eq(batch.status, 0);
 		tables_assert_as_model(&w, "after the next one");
 	}
@@ -287,7 +270,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("copy_cuda_tables");
 	TCase *tc = tcase_create("cuda_tables");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, every_method_copies_every_table, 0, 48);
 	tcase_add_loop_test(tc, layers_of_several_tables_are_there_when_their_events_are, 0, 32);
 	tcase_add_loop_test(tc, no_layer_of_a_save_is_read_before_its_event, 0, 32);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* When the host backend wakes its thread: only where it sleeps. */
-/* How the host backend queues, reports, wakes, fails on demand and closes. */
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -12,13 +11,7 @@
 #include <unistd.h>
 
 #include "copy_world.h"
-#include "ring.h"
 #include "check_main.h"
-
-/* The races below are met by their number; under ThreadSanitizer, which finds them by other means, fewer will do. */
-#ifdef SCOUT__TSAN
-#else
-#endif
 
 /* True while the copy thread sleeps in the kernel. */
 static bool
@@ -131,7 +124,6 @@ START_TEST(start_writes_nothing_while_the_thread_is_busy)
 	atomic_store(&gate.shut, false);
 	for (uint32_t i = 0; i < 5; i++)
 		ck_assert_ptr_eq(next_ended(w.engine), &singles[i].batch);
-	scout__copy_host_faults(NULL);
 	world_fini(&w);
 }
 END_TEST
@@ -141,7 +133,6 @@ START_TEST(start_writes_once_for_a_parked_thread)
 	struct single singles[4];
 	struct world w;
 	struct starter s = {.n = 3};
-	uint64_t until_us = scout__now_us() + DEADLINE_MS * 1000u;
 
 	world_small(&w, 4, 4);
 	for (uint32_t i = 0; i < 4; i++)
@@ -149,8 +140,8 @@ START_TEST(start_writes_once_for_a_parked_thread)
 	ck_assert_int_eq(ops->start(w.engine, &singles[3].batch), 0);
 	ck_assert_ptr_eq(next_ended(w.engine), &singles[3].batch);
 	assert_goes_quiet(w.engine);
-	while (!copy_thread_sleeps())
-		ck_assert(scout__now_us() < until_us);
+	wait_until(copy_thread_sleeps())
+		;
 	/* The trapped write never wakes the thread, so it stays parked and nothing else may write. */
 	s.engine = w.engine;
 	s.singles = singles;
@@ -171,7 +162,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("copy_host_wakes");
 	TCase *tc = tcase_create("copy_host");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, start_writes_nothing_while_the_thread_is_busy);
 	tcase_add_test(tc, start_writes_once_for_a_parked_thread);
 	suite_add_tcase(suite, tc);

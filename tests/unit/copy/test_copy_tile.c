@@ -186,7 +186,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("copy_tile");
 	TCase *tc = tcase_create("tile");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, every_byte_of_every_shape_goes_where_it_belongs, 0, (int)N_SHAPES);
 	tcase_add_test(tc, a_range_of_planes_is_a_range_of_tiles);
 	tcase_add_test(tc, a_tile_moves_at_every_alignment_and_length);

@@ -535,7 +535,6 @@ suite_of_this_file(void)
 	TCase *tcase = tcase_create("files");
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_set_timeout(tcase, 120);
 	tcase_add_loop_test(tcase, what_was_stored_is_loaded_also_after_a_restart, 0, 4);
 	tcase_add_test(tcase, direct_io_reads_what_buffered_io_wrote_and_the_other_way_round);
 	tcase_add_test(tcase, direct_io_takes_slots_of_any_alignment);

@@ -315,7 +315,6 @@ suite_of_this_file(void)
 	TCase *tcase = tcase_create("damage");
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_set_timeout(tcase, 120);
 	tcase_add_test(tcase, one_flipped_bit_anywhere_is_never_served);
 	tcase_add_test(tcase, a_file_cut_off_anywhere_is_never_served);
 	tcase_add_test(tcase, a_file_that_is_too_long_is_never_served);

@@ -275,7 +275,6 @@ suite_of_this_file(void)
 	TCase *tcase = tcase_create("root");
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, a_wrong_option_is_told_and_makes_nothing, 0, N_BAD_OPTIONS);
 	tcase_add_loop_test(tcase, a_wrong_path_is_told, 0, 4);
 	tcase_add_test(tcase, a_folder_that_is_not_ours_is_not_touched);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check_main.h"
 #include "l2_files_rig.h"
+#include "waiting.h"
 
 /* shared=1: two adapters on one folder, as two nodes on a parallel file system. */
 
@@ -174,7 +175,6 @@ START_TEST(temporary_files_of_others_stay_until_they_are_old)
 {
 	char *fresh, *old;
 	struct timespec long_ago[2] = {{.tv_sec = 1000000}, {.tv_sec = 1000000}};
-	uint64_t until_us = scout__now_us() + RIG_WAIT_US;
 
 	/* It makes the folders; its scan is over when it is closed. */
 	rig_open(&other, "?shared=1");
@@ -185,8 +185,8 @@ START_TEST(temporary_files_of_others_stay_until_they_are_old)
 	ck_assert_int_eq(close(open(old, O_CREAT | O_WRONLY, 0600)), 0);
 	ck_assert_int_eq(utimensat(AT_FDCWD, old, long_ago, 0), 0);
 	rig_open(&rig, "?shared=1");
-	while (rig_gauges(&rig).leftover < 1 && scout__now_us() < until_us)
-		(void)sched_yield();
+	wait_until(rig_gauges(&rig).leftover >= 1)
+		;
 	rig_close(&rig); /* the scan is over */
 	ck_assert_int_eq(access(fresh, F_OK), 0);
 	ck_assert_int_eq(access(old, F_OK), -1);
@@ -202,7 +202,6 @@ suite_of_this_file(void)
 	TCase *tcase = tcase_create("shared");
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, what_one_stores_another_finds);
 	tcase_add_test(tcase, a_file_that_another_removed_is_absent_and_can_be_stored_again);
 	tcase_add_test(tcase, what_is_damaged_is_removed_for_all);

@@ -245,7 +245,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("l1_chunked_queue");
 	TCase *tc = tcase_create("queues");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, queues_keep_order_and_know_their_ends);
 	tcase_add_test(tc, queues_tail_is_found_behind_those_that_were_taken_out);
 	tcase_add_loop_test(tc, queues_do_what_a_naive_model_does, 0, 20);

@@ -283,7 +283,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("l1_density");
 	TCase *tc = tcase_create("density");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, density_ages_fall_into_buckets_of_a_quarter_octave);
 	tcase_add_test(tc, density_orders_as_lru_until_it_has_learned);
 	tcase_add_loop_test(tc, density_index_is_that_of_the_definition, 0, 10);

@@ -20,9 +20,9 @@ add_to(uint32_t i, uint64_t shard_bytes)
 	return index;
 }
 
-static SCOUT_TSA(assert_capability(scout__loop_role)) void begin(const char *policy, uint32_t chunks)
+static SCOUT_STARTS_LOOP void
+begin(const char *policy, uint32_t chunks)
 {
-	scout__enter_loop();
 	start_with(policy, chunks * UINT64_C(64), UINT64_C(64) * 10);
 	for (uint32_t i = 0; i < 3; i++)
 		scout__l1_ns_init(&ns[i], 1);
@@ -49,11 +49,7 @@ START_TEST(a_namespace_with_two_groups_has_one_share)
 	fill(b, 1000, 40);
 	ck_assert_uint_eq(a->n_slots + b->n_slots, 80);
 	c = add_to(1, 64);
-	for (uint32_t i = 0; i < 300; i++) {
-		fill(c, 2000 + i, 1);
-		fill(a, 5000 + i, 1);
-		fill(b, 9000 + i, 1);
-	}
+	fill_by_turns((struct scout__chunk_index *[]){c, a, b}, 3, 300);
 	ck_assert_uint_eq(c->n_slots, 40);
 	ck_assert_uint_eq(a->n_slots + b->n_slots, 40);
 	ck_assert(a->n_slots > 0 && b->n_slots > 0);
@@ -74,11 +70,7 @@ START_TEST(a_namespace_gets_what_its_share_says)
 	ck_assert_uint_eq(a->n_slots, 100);
 	b = add_to(1, 64);
 	c = add_to(2, 64);
-	for (uint32_t i = 0; i < 600; i++) {
-		fill(b, 10000 + i, 1);
-		fill(c, 20000 + i, 1);
-		fill(a, 30000 + i, 1);
-	}
+	fill_by_turns((struct scout__chunk_index *[]){b, c, a}, 3, 600);
 	ck_assert_uint_eq(a->n_slots, 20);
 	ck_assert_uint_eq(b->n_slots, 40);
 	ck_assert_uint_eq(c->n_slots, 40);
@@ -102,10 +94,7 @@ START_TEST(when_all_have_their_own_they_share_all_of_it_in_proportion)
 	a = add_to(0, 64);
 	b = add_to(1, 64);
 	fill(b, 0, 90);
-	for (uint32_t i = 0; i < 600; i++) {
-		fill(a, 10000 + i, 1);
-		fill(b, 20000 + i, 1);
-	}
+	fill_by_turns((struct scout__chunk_index *[]){a, b}, 2, 600);
 	/* 60 and 30, as 20 to 10. */
 	ck_assert_uint_eq(a->n_slots, 60);
 	ck_assert_uint_eq(b->n_slots, 30);
@@ -122,10 +111,7 @@ START_TEST(equal_groups_have_equal_parts)
 	fill(a, 0, 80);
 	ck_assert_uint_eq(a->n_slots, 80);
 	b = add_to(0, 64);
-	for (uint32_t i = 0; i < 300; i++) {
-		fill(b, 10000 + i, 1);
-		fill(a, 20000 + i, 1);
-	}
+	fill_by_turns((struct scout__chunk_index *[]){b, a}, 2, 300);
 	ck_assert_uint_eq(a->n_slots, 40);
 	ck_assert_uint_eq(b->n_slots, 40);
 	end();
@@ -159,10 +145,7 @@ START_TEST(groups_have_room_for_the_same_tokens)
 	a = add_to(0, 64);
 	fill(a, 0, 160);
 	b = add_to(0, 192);
-	for (uint32_t i = 0; i < 1000; i++) {
-		fill(b, 10000 + i, 1);
-		fill(a, 20000 + i, 1);
-	}
+	fill_by_turns((struct scout__chunk_index *[]){b, a}, 2, 1000);
 	ck_assert_uint_ge(b->n_slots, 36);
 	ck_assert_uint_le(a->n_slots, 52);
 	end();
@@ -197,7 +180,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("l1_fellows");
 	TCase *rules = tcase_create("rules");
 
-	tcase_set_timeout(rules, 120);
 	tcase_add_test(rules, a_namespace_with_two_groups_has_one_share);
 	tcase_add_test(rules, a_namespace_gets_what_its_share_says);
 	tcase_add_test(rules, when_all_have_their_own_they_share_all_of_it_in_proportion);

@@ -293,7 +293,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("l1_hdc");
 	TCase *tc = tcase_create("hdc");
 
-	tcase_set_timeout(tc, 120);
 	tcase_add_loop_test(tc, hdc_does_what_a_naive_model_does, 0, 8);
 	tcase_add_test(tc, hdc_is_lru_until_it_has_learned);
 	tcase_add_test(tc, hdc_touches_tail_first_and_the_head_of_a_prompt_goes_last);

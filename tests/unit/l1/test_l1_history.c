@@ -153,7 +153,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("l1_history");
 	TCase *tc = tcase_create("history");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, history_knows_the_last_touch_and_what_lru_would_hold, 0, 6);
 	tcase_add_test(tc, history_is_bounded);
 	tcase_add_test(tc, history_costs_half_a_megabyte_or_twelve_bytes_an_entry);

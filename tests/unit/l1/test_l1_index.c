@@ -2,9 +2,6 @@
 #include "chunk_index.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <time.h>
 
 #include "l1_index_rig.h"
 
@@ -12,19 +9,11 @@
 
 /* One test for each rule of chunk_index.h. test_l1_index_model.c has the random operations. */
 
-/* Sanitizers need more address space than one test leaves. */
-#if defined(__SANITIZE_ADDRESS__) || defined(SCOUT__TSAN)
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#endif
-#endif
-
 START_TEST(index_chunk_is_a_hit_when_all_ranks_are_readable)
 {
 	uint32_t entry;
 	uint32_t again = 77;
 
-	scout__enter_loop();
 	start(3, 1, 8, 8, 8);
 	ck_assert_uint_eq(find(1), SCOUT__NO_ENTRY);
 	for (uint32_t rank = 0; rank < 3; rank++) {
@@ -50,7 +39,6 @@ START_TEST(index_first_writer_wins_until_it_gives_up)
 	uint32_t entry;
 	uint32_t other;
 
-	scout__enter_loop();
 	start(2, 1, 8, 8, 8);
 	ck_assert_int_eq(reserve(1, 0, &entry), SCOUT__RESERVE_GRANTED);
 	ck_assert_int_eq(reserve(1, 0, &other), SCOUT__RESERVE_PRESENT);
@@ -72,7 +60,6 @@ START_TEST(index_entry_whose_only_store_was_given_up_goes_at_once)
 	struct scout__handle handle;
 	uint32_t entry;
 
-	scout__enter_loop();
 	start(2, 1, 8, 8, 8);
 	ck_assert_int_eq(reserve(1, 0, &entry), SCOUT__RESERVE_GRANTED);
 	handle = scout__index_handle(cache, entry);
@@ -98,7 +85,6 @@ START_TEST(index_quarantine_keeps_the_slot_from_everybody)
 	uint32_t entry;
 	uint32_t other;
 
-	scout__enter_loop();
 	start(1, 1, 1, 1, 1);
 	ck_assert_int_eq(reserve(1, 0, &entry), SCOUT__RESERVE_GRANTED);
 	scout__index_quarantine(cache, entry, 0);
@@ -120,7 +106,6 @@ START_TEST(index_generation_is_bumped_before_a_grant_and_when_a_shard_is_discard
 	uint32_t other;
 	uint64_t seen;
 
-	scout__enter_loop();
 	start(2, 1, 1, 1, 1);
 	ck_assert_int_eq(reserve(1, 0, &entry), SCOUT__RESERVE_GRANTED);
 	seen = word(entry, 0);
@@ -151,7 +136,6 @@ START_TEST(index_generation_skips_0_when_it_wraps)
 {
 	uint32_t entry;
 
-	scout__enter_loop();
 	start(1, 1, 1, 1, 1);
 	ck_assert(wait_grown(cache));
 	cache->slot_gen[0] = UINT32_MAX;
@@ -166,7 +150,6 @@ START_TEST(index_handle_of_a_dropped_entry_is_not_valid_for_its_successor)
 	struct scout__handle handle;
 	uint32_t entry;
 
-	scout__enter_loop();
 	start(1, 1, 1, 1, 1);
 	entry = store(1);
 	handle = scout__index_handle(cache, entry);
@@ -183,7 +166,6 @@ START_TEST(index_promise_counts_bytes_once_and_units_for_each_rank_and_reader)
 {
 	uint32_t entry;
 
-	scout__enter_loop();
 	start(2, 3, 4, 4, 4);
 	entry = store(1);
 	ck_assert(scout__index_promise(cache, entry));
@@ -206,7 +188,6 @@ START_TEST(index_promised_bytes_never_exceed_max_promised)
 {
 	uint32_t entries[4];
 
-	scout__enter_loop();
 	start(1, 1, 4, 4, 2);
 	for (uint32_t i = 0; i < 4; i++)
 		entries[i] = store(i);
@@ -232,7 +213,6 @@ START_TEST(index_promise_units_that_would_overflow_are_refused)
 {
 	uint32_t entry;
 
-	scout__enter_loop();
 	start(1, 2, 1, 1, 1);
 	entry = store(1);
 	ck_assert(scout__index_promise(cache, entry));
@@ -251,7 +231,6 @@ START_TEST(index_holds_that_would_overflow_are_refused)
 	uint32_t entry;
 	uint32_t other;
 
-	scout__enter_loop();
 	start(2, 1, 1, 1, 1);
 	ck_assert_int_eq(reserve(1, 0, &entry), SCOUT__RESERVE_GRANTED);
 	(void)scout__index_commit(cache, entry, 0);
@@ -274,7 +253,6 @@ START_TEST(index_pinned_entries_are_never_evicted)
 	uint32_t entries[3];
 	uint32_t entry;
 
-	scout__enter_loop();
 	start(1, 1, 3, 3, 3);
 	for (uint32_t i = 0; i < 3; i++)
 		entries[i] = store(i);
@@ -301,7 +279,6 @@ START_TEST(index_touch_tail_first_leaves_the_head_of_a_prefix_for_last)
 	uint32_t entries[4];
 	uint32_t entry;
 
-	scout__enter_loop();
 	start(1, 1, 4, 4, 4);
 	for (uint32_t i = 0; i < 4; i++)
 		entries[i] = store(i);
@@ -321,7 +298,6 @@ START_TEST(index_touch_of_a_pinned_or_dropped_entry_changes_nothing)
 	uint32_t first;
 	uint32_t second;
 
-	scout__enter_loop();
 	start(1, 1, 4, 4, 4);
 	first = store(1);
 	second = store(2);
@@ -344,7 +320,6 @@ START_TEST(index_places_never_overlap)
 	struct scout__place places[CHUNKS * 2];
 	uint32_t n = 0;
 
-	scout__enter_loop();
 	start(2, 1, CHUNKS, 5, CHUNKS);
 	for (uint32_t i = 0; i < CHUNKS; i++) {
 		uint32_t entry = store(i);
@@ -406,7 +381,6 @@ START_TEST(index_run_ends_at_the_first_key_that_is_not_there)
 	uint8_t *hashes = malloc((size_t)N * HASH);
 	uint32_t found[N];
 
-	scout__enter_loop();
 	ck_assert_ptr_nonnull(hashes);
 	start(1, 1, N, N, N);
 	for (uint32_t i = 0; i < N; i++) {
@@ -433,16 +407,12 @@ START_TEST(index_run_ends_at_the_first_key_that_is_not_there)
 }
 END_TEST
 
-#ifndef SANITIZED
-#endif
-
 Suite *
 suite_of_this_file(void)
 {
 	Suite *suite = suite_create("l1_index");
 	TCase *rules = tcase_create("rules");
 
-	tcase_set_timeout(rules, 60);
 	tcase_add_test(rules, index_chunk_is_a_hit_when_all_ranks_are_readable);
 	tcase_add_test(rules, index_first_writer_wins_until_it_gives_up);
 	tcase_add_test(rules, index_entry_whose_only_store_was_given_up_goes_at_once);

@@ -19,7 +19,7 @@ let_go(struct scout__chunk_index *of, uint32_t entry)
 	n_let_go++;
 }
 
-static SCOUT_ON_LOOP void
+static SCOUT_STARTS_LOOP void
 begin(uint32_t ranks, uint32_t chunks, uint32_t promised)
 {
 	start(ranks, 1, chunks, chunks, promised);
@@ -49,7 +49,6 @@ START_TEST(an_expected_chunk_counts_is_no_hit_and_goes_with_its_promise)
 {
 	uint32_t entry = SCOUT__NO_ENTRY;
 
-	scout__enter_loop();
 	begin(2, 4, 4);
 	ck_assert_int_eq(expect(1, false, &entry), SCOUT__RESERVE_GRANTED);
 	ck_assert(!scout__index_counts(cache, entry));
@@ -72,7 +71,6 @@ START_TEST(an_expected_chunk_needs_room_and_a_promise)
 {
 	uint32_t a = 0, b = 0, c = 0;
 
-	scout__enter_loop();
 	begin(1, 2, 1);
 	ck_assert_int_eq(expect(1, false, &a), SCOUT__RESERVE_GRANTED);
 	/* Nothing is evicted for what may not be promised. */
@@ -96,7 +94,6 @@ START_TEST(a_load_holds_its_slot_and_bumps_its_word)
 	uint32_t entry = 0;
 	uint64_t generation;
 
-	scout__enter_loop();
 	begin(1, 4, 4);
 	(void)expect(1, false, &entry);
 	scout__index_expect_shard(cache, entry, 0);
@@ -118,7 +115,6 @@ START_TEST(a_late_load_does_not_count_and_keeps_its_slot)
 {
 	uint32_t entry = 0, other = 0;
 
-	scout__enter_loop();
 	begin(1, 4, 4);
 	(void)expect(1, false, &entry);
 	scout__index_expect_shard(cache, entry, 0);
@@ -139,7 +135,6 @@ START_TEST(a_store_takes_the_place_of_an_expected_shard)
 {
 	uint32_t entry = 0, other = 0;
 
-	scout__enter_loop();
 	begin(2, 4, 4);
 	(void)expect(1, true, &entry);
 	scout__index_expect_shard(cache, entry, 0);
@@ -163,7 +158,6 @@ START_TEST(temporary_chunks_go_before_all_others_however_recent)
 {
 	uint32_t entry = 0;
 
-	scout__enter_loop();
 	begin(1, 3, 3);
 	(void)store(1);
 	(void)store(2);
@@ -185,7 +179,6 @@ START_TEST(what_is_being_saved_keeps_its_place_and_its_slot)
 {
 	uint32_t a, b, other = 0;
 
-	scout__enter_loop();
 	begin(1, 3, 3);
 	a = store(1);
 	b = store(2);
@@ -221,7 +214,6 @@ START_TEST(what_is_spoiled_while_it_is_saved_goes_when_it_is_saved)
 {
 	uint32_t a;
 
-	scout__enter_loop();
 	begin(1, 3, 3);
 	a = store(1);
 	ck_assert(scout__index_save(cache, a));
@@ -258,7 +250,6 @@ START_TEST(the_policy_hears_of_the_end_of_what_is_spoiled_while_it_is_pinned)
 {
 	uint32_t a;
 
-	scout__enter_loop();
 	begin(1, 3, 3);
 	counting = scout__evict_lru;
 	counting.insert = count_insert;
@@ -334,7 +325,6 @@ START_TEST(everything_holds_whatever_happens)
 {
 	uint64_t random = 1;
 
-	scout__enter_loop();
 	begin(2, KEYS + 4, 6);
 	for (uint32_t n = 0; n < 60000; n++) {
 		uint32_t draw;
@@ -363,7 +353,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("l1_index_l2");
 	TCase *tc = tcase_create("L2");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, an_expected_chunk_counts_is_no_hit_and_goes_with_its_promise);
 	tcase_add_test(tc, an_expected_chunk_needs_room_and_a_promise);
 	tcase_add_test(tc, a_load_holds_its_slot_and_bumps_its_word);

@@ -22,7 +22,6 @@
 
 START_TEST(index_holds_exactly_the_chunks_that_l1_bytes_hold)
 {
-	scout__enter_loop();
 	for (uint32_t n = 1; n <= 40; n += 3) {
 		for (uint32_t extent = 1; extent <= 16; extent += 5) {
 			uint32_t entry;
@@ -47,7 +46,6 @@ START_TEST(index_asks_for_the_next_extent_before_the_last_is_full)
 {
 	uint32_t entry;
 
-	scout__enter_loop();
 	start(1, 1, 32, 16, 32);
 	ck_assert(cache->growing);
 	ck_assert_int_eq(scout__index_reserve(cache, 0, key(0), 0, &entry), SCOUT__RESERVE_WAIT);
@@ -78,7 +76,6 @@ START_TEST(index_stores_evict_after_an_extent_failed_and_growing_is_tried_again)
 	uint32_t entry;
 	uint32_t pinned[4];
 
-	scout__enter_loop();
 	start_slots(LARGE_SLOT, 1, 1, 8, 4, 8);
 	ck_assert(wait_grown(cache));
 	l1.regrow_us = UINT64_C(3600) * 1000000;
@@ -118,7 +115,6 @@ START_TEST(index_that_got_no_memory_at_all_refuses)
 {
 	uint32_t entry;
 
-	scout__enter_loop();
 	limit_file_size(LARGE_SLOT);
 	start_slots(LARGE_SLOT, 1, 1, 8, 4, 8);
 	l1.regrow_us = UINT64_C(3600) * 1000000;
@@ -135,7 +131,6 @@ START_TEST(index_grows_when_another_gives_its_memory_back)
 	struct scout__chunk_index *other;
 	uint32_t entry;
 
-	scout__enter_loop();
 	start(1, 1, 4, 4, 4);
 	ck_assert(wait_grown(cache));
 	ck_assert_int_eq(scout__index_new(&l1, &shard_bytes, 1, 1, HASH, &other), 0);
@@ -161,7 +156,6 @@ START_TEST(index_grows_rather_than_evicts_when_there_is_memory_again)
 	struct scout__chunk_index *other;
 	uint32_t entry;
 
-	scout__enter_loop();
 	start(1, 1, 4, 2, 4);
 	ck_assert(wait_grown(cache));
 	other = cache;
@@ -184,7 +178,6 @@ START_TEST(index_freed_while_it_grows_leaks_nothing)
 {
 	int fds = count_fds();
 
-	scout__enter_loop();
 	for (int i = 0; i < 10; i++) {
 		start(2, 1, 64, 16, 64);
 		if (i % 2)
@@ -278,7 +271,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("l1_index_memory");
 	TCase *rules = tcase_create("rules");
 
-	tcase_set_timeout(rules, 60);
 	tcase_add_test(rules, index_holds_exactly_the_chunks_that_l1_bytes_hold);
 	tcase_add_test(rules, index_asks_for_the_next_extent_before_the_last_is_full);
 	tcase_add_test(rules, index_stores_evict_after_an_extent_failed_and_growing_is_tried_again);

@@ -44,7 +44,6 @@ START_TEST(run_that_was_looked_up_is_found_without_the_table)
 {
 	uint64_t cells;
 
-	scout__enter_loop();
 	start(1, 1, N, N, N);
 	for (uint32_t i = 0; i < N; i++)
 		(void)store(i * 77 % N);
@@ -68,7 +67,6 @@ END_TEST
 
 START_TEST(runs_with_one_beginning_and_two_ends_are_both_found)
 {
-	scout__enter_loop();
 	start(1, 1, KEYS, KEYS, KEYS);
 	for (uint32_t i = 0; i < KEYS; i++)
 		(void)store(i);
@@ -85,7 +83,6 @@ START_TEST(run_ends_where_a_chunk_was_dropped_or_its_entry_has_another_key)
 {
 	uint32_t entry;
 
-	scout__enter_loop();
 	start(1, 1, N, N, N);
 	for (uint32_t i = 0; i < N; i++) {
 		(void)store(i);
@@ -114,7 +111,6 @@ END_TEST
 
 START_TEST(run_is_the_same_whatever_is_guessed)
 {
-	scout__enter_loop();
 	seed = (uint64_t)_i;
 	start(1, 1, KEYS / 2, KEYS / 2, KEYS / 2);
 	for (uint32_t step = 0; step < 400; step++) {
@@ -148,7 +144,6 @@ START_TEST(eviction_takes_what_is_let_go_in_that_order_while_all_others_are_pinn
 	uint32_t kept[KEYS];
 	uint32_t entry;
 
-	scout__enter_loop();
 	start(1, 1, KEYS, KEYS, KEYS);
 	for (uint32_t i = 0; i < KEYS; i++) {
 		kept[i] = store(i);
@@ -190,7 +185,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("l1_index_runs");
 	TCase *tc = tcase_create("runs");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, run_that_was_looked_up_is_found_without_the_table);
 	tcase_add_test(tc, runs_with_one_beginning_and_two_ends_are_both_found);
 	tcase_add_test(tc, run_ends_where_a_chunk_was_dropped_or_its_entry_has_another_key);

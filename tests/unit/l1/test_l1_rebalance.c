@@ -17,7 +17,6 @@ START_TEST(an_index_alone_gets_exactly_the_whole_pool)
 {
 	struct scout__chunk_index *a;
 
-	scout__enter_loop();
 	/* 100 chunks in extents of 7: the last one is shorter. */
 	a = full_index(100, 7);
 	ck_assert_uint_eq(a->n_slots, 100);
@@ -34,7 +33,6 @@ START_TEST(an_index_below_its_share_takes_one_extent_for_each_that_it_fills)
 {
 	struct scout__chunk_index *a, *b;
 
-	scout__enter_loop();
 	a = full_index(80, 10);
 	b = add_index(64, 1);
 	ck_assert_uint_eq(b->n_slots, 0);
@@ -57,14 +55,10 @@ START_TEST(indexes_at_their_share_evict_their_own)
 {
 	struct scout__chunk_index *a, *b;
 
-	scout__enter_loop();
 	a = full_index(90, 10);
 	b = add_index(64, 1);
 	/* 4.5 extents each: b gets 4, and neither takes from the other again. */
-	for (uint32_t i = 0; i < 1000; i++) {
-		fill(b, 1000 + i, 1);
-		fill(a, 5000 + i, 1);
-	}
+	fill_by_turns((struct scout__chunk_index *[]){b, a}, 2, 1000);
 	ck_assert_uint_eq(l1.extents_moved, 4);
 	ck_assert_uint_eq(a->n_slots, 50);
 	ck_assert_uint_eq(b->n_slots, 40);
@@ -76,7 +70,6 @@ START_TEST(the_coldest_extent_goes)
 {
 	struct scout__chunk_index *a, *b;
 
-	scout__enter_loop();
 	a = full_index(80, 10);
 	b = add_index(64, 1);
 	/* The first 30 are used again: 30 .. 39 are the oldest now. */
@@ -96,7 +89,6 @@ START_TEST(an_extent_with_a_pinned_entry_stays)
 	struct scout__chunk_index *a, *b;
 	uint32_t pinned[8];
 
-	scout__enter_loop();
 	a = full_index(80, 10);
 	b = add_index(64, 1);
 	/* One chunk of every extent but the seventh. */
@@ -129,7 +121,6 @@ START_TEST(everything_pinned_is_no_room_and_counted)
 	struct scout__chunk_index *a, *b;
 	uint32_t entry;
 
-	scout__enter_loop();
 	a = full_index(8, 1);
 	b = add_index(64, 1);
 	for (uint32_t i = 0; i < 8; i++)
@@ -161,7 +152,6 @@ START_TEST(a_pin_while_an_extent_is_drained_keeps_it)
 	struct scout__chunk_index *index = NULL;
 	uint32_t entry, seen, drained = 0;
 
-	scout__enter_loop();
 	a = full_index(16, 8);
 	b = add_index(64, 1);
 	ck_assert_int_eq(scout__index_reserve(b, 0, key(100), 0, &entry), SCOUT__RESERVE_WAIT);
@@ -193,7 +183,6 @@ START_TEST(an_index_that_nobody_uses_loses_first)
 {
 	struct scout__chunk_index *a, *b, *c;
 
-	scout__enter_loop();
 	start(80 * 64, 10 * 64);
 	a = add_index(64, 1);
 	b = add_index(64, 1);
@@ -221,7 +210,6 @@ START_TEST(memory_that_is_not_back_yet_is_not_given_twice)
 	struct scout__chunk_index *a, *b;
 	uint32_t entry;
 
-	scout__enter_loop();
 	a = full_index(80, 10);
 	b = add_index(64, 1);
 	ck_assert_int_eq(scout__index_reserve(b, 0, key(1000), 0, &entry), SCOUT__RESERVE_WAIT);
@@ -258,7 +246,6 @@ START_TEST(another_index_is_asked_when_the_first_one_s_memory_is_late)
 	uint64_t now_us = 1000000;
 	uint32_t entry;
 
-	scout__enter_loop();
 	start(80 * 64, 10 * 64);
 	a = add_index(64, 1);
 	c = add_index(64, 1);
@@ -286,7 +273,6 @@ START_TEST(a_large_chunk_gets_several_small_extents)
 {
 	struct scout__chunk_index *a, *b;
 
-	scout__enter_loop();
 	/* b's only chunk is larger than four extents of a. */
 	a = full_index(640, 10);
 	b = add_index(45 * 64, 1);
@@ -406,7 +392,6 @@ one_operation(void)
 
 START_TEST(random_traffic_keeps_every_account)
 {
-	scout__enter_loop();
 	seed = UINT64_C(0x9e3779b97f4a7c15) * (uint64_t)(_i + 1);
 	start(64 * (60 + draw(100)), 64 * (1 + draw(20)));
 	for (uint32_t b = 0; b < MAX_BANKS; b++)
@@ -441,7 +426,6 @@ suite_of_this_file(void)
 	TCase *rules = tcase_create("rules");
 	TCase *random = tcase_create("random");
 
-	tcase_set_timeout(rules, 60);
 	tcase_add_test(rules, an_index_alone_gets_exactly_the_whole_pool);
 	tcase_add_test(rules, an_index_below_its_share_takes_one_extent_for_each_that_it_fills);
 	tcase_add_test(rules, indexes_at_their_share_evict_their_own);
@@ -453,7 +437,6 @@ suite_of_this_file(void)
 	tcase_add_test(rules, memory_that_is_not_back_yet_is_not_given_twice);
 	tcase_add_test(rules, another_index_is_asked_when_the_first_one_s_memory_is_late);
 	tcase_add_test(rules, a_large_chunk_gets_several_small_extents);
-	tcase_set_timeout(random, 120);
 	tcase_add_loop_test(random, random_traffic_keeps_every_account, 0, 20);
 	suite_add_tcase(suite, rules);
 	suite_add_tcase(suite, random);

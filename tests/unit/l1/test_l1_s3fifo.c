@@ -255,7 +255,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("l1_s3fifo");
 	TCase *tc = tcase_create("s3fifo");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, s3fifo_evicts_what_nobody_read_in_order_of_insertion);
 	tcase_add_test(tc, s3fifo_read_once_goes_round_into_the_main_queue);
 	tcase_add_test(tc, s3fifo_reads_are_worth_as_many_rounds_in_the_main_queue);

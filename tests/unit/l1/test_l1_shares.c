@@ -20,18 +20,18 @@ static struct scout__l1_ns ns;
 static struct scout__chunk_index *cache;
 static uint32_t account[TENANTS + 1];
 
-/* Tenant T has space T and keys from T * 100000 on. */
-static SCOUT_TSA(assert_capability(scout__loop_role)) void begin(const char *policy)
+/* @chunks of one slot; tenant T has space T and keys from T * 100000 on. */
+static SCOUT_STARTS_LOOP void
+begin_with(const char *policy, uint32_t chunks, uint64_t slot)
 {
-	const uint64_t shard_bytes = SLOT;
+	const uint64_t l1_bytes = chunks * scout__slot_stride(slot);
 	char err[256] = "";
 
 	scout__enter_loop();
-	ck_assert_msg(scout__l1_init(&l1, CHUNKS * scout__slot_stride(SLOT), CHUNKS * scout__slot_stride(SLOT),
-				     CHUNKS * scout__slot_stride(SLOT), policy, &test_log, err, sizeof(err)) == 0,
-		      "%s", err);
+	ck_assert_msg(scout__l1_init(&l1, l1_bytes, l1_bytes, l1_bytes, policy, &test_log, err, sizeof(err)) == 0, "%s",
+		      err);
 	scout__l1_ns_init(&ns, 1);
-	ck_assert_int_eq(scout__index_new(&l1, &shard_bytes, 1, 1, HASH, &cache), 0);
+	ck_assert_int_eq(scout__index_new(&l1, &slot, 1, 1, HASH, &cache), 0);
 	scout__index_belongs(cache, &ns);
 	for (uint32_t t = 1; t <= TENANTS; t++) {
 		account[t] = scout__account_new(&ns);
@@ -39,7 +39,13 @@ static SCOUT_TSA(assert_capability(scout__loop_role)) void begin(const char *pol
 		ck_assert(scout__account_space(&ns, t, account[t]));
 	}
 	ck_assert(wait_grown(cache));
-	ck_assert_uint_eq(cache->n_slots, CHUNKS);
+	ck_assert_uint_eq(cache->n_slots, chunks);
+}
+
+static SCOUT_STARTS_LOOP void
+begin(const char *policy)
+{
+	begin_with(policy, CHUNKS, SLOT);
 }
 
 static SCOUT_ON_LOOP void
@@ -293,23 +299,12 @@ END_TEST
 
 START_TEST(a_long_run_of_protected_chunks_is_passed_in_turns)
 {
-	const uint64_t shard_bytes = 64;
 	struct scout__user user;
 	uint32_t entry, again = 0;
-	char err[256] = "";
 	enum scout__reserve got;
 
-	scout__enter_loop();
-	ck_assert_int_eq(scout__l1_init(&l1, 64 * 4096, 64 * 4096, 64 * 4096, "lru", &test_log, err, sizeof(err)), 0);
-	scout__l1_ns_init(&ns, 1);
-	ck_assert_int_eq(scout__index_new(&l1, &shard_bytes, 1, 1, HASH, &cache), 0);
-	scout__index_belongs(cache, &ns);
-	for (uint32_t t = 1; t <= 2; t++) {
-		account[t] = scout__account_new(&ns);
-		ck_assert(scout__account_space(&ns, t, account[t]));
-	}
+	begin_with("lru", 4096, 64);
 	guarantee(1, 75);
-	ck_assert(wait_grown(cache));
 	fill(1, 0, 3000);
 	fill(2, 0, 1096);
 	user = scout__index_user(cache, 77);
@@ -323,10 +318,7 @@ START_TEST(a_long_run_of_protected_chunks_is_passed_in_turns)
 	(void)scout__index_commit(cache, entry, 0);
 	ck_assert_uint_eq(ns.accounts[account[1]].bytes, 3000 * cache->chunk_bytes);
 	ck_assert(find(2, 0) == SCOUT__NO_ENTRY);
-	scout__index_check(cache);
-	scout__index_free(cache);
-	scout__l1_ns_fini(&ns);
-	scout__l1_fini(&l1);
+	end();
 }
 END_TEST
 

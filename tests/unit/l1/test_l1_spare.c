@@ -23,11 +23,11 @@ spare(struct scout__chunk_index *index, uint32_t from, uint32_t to)
 }
 
 /* An index of 20, full of keys 0 to 19. */
-static SCOUT_TSA(assert_capability(scout__loop_role)) struct scout__chunk_index *begin(const char *policy)
+static SCOUT_STARTS_LOOP struct scout__chunk_index *
+begin(const char *policy)
 {
 	struct scout__chunk_index *index;
 
-	scout__enter_loop();
 	start_with(policy, 20 * UINT64_C(64), 20 * UINT64_C(64));
 	index = add_index(64, 1);
 	fill(index, 0, 20);
@@ -97,7 +97,6 @@ START_TEST(what_is_promised_is_not_spare_and_what_is_held_becomes_it)
 }
 END_TEST
 
-/* It goes after it was written to L2, and before all others. */
 /* What became spare while a worker reads it is needed again as soon as anything else uses it. */
 START_TEST(what_became_spare_under_a_hold_is_taken_back_by_another_use)
 {
@@ -123,6 +122,7 @@ START_TEST(what_became_spare_under_a_hold_is_taken_back_by_another_use)
 }
 END_TEST
 
+/* It goes after it was written to L2, and before all others. */
 START_TEST(what_is_saved_stays_spare)
 {
 	struct scout__chunk_index *index = begin(policies[_i]);
@@ -150,7 +150,6 @@ START_TEST(what_stays_spare_gives_an_extent_away)
 	struct scout__chunk_index *a, *b;
 	static struct scout__l1_ns ns;
 
-	scout__enter_loop();
 	start_with(policies[_i], 80 * UINT64_C(64), 10 * UINT64_C(64));
 	scout__l1_ns_init(&ns, 1);
 	a = add_index(64, 1);
@@ -178,10 +177,7 @@ START_TEST(what_stays_spare_gives_an_extent_away)
 	ck_assert_uint_gt(b->n_slots, 40);
 	ck_assert_uint_ge(a->n_slots, 20);
 	/* It has nothing spare any more, and takes its part back. */
-	for (uint32_t i = 0; i < 300; i++) {
-		fill(a, 5000 + i, 1);
-		fill(b, 6000 + i, 1);
-	}
+	fill_by_turns((struct scout__chunk_index *[]){a, b}, 2, 300);
 	ck_assert_uint_eq(a->n_slots, 40);
 	ck_assert_uint_eq(b->n_slots, 40);
 	scout__index_check(a);

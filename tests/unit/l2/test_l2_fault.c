@@ -15,11 +15,11 @@
 #include "l2.h"
 #include "l2_adapters.h"
 #include "object.h"
+#include "waiting.h"
 
 /* The layer of faults over the files adapter and a real folder: each rule does what it says, and only that. */
 
 #define BYTES 100000u
-#define DEADLINE_MS 20000
 
 static char home[64];
 static struct l2_fault_control *control;
@@ -88,7 +88,7 @@ begin(enum scout__l2_what what, unsigned key)
 	memset(loaded, 0, sizeof(loaded));
 	op = (struct scout__l2_op){
 		.what = (uint8_t)what,
-		.timeout_us = DEADLINE_MS * UINT64_C(1000),
+		.timeout_us = wait_limit_ms() * UINT64_C(1000),
 		.n = 1,
 		.digests = &keys[key].digest,
 		.found = &found,
@@ -107,7 +107,7 @@ finish(void)
 
 	scout__enter_loop();
 	while (!is_done) {
-		ck_assert_int_eq(poll(&fd, 1, DEADLINE_MS), 1);
+		ck_assert_int_eq(poll(&fd, 1, wait_limit_ms()), 1);
 		(void)scout__l2_reap(l2, 8, scout__now_us());
 	}
 	return (enum scout__l2_result)op.result;
@@ -158,8 +158,8 @@ START_TEST(operations_are_late_fail_or_hang)
 	rule->fail = 0;
 	rule->hang = 1;
 	begin(SCOUT__L2_LOAD, 0);
-	while (rule->hits < 3)
-		(void)poll(NULL, 0, 1);
+	wait_until(rule->hits >= 3)
+		;
 	ck_assert_uint_eq(rule->passed, 2);
 	rule->hang = 0;
 	ck_assert_int_eq(finish(), SCOUT__L2_OK);
@@ -244,7 +244,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("l2_fault");
 	TCase *tc = tcase_create("l2_fault");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, without_rules_everything_passes);
 	tcase_add_test(tc, operations_are_late_fail_or_hang);

@@ -194,7 +194,6 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("l2_queue");
 
 	tcase_add_checked_fixture(tc, setup, NULL);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, each_operation_reaches_one_of_the_threads);
 	tcase_add_test(tc, each_operation_reaches_the_thread_that_polls);
 	tcase_add_loop_test(tc, operations_come_out_in_order_and_full_is_told, 0, 2);

@@ -254,7 +254,6 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("l2_threads");
 	TCase *tc = tcase_create("l2_threads");
 
-	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, each_of_many_operations_ends_once);
 	suite_add_tcase(suite, tc);
 	return suite;

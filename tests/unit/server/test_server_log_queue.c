@@ -12,7 +12,9 @@
 #include <kvscout/types.h>
 
 #include "clock.h"
+#include "given_time.h"
 #include "log_queue.h"
+#include "waiting.h"
 
 /* kvscoutd's log with a reader that is late, slow or absent. */
 
@@ -31,7 +33,6 @@ setup(void)
 static void
 stall(void)
 {
-	uint64_t end_us = scout__now_us() + 10000000;
 	char text[1000];
 	bool waits = false;
 
@@ -39,8 +40,7 @@ stall(void)
 	text[sizeof(text) - 1] = '\0';
 	for (unsigned i = 0; i < 8; i++) /* twice the pipe */
 		scout__log_queue_put(&queue, SCOUT_LOG_ERROR, text);
-	while (!waits) {
-		ck_assert_uint_lt(scout__now_us(), end_us);
+	wait_until(waits) {
 		(void)pthread_mutex_lock(&queue.mu);
 		/* Three whole lines fit, the fourth is being written. */
 		waits = queue.head && queue.head->next && queue.head->next->next && queue.head->next->next->next &&
@@ -82,7 +82,7 @@ read_all(void)
 	pthread_t reader;
 
 	ck_assert_int_eq(pthread_create(&reader, NULL, read_main, NULL), 0);
-	ck_assert(scout__log_queue_stop(&queue, 10000));
+	ck_assert(scout__log_queue_stop(&queue, wait_limit_ms()));
 	(void)close(fds[1]);
 	ck_assert_int_eq(pthread_join(reader, NULL), 0);
 }
@@ -157,13 +157,13 @@ END_TEST
 
 START_TEST(the_end_does_not_wait_for_a_reader_that_never_reads)
 {
-	uint64_t begin_us;
+	struct given_time t;
 
 	stall();
-	begin_us = scout__now_us();
+	given_time_begin(&t);
 	ck_assert(!scout__log_queue_stop(&queue, 300));
-	ck_assert_uint_ge(scout__now_us() - begin_us, 300000);
-	ck_assert_uint_lt(scout__now_us() - begin_us, 5000000);
+	ck_assert_uint_ge(given_time_end(&t).elapsed_us, 300000);
+	given_time_within(&t, 450000, "the end of a log queue that waits for 300 ms");
 	/* The thread is still there, and a late line harms nothing. */
 	scout__log_queue_put(&queue, SCOUT_LOG_INFO, "late");
 }
@@ -187,7 +187,7 @@ START_TEST(a_reader_that_has_left_costs_the_lines_and_nothing_else)
 	(void)signal(SIGPIPE, SIG_IGN); /* as kvscoutd does */
 	(void)close(fds[0]);
 	put(SCOUT_LOG_ERROR, "error", 1000);
-	ck_assert(scout__log_queue_stop(&queue, 10000));
+	ck_assert(scout__log_queue_stop(&queue, wait_limit_ms()));
 }
 END_TEST
 
@@ -231,7 +231,7 @@ START_TEST(a_file_that_is_full_is_moved_away_and_no_line_is_lost)
 	ck_assert_int_eq(ftruncate(fd, 4000), 0);
 	ck_assert_int_eq(scout__log_queue_start(&queue, fd, &file), 0);
 	put(SCOUT_LOG_INFO, "first", 10);
-	ck_assert(scout__log_queue_stop(&queue, 10000));
+	ck_assert(scout__log_queue_stop(&queue, wait_limit_ms()));
 	(void)read_files(&file, &old_bytes, &new_bytes);
 	ck_assert_uint_ge(old_bytes, 4096);
 	ck_assert_uint_gt(new_bytes, 0);
@@ -240,10 +240,10 @@ START_TEST(a_file_that_is_full_is_moved_away_and_no_line_is_lost)
 	for (unsigned i = 0; i < 100; i++) {
 		(void)snprintf(word, sizeof(word), "round %u", i);
 		put(SCOUT_LOG_WARN, word, 10);
-		ck_assert(scout__log_queue_stop(&queue, 10000));
+		ck_assert(scout__log_queue_stop(&queue, wait_limit_ms()));
 		ck_assert_int_eq(scout__log_queue_start(&queue, fd, &file), 0);
 	}
-	ck_assert(scout__log_queue_stop(&queue, 10000));
+	ck_assert(scout__log_queue_stop(&queue, wait_limit_ms()));
 	(void)read_files(&file, &old_bytes, &new_bytes);
 	ck_assert_uint_ge(old_bytes, 4096);
 	ck_assert_uint_lt(old_bytes, 4096 + SCOUT__LOG_LINE_BYTES);

@@ -27,18 +27,24 @@ static const uint8_t all_widths[] = {
 	0xee, 0xff,                                     /* bytes */
 };
 
+static void
+put_all_widths(struct scout__writer *w)
+{
+	scout__put_u8(w, 0x01);
+	scout__put_u16(w, 0x0203);
+	scout__put_u32(w, 0x84050607);
+	scout__put_u64(w, 0x88090a0b0c0d0e0f);
+	scout__put_str(w, "hi", 2);
+	scout__put_bytes(w, "\xee\xff", 2);
+}
+
 START_TEST(numbers_are_written_little_endian_and_unpadded)
 {
 	uint8_t *buf = malloc(sizeof(all_widths));
 	struct scout__writer w = {.buf = buf, .cap = sizeof(all_widths)};
 
 	ck_assert_ptr_nonnull(buf);
-	scout__put_u8(&w, 0x01);
-	scout__put_u16(&w, 0x0203);
-	scout__put_u32(&w, 0x84050607);
-	scout__put_u64(&w, 0x88090a0b0c0d0e0f);
-	scout__put_str(&w, "hi", 2);
-	scout__put_bytes(&w, "\xee\xff", 2);
+	put_all_widths(&w);
 	ck_assert(!w.bad);
 	ck_assert_uint_eq(w.len, sizeof(all_widths));
 	ck_assert_mem_eq(buf, all_widths, sizeof(all_widths));
@@ -177,12 +183,7 @@ START_TEST(a_write_without_room_latches_and_touches_nothing)
 		size_t len;
 
 		ck_assert_ptr_nonnull(buf);
-		scout__put_u8(&w, 0x01);
-		scout__put_u16(&w, 0x0203);
-		scout__put_u32(&w, 0x84050607);
-		scout__put_u64(&w, 0x88090a0b0c0d0e0f);
-		scout__put_str(&w, "hi", 2);
-		scout__put_bytes(&w, "\xee\xff", 2);
+		put_all_widths(&w);
 		ck_assert(w.bad);
 		ck_assert_uint_le(w.len, cap);
 		ck_assert_mem_eq(buf, all_widths, w.len);

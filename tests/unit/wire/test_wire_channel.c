@@ -19,6 +19,7 @@
 #include <kvscout/error.h>
 
 #include "channel.h"
+#include "waiting.h"
 
 #define SMALL 4096u
 
@@ -223,7 +224,7 @@ sleep_on(struct scout__channel *ch)
 
 	if (!scout__channel_sleep(ch))
 		return;
-	ck_assert_int_eq(poll(&bell, 1, 20000), 1); /* a lost ring is a failure, not a delay */
+	ck_assert_int_eq(poll(&bell, 1, wait_limit_ms()), 1); /* a lost ring is a failure, not a delay */
 	(void)rings_of(ch);
 	scout__channel_wake(ch);
 }
@@ -417,11 +418,11 @@ START_TEST(the_peer_hears_when_the_server_closes)
 	ck_assert_int_eq(poll(&bell, 1, 0), 0);
 	ck_assert(scout__channel_hear(&peer)); /* nothing yet */
 	ck_assert_int_eq(send_number(&server, 1, 40), 0);
-	ck_assert_int_eq(poll(&bell, 1, 10000), 1);
+	ck_assert_int_eq(poll(&bell, 1, wait_limit_ms()), 1);
 	ck_assert(scout__channel_hear(&peer));
 	ck_assert_int_eq(poll(&bell, 1, 0), 0);
 	scout__channel_close(&server);
-	ck_assert_int_eq(poll(&bell, 1, 10000), 1);
+	ck_assert_int_eq(poll(&bell, 1, wait_limit_ms()), 1);
 	ck_assert(!scout__channel_hear(&peer));
 }
 END_TEST
@@ -433,7 +434,6 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("channel");
 
 	tcase_add_checked_fixture(tc, up, down);
-	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, frames_of_every_length_arrive_whole_and_in_order);
 	tcase_add_test(tc, what_finds_no_room_is_kept_and_written_later);
 	tcase_add_test(tc, who_looks_is_not_rung_and_who_sleeps_is_rung_once);

@@ -31,22 +31,36 @@ static const uint8_t golden_lease_withdraw[] = {
 	0x44, 0x33, 0x22, 0x11       /* segment */
 };
 
-START_TEST(lease_messages_that_name_a_segment)
+/* @m is written as @golden with its type, and read from there. */
+static void
+check_lease(struct frame golden, const struct scout__lease_msg *m)
 {
-	const uint16_t type = _i == 0 ? SCOUT_LEASE_WITHDRAW : SCOUT_LEASE_RELEASED;
-	struct frame golden = copy_of(golden_lease_withdraw, sizeof(golden_lease_withdraw), 0);
-	const struct scout__lease_msg m = {.type = type, .segment = 0x11223344};
 	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
 	struct scout__lease_msg got;
 
-	golden.bytes[4] = (uint8_t)type;
-	ck_assert_uint_eq(scout__put_lease(buf, &m), sizeof(golden_lease_withdraw));
+	set(&golden, 4, 2, m->type);
+	ck_assert_uint_eq(scout__put_lease(buf, m), golden.len);
 	ck_assert_mem_eq(buf, golden.bytes, golden.len);
+	memset(&got, 0xee, sizeof(got));
 	ck_assert(scout__get_lease(golden.bytes, golden.len, &got));
-	ck_assert_uint_eq(got.type, type);
-	ck_assert_uint_eq(got.segment, 0x11223344);
-	ck_assert(!scout__get_lease(golden.bytes, golden.len - 1, &got));
+	ck_assert_uint_eq(got.type, m->type);
+	ck_assert_uint_eq(got.word, m->word);
+	ck_assert_uint_eq(got.segment, m->segment);
+	ck_assert_uint_eq(got.slots, m->slots);
+	ck_assert_uint_eq(got.bytes, m->bytes);
+	ck_assert_uint_eq(got.data_offset, m->data_offset);
+	ck_assert_uint_eq(got.slot_stride, m->slot_stride);
+	ck_assert_uint_eq(got.request_bytes, m->request_bytes);
+	ck_assert_uint_eq(got.reply_bytes, m->reply_bytes);
 	free(golden.bytes);
+}
+
+START_TEST(lease_messages_that_name_a_segment)
+{
+	const uint16_t type = _i == 0 ? SCOUT_LEASE_WITHDRAW : SCOUT_LEASE_RELEASED;
+
+	check_lease(copy_of(golden_lease_withdraw, sizeof(golden_lease_withdraw), 0),
+		    &(struct scout__lease_msg){.type = type, .segment = 0x11223344});
 }
 END_TEST
 
@@ -56,40 +70,21 @@ START_TEST(lease_messages_with_a_word)
 					 SCOUT_LEASE_ASK_CHANNEL};
 	uint64_t word = _i >= 3 ? 0 : 0x1122334455667788;
 	struct frame golden = copy_of(golden_lease_hello, sizeof(golden_lease_hello), 0);
-	const struct scout__lease_msg m = {.type = types[_i], .word = word};
-	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
-	struct scout__lease_msg got;
 
-	set(&golden, 4, 2, types[_i]);
 	set(&golden, 8, 8, word);
-	ck_assert_uint_eq(scout__put_lease(buf, &m), SCOUT__LEASE_SHORT_BYTES);
-	ck_assert_mem_eq(buf, golden.bytes, golden.len);
-	ck_assert(scout__get_lease(golden.bytes, golden.len, &got));
-	ck_assert_uint_eq(got.type, types[_i]);
-	ck_assert_uint_eq(got.word, word);
-	ck_assert_uint_eq(got.slots, 0);
-	free(golden.bytes);
+	check_lease(golden, &(struct scout__lease_msg){.type = types[_i], .word = word});
 }
 END_TEST
 
 START_TEST(lease_message_with_a_channel)
 {
 	struct frame golden = copy_of(golden_lease_hello, sizeof(golden_lease_hello), 0);
-	const struct scout__lease_msg m = {
-		.type = SCOUT_LEASE_CHANNEL, .request_bytes = 0x11121314, .reply_bytes = 0x21222324};
-	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
-	struct scout__lease_msg got;
 
-	set(&golden, 4, 2, SCOUT_LEASE_CHANNEL);
-	set(&golden, 8, 4, m.request_bytes);
-	set(&golden, 12, 4, m.reply_bytes);
-	ck_assert_uint_eq(scout__put_lease(buf, &m), SCOUT__LEASE_SHORT_BYTES);
-	ck_assert_mem_eq(buf, golden.bytes, golden.len);
-	ck_assert(scout__get_lease(golden.bytes, golden.len, &got));
-	ck_assert_uint_eq(got.request_bytes, m.request_bytes);
-	ck_assert_uint_eq(got.reply_bytes, m.reply_bytes);
-	ck_assert_uint_eq(got.word, 0);
-	free(golden.bytes);
+	set(&golden, 8, 4, 0x11121314);
+	set(&golden, 12, 4, 0x21222324);
+	check_lease(golden, &(struct scout__lease_msg){.type = SCOUT_LEASE_CHANNEL,
+						       .request_bytes = 0x11121314,
+						       .reply_bytes = 0x21222324});
 }
 END_TEST
 
@@ -103,19 +98,8 @@ START_TEST(lease_message_with_a_segment)
 		.data_offset = 0x4142434445464748,
 		.slot_stride = 0x5152535455565758,
 	};
-	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
-	struct scout__lease_msg got;
 
-	ck_assert_uint_eq(scout__put_lease(buf, &m), sizeof(golden_lease_segment));
-	ck_assert_mem_eq(buf, golden_lease_segment, sizeof(golden_lease_segment));
-	ck_assert(scout__get_lease(golden_lease_segment, sizeof(golden_lease_segment), &got));
-	ck_assert_uint_eq(got.type, m.type);
-	ck_assert_uint_eq(got.word, 0);
-	ck_assert_uint_eq(got.segment, m.segment);
-	ck_assert_uint_eq(got.slots, m.slots);
-	ck_assert_uint_eq(got.bytes, m.bytes);
-	ck_assert_uint_eq(got.data_offset, m.data_offset);
-	ck_assert_uint_eq(got.slot_stride, m.slot_stride);
+	check_lease(copy_of(golden_lease_segment, sizeof(golden_lease_segment), 0), &m);
 }
 END_TEST
 
@@ -140,11 +124,14 @@ START_TEST(lease_messages_that_are_not_exactly_right_are_refused)
 		size_t keep = len < sizeof(golden_lease_segment) ? len : sizeof(golden_lease_segment);
 		struct frame segment = copy_of(golden_lease_segment, keep, len - keep);
 		struct frame hello = copy_of(golden_lease_hello, len < 16 ? len : 16, len < 16 ? 0 : len - 16);
+		struct frame withdraw = copy_of(golden_lease_withdraw, len < 12 ? len : 12, len < 12 ? 0 : len - 12);
 
 		ck_assert(scout__get_lease(segment.bytes, len, &got) == (len == SCOUT__LEASE_SEGMENT_BYTES));
 		ck_assert(scout__get_lease(hello.bytes, len, &got) == (len == SCOUT__LEASE_SHORT_BYTES));
+		ck_assert(scout__get_lease(withdraw.bytes, len, &got) == (len == SCOUT__LEASE_WITHDRAW_BYTES));
 		free(segment.bytes);
 		free(hello.bytes);
+		free(withdraw.bytes);
 	}
 	expect_no_lease(golden_lease_hello, 16, 3, 'C'); /* magic */
 	expect_no_lease(golden_lease_hello, 16, 4, 0);   /* types that there are not, or are longer */

@@ -12,6 +12,7 @@
 #include "check_main.h"
 #include "clock.h"
 #include "fake_server.h"
+#include "waiting.h"
 
 static struct fake_server *fake;
 static struct scout_worker *worker;
@@ -31,7 +32,7 @@ up_with(uint64_t weights)
 	cfg.endpoint = fake_endpoint(fake);
 	cfg.weights_version = weights;
 	ck_assert_msg(scout_worker_new(&cfg, &worker, err, sizeof(err)) == 0, "%s", err);
-	ck_assert_msg(scout_worker_register(worker, &layout, 1, 10000, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout_worker_register(worker, &layout, 1, wait_limit_ms(), err, sizeof(err)) == 0, "%s", err);
 }
 
 static void
@@ -69,13 +70,10 @@ static int
 wait_status(void)
 {
 	struct pollfd pfd = {.fd = scout_worker_fd(worker), .events = POLLIN};
-	uint64_t deadline_us = scout__now_us() + 20000000;
 	struct scout_done done;
 
-	while (scout_worker_poll(worker, &done, 1) == 0) {
-		ck_assert_uint_lt(scout__now_us(), deadline_us);
+	wait_until(scout_worker_poll(worker, &done, 1) != 0)
 		(void)poll(&pfd, 1, 1000);
-	}
 	return done.status;
 }
 
@@ -353,6 +351,26 @@ START_TEST(a_clear_that_was_lost_is_said_again)
 }
 END_TEST
 
+/* By a server that is stopping, or has no room: it has not carried it out. */
+START_TEST(a_clear_that_is_put_off_is_said_again_before_anything_is_asked)
+{
+	uint64_t generation = 0;
+
+	up_with(0);
+	fake_script(fake, SCOUT_OP_CLEAR, FAKE_REFUSE, _i == 0 ? SCOUT_WIRE_SHUTDOWN : SCOUT_WIRE_LIMIT);
+	ck_assert_int_eq(scout_worker_clear(worker, 0, &generation), 0);
+	ck_assert(fake_wait(fake, SCOUT_OP_CLEAR, 1));
+	fake_unbind(fake);
+	fake_bind(fake, true);
+	ck_assert(fake_wait(fake, SCOUT_OP_CLEAR, 2));
+	ck_assert_uint_eq(fake_last_word(fake, SCOUT_OP_CLEAR), generation);
+	store();
+	ck_assert(fake_wait(fake, SCOUT_OP_STORE, 1));
+	ck_assert_uint_eq(fake_count(fake, SCOUT_OP_CLEAR), 2);
+	ck_assert_uint_lt(fake_last_order(fake, SCOUT_OP_CLEAR), fake_last_order(fake, SCOUT_OP_STORE));
+}
+END_TEST
+
 /* The server was restarted and knows nothing of it; our client's CLEAR of the same name comes before our HELLO. */
 START_TEST(a_clear_that_our_client_repeated_before_us_is_said_again)
 {
@@ -401,7 +419,6 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("worker_adopt");
 
 	tcase_add_checked_fixture(tc, up, down);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, the_version_that_it_had_is_compared_and_changed);
 	tcase_add_test(tc, a_namespace_without_a_version_is_reset_before_ours_is_said);
 	tcase_add_test(tc, a_version_that_it_never_had_is_left_alone);
@@ -409,6 +426,7 @@ suite_of_this_file(void)
 	tcase_add_loop_test(tc, a_reset_that_was_lost_is_said_again, 0, 4);
 	tcase_add_test(tc, a_clear_is_answered_before_anything_is_asked);
 	tcase_add_loop_test(tc, a_clear_that_was_lost_is_said_again, 0, 2);
+	tcase_add_loop_test(tc, a_clear_that_is_put_off_is_said_again_before_anything_is_asked, 0, 2);
 	tcase_add_test(tc, a_clear_that_our_client_repeated_before_us_is_said_again);
 	tcase_add_test(tc, a_clear_waits_for_the_version_of_the_weights);
 	tcase_add_test(tc, an_answer_about_a_version_that_was_overtaken_is_no_answer);

@@ -12,6 +12,7 @@
 #include "check_main.h"
 #include "clock.h"
 #include "fake_server.h"
+#include "waiting.h"
 
 static struct fake_server *fake;
 static struct scout_worker *worker;
@@ -31,7 +32,7 @@ up(void)
 	cfg.endpoint = fake_endpoint(fake);
 	cfg.heartbeat_ms = 250; /* a pause of the machine is no silence yet */
 	ck_assert_msg(scout_worker_new(&cfg, &worker, err, sizeof(err)) == 0, "%s", err);
-	ck_assert_msg(scout_worker_register(worker, &layout, 1, 10000, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout_worker_register(worker, &layout, 1, wait_limit_ms(), err, sizeof(err)) == 0, "%s", err);
 }
 
 static void
@@ -45,13 +46,10 @@ static struct scout_done
 wait_done(void)
 {
 	struct pollfd pfd = {.fd = scout_worker_fd(worker), .events = POLLIN};
-	uint64_t deadline_us = scout__now_us() + 20000000;
 	struct scout_done done;
 
-	while (scout_worker_poll(worker, &done, 1) == 0) {
-		ck_assert_uint_lt(scout__now_us(), deadline_us);
+	wait_until(scout_worker_poll(worker, &done, 1) != 0)
 		(void)poll(&pfd, 1, 1000);
-	}
 	return done;
 }
 
@@ -178,7 +176,6 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("worker_lost");
 
 	tcase_add_checked_fixture(tc, up, down);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, retrieve_whose_reply_was_lost_is_given_back_by_its_correlation_id);
 	tcase_add_test(tc, store_whose_reply_was_lost_is_given_up_by_its_correlation_id);
 	tcase_add_test(tc, a_job_ends_at_its_own_time_whatever_waits_before_it);
