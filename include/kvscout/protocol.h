@@ -48,7 +48,9 @@
  *    2     2    status    request: 0. reply: SCOUT_WIRE_*
  *    4     4    length    bytes of the body, without this header
  *    8     8    corr      correlation id: the client's choice, not 0, unique among its unanswered operations;
- *                         returned in the reply
+ *                         returned in the reply. The server does not compare: two operations with one corr get a
+ *                         reply each, which the client cannot tell apart. Of a STORE or RETRIEVE corr names the
+ *                         hold, and may not be that of another one that is not done (STATE)
  *   16     4    budget_us request: microseconds that are left of the caller's deadline when the frame is sent, 0
  *                         = none. The server answers before it ends, and SCOUT_WIRE_EXPIRED if it ended before
  *                         the operation was read: EXPIRED means that it was not executed and changed nothing.
@@ -78,9 +80,10 @@
  *   HELLO first: anything else but PING and STATUS is refused with SCOUT_WIRE_NO_HELLO (also
  *   when the epoch is wrong too). HELLO again after each
  *   reconnect (a DEALER that reconnects is a new peer for the ROUTER; `token` tells the server that it is the
- *   same peer), and after every STALE_EPOCH. A peer without a lease connection that is silent for peer_timeout_ms
- *   (a key of the server, default 10 s), and for three of its heartbeats, is forgotten: its sessions end, and its
- *   next operation is refused with NO_HELLO.
+ *   same peer), and after every STALE_EPOCH. A peer without a lease connection that sends no frame for
+ *   peer_timeout_ms (a key of the server, default 10 s), and for three of its heartbeats (at most half an hour), is
+ *   forgotten within a second more: its sessions end, and its next operation is refused with NO_HELLO. Time in which
+ *   the server did not run does not count. A peer with a lease connection lives as long as its process.
  *
  * STOPPING
  *   A server that was told to stop refuses every operation but PING and STATUS with SCOUT_WIRE_SHUTDOWN: it has
@@ -203,8 +206,8 @@
  *                                    at and not promised; first..first + n - beyond
  *                u32 expect          length that the caller expects to appear soon (key polling), 0 = none; at
  *                                    most first + n - beyond
- *                u32 poll_timeout_ms how long to re-ask for those of them that are late; 0 = one shot. It ends
- *                                    with budget_us, if that is sooner
+ *                u32 poll_timeout_ms how long to re-ask for those of them that are late, at most
+ *                                    SCOUT_MAX_POLL_MS; 0 = one shot. It ends with budget_us, if that is sooner
  *                u32 poll_interval_ms how often; 0 = one shot
  *                u16 more            how many restorable lengths the client wants to hear of besides the longest,
  *                                    below SCOUT_MAX_LENGTHS
@@ -378,8 +381,8 @@
  *                u32 n
  *                u32 reserved        0
  *                n * GRANT           state GRANTED: write here. PRESENT: readable, or another store is writing
- *                                    it, or its writer died and the slot is set aside for the server's
- *                                    dead_writer_ms; skip it.
+ *                                    it, or this one does (an object that is named twice), or its writer died
+ *                                    and the slot is set aside for the server's dead_writer_ms; skip it.
  *                                    NO_ROOM: this one and all behind it got no slot.
  *
  * STORE_DONE     u64 store_id
@@ -417,7 +420,8 @@
  *                                    MISSING: it is not there any more.
  *
  * RETRIEVE_DONE  u64 retrieve_id
- *                u32 mismatches      slots whose generation word changed under the copy: a bug, counted
+ *                u32 mismatches      slots whose generation word changed under the copy, at most as many as were
+ *                                    GRANTED (RANGE, and the hold stays): a bug, counted
  *                u32 reserved        0
  *   reply:       (empty)             SCOUT_WIRE_NO_SESSION when this worker has no such hold: harmless, changes
  *                                    nothing
@@ -455,6 +459,7 @@
 #define SCOUT_MAX_PLANES 4096
 #define SCOUT_MAX_GROUPS 32
 #define SCOUT_MAX_LENGTHS 64
+#define SCOUT_MAX_POLL_MS 3600000
 #define SCOUT_MAX_NAME 255                      /* namespace, tenant, request id */
 #define SCOUT_MAX_UNREAD 33554432u              /* 32 MiB of replies that a peer does not read */
 #define SCOUT_MAX_UNREAD_STRANGER 2097152u      /* 2 MiB before HELLO */
@@ -487,12 +492,12 @@
 #define SCOUT_KIND_REQUEST 0
 #define SCOUT_KIND_REPLY 1
 
-/* Flags of LOOKUP. */
 /* hint of FINISH: nothing is known; a later request will go on where this one ended; none will. */
 #define SCOUT_FINISH_UNKNOWN 0
 #define SCOUT_FINISH_LIKELY 1
 #define SCOUT_FINISH_UNLIKELY 2
 
+/* Flags of LOOKUP. */
 #define SCOUT_LOOKUP_RENEW 1u
 #define SCOUT_LOOKUP_AHEAD 2u
 #define SCOUT_LOOKUP_FLAGS 3u /* all of them */

@@ -32,6 +32,8 @@ lookup_bad_field(const struct scout__lookup_msg *m)
 		return "skip";
 	if (m->expect > end || (m->expect && m->flags & SCOUT_LOOKUP_RENEW))
 		return "expect";
+	if (m->poll_timeout_ms > SCOUT_MAX_POLL_MS)
+		return "poll_timeout_ms";
 	if (m->more >= SCOUT_MAX_LENGTHS)
 		return "more";
 	if (!scout__is_name(&m->tenant))

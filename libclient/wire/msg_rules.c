@@ -55,6 +55,7 @@ static const struct {
 	{"beyond", "must be 0..n", 0, ANY},
 	{"skip", "must be first..first + n - beyond, and first with AHEAD", 0, ANY},
 	{"expect", "must be 0..first + n - beyond, and 0 with RENEW", 0, ANY},
+	{"poll_timeout_ms", "must be 0.." TEXT_OF(SCOUT_MAX_POLL_MS), 0, ANY},
 	{"more", "must be below " TEXT_OF(SCOUT_MAX_LENGTHS), SCOUT_OP_LOOKUP, REQUEST},
 	{"more", "must be lengths above 0 and below hit, the longest first", 0, ANY},
 	{"n_more", "must be below " TEXT_OF(SCOUT_MAX_LENGTHS), 0, ANY},

@@ -37,6 +37,12 @@ scout__serve_retrieve_done(struct scout_server *s, struct scout__peer *peer, con
 			      "this worker has no retrieve %llu", (unsigned long long)m.retrieve_id);
 		return;
 	}
+	if (m.mismatches > hold->n) {
+		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_RANGE,
+			      "RETRIEVE_DONE: mismatches = %u, but %u slots were granted", (unsigned)m.mismatches,
+			      (unsigned)hold->n);
+		return;
+	}
 	if (m.mismatches) {
 		s->count.mismatches += m.mismatches;
 		scout__log_limited(&s->log, &s->limit_bug, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_ERROR,

@@ -58,7 +58,7 @@ static const uint8_t golden_lookup[] = {
 	0x01, 0x00, 0x00, 0x00,                         /* 16 beyond */
 	0x04, 0x00, 0x00, 0x00,                         /* 20 skip */
 	0x02, 0x00, 0x00, 0x00,                         /* 24 expect */
-	0x14, 0x13, 0x12, 0x11,                         /* 28 poll_timeout_ms */
+	0x14, 0x13, 0x12, 0x00,                         /* 28 poll_timeout_ms */
 	0x24, 0x23, 0x22, 0x21,                         /* 32 poll_interval_ms */
 	0x3f, 0x00,                                     /* 36 more */
 	0x00, 0x00,                                     /* 38 flags */

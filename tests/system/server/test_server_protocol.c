@@ -81,6 +81,28 @@ END_TEST
 
 /* ---- budgets and clocks ---- */
 
+START_TEST(operations_with_one_corr_get_a_reply_each)
+{
+	struct rig rig;
+	uint64_t corr;
+
+	rig_up(&rig, 8);
+	(void)wire_begin(&rig.client, SCOUT_OP_PING);
+	corr = wire_end(&rig.client);
+	rig.client.last_corr--;
+	(void)wire_begin(&rig.client, SCOUT_OP_PING);
+	ck_assert_uint_eq(wire_end(&rig.client), corr);
+	wire_flush(&rig.client);
+	for (int i = 0; i < 2; i++) {
+		struct wire_reply *reply = wire_wait(&rig.client, corr);
+
+		ck_assert_int_eq(reply->status, SCOUT_WIRE_OK);
+		wire_reply_free(reply);
+	}
+	rig_down(&rig);
+}
+END_TEST
+
 START_TEST(what_gives_back_is_executed_whatever_its_budget)
 {
 	struct scout__lookup_reply m;
@@ -378,6 +400,7 @@ suite_of_this_file(void)
 
 	tcase_add_loop_test(tcase, a_name_is_utf8_without_control_characters, 0, sizeof(names) / sizeof(names[0]));
 	tcase_add_test(tcase, any_heartbeat_is_taken_and_a_long_one_is_capped);
+	tcase_add_test(tcase, operations_with_one_corr_get_a_reply_each);
 	tcase_add_test(tcase, what_gives_back_is_executed_whatever_its_budget);
 	tcase_add_loop_test(tcase, one_wrong_clock_reading_harms_no_later_operation, 0, sizeof(lies) / sizeof(lies[0]));
 	tcase_add_test(tcase, a_peer_without_a_clock_never_waited);

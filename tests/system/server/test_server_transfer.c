@@ -60,6 +60,40 @@ START_TEST(the_second_writer_is_told_and_skips)
 }
 END_TEST
 
+START_TEST(an_object_that_is_named_twice_gets_one_slot)
+{
+	uint8_t hashes[3 * 16];
+	struct scout__store_msg m = {.n = 3, .hashes = hashes};
+	const char *field = "";
+	struct scout__grants g;
+	struct wire_reply *reply;
+	uint32_t readable;
+	struct rig rig;
+	uint64_t id;
+
+	rig_up(&rig, 8);
+	for (unsigned i = 0; i < 3; i++)
+		wire_hash(hashes + 16 * i, 16, 1 + i % 2);
+	scout__put_store(wire_begin(&rig.worker, SCOUT_OP_STORE), &m, 16);
+	id = wire_end(&rig.worker);
+	wire_flush(&rig.worker);
+	reply = wire_wait(&rig.worker, id);
+	ck_assert_int_eq(scout__get_grants(&(struct scout__op){.opcode = reply->opcode,
+							       .kind = SCOUT_KIND_REPLY,
+							       .length = reply->length,
+							       .body = reply->body},
+					   &g, &field),
+			 SCOUT_WIRE_OK);
+	ck_assert_int_eq(scout__grant_at(&g, 0).state, SCOUT_GRANT_GRANTED);
+	ck_assert_int_eq(scout__grant_at(&g, 1).state, SCOUT_GRANT_GRANTED);
+	ck_assert_int_eq(scout__grant_at(&g, 2).state, SCOUT_GRANT_PRESENT);
+	wire_reply_free(reply);
+	ck_assert_int_eq(wire_store_done(&rig.worker, id, 2, 2, &readable), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(readable, 2);
+	rig_down(&rig);
+}
+END_TEST
+
 START_TEST(what_is_not_committed_is_not_readable)
 {
 	struct rig rig;
@@ -387,6 +421,8 @@ START_TEST(mismatches_are_counted_as_bugs)
 
 	rig_up_promised(&rig, 4, 4);
 	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 0, 4, &g), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_retrieve_done(&rig.worker, g.id, 5), SCOUT_WIRE_RANGE);
+	ck_assert_uint_eq(wire_status(&rig.client, "holds"), 1);
 	ck_assert_int_eq(wire_retrieve_done(&rig.worker, g.id, 2), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(wire_status(&rig.client, "bugs.mismatches"), 2);
 	free(g.grants);
@@ -483,6 +519,7 @@ suite_of_this_file(void)
 
 	tcase_add_test(store, both_ranks_make_a_hit);
 	tcase_add_test(store, the_second_writer_is_told_and_skips);
+	tcase_add_test(store, an_object_that_is_named_twice_gets_one_slot);
 	tcase_add_test(store, what_is_not_committed_is_not_readable);
 	tcase_add_test(store, the_bytes_that_were_stored_are_retrieved);
 	tcase_add_test(store, retrieve_turns_the_promise_into_a_hold);

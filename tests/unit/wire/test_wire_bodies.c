@@ -67,7 +67,7 @@ put_lookup(struct scout__writer *w)
 		.skip = 4,
 		.expect = 2,
 		.more = 63,
-		.poll_timeout_ms = 0x11121314,
+		.poll_timeout_ms = 0x121314,
 		.poll_interval_ms = 0x21222324,
 		.tenant = str("te"),
 	};

@@ -206,6 +206,8 @@ static const struct range {
 	{REQUEST(LOOKUP), 20, 4, UINT32_MAX, "skip"},
 	{REQUEST(LOOKUP), 24, 4, 4, NULL},
 	{REQUEST(LOOKUP), 24, 4, 5, "expect"},
+	{REQUEST(LOOKUP), 28, 4, SCOUT_MAX_POLL_MS, NULL},
+	{REQUEST(LOOKUP), 28, 4, SCOUT_MAX_POLL_MS + 1, "poll_timeout_ms"},
 	{REQUEST(LOOKUP), 36, 2, 0, NULL},
 	{REQUEST(LOOKUP), 36, 2, 64, "more"},
 	{REQUEST(LOOKUP), 38, 1, SCOUT_LOOKUP_RENEW, "expect"}, /* 2 are expected */
