@@ -79,9 +79,10 @@ may_install()
 	[ -t 0 ] && sudo -v
 }
 
+# Two commands of ./dev may run at once.
 apt_get()
 {
-	as_root env DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=a apt-get -y -o DPkg::Lock::Timeout=300 \
+	as_root flock "$ROOT/scripts" env DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=a apt-get -y -o DPkg::Lock::Timeout=300 \
 		-o Acquire::Retries=3 "$@" </dev/null >>"$APT_LOG" 2>&1
 }
 
