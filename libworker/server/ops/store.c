@@ -25,6 +25,7 @@
  */
 
 #define STORE_STEP_US 100u /* a slot that is used for the first time costs several page faults: look at the clock */
+#define LOOK_CHUNKS 16u    /* between two looks at the clock; so many a step takes at least */
 #define STORE_SPARES 256u  /* chunks of its own that a step may pass over when it looks for one to evict */
 
 /* @entry is the newest of pending_op.hold: lookups of what is stored here will go the same way. */
@@ -92,11 +93,13 @@ store_step(struct scout_server *s, struct scout__run_item *item)
 	/* The chunk index may have been made since the step before. */
 	if (pending->group->index)
 		pending->hold->parts[0].rank = (uint32_t)scout__ns_group_rank(pending->group, pending->peer);
+	if (session && pending->group->index && pending->user.turn == 0)
+		pending->user = scout__index_user(pending->group->index, session->serial);
 	pending->user.spares = STORE_SPARES;
 	for (; left && pending->next < pending->n; left--) {
 		enum scout__reserve what;
 
-		if (left % 16 == 0 && scout__now_us() >= end_us)
+		if (left % LOOK_CHUNKS == 0 && left < SCOUT__SLICE_CHUNKS && scout__now_us() >= end_us)
 			break;
 		what = store_one(s, pending, session);
 		if (what == SCOUT__RESERVE_AGAIN)
@@ -121,7 +124,6 @@ void
 scout__serve_store(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
 		   const struct scout__op *op, uint64_t deadline_us)
 {
-	struct scout__session *session;
 	struct scout__store_msg m;
 	struct scout__pending_op *pending;
 	const char *field = "";
@@ -164,9 +166,6 @@ scout__serve_store(struct scout_server *s, struct scout__peer *peer, struct scou
 	pending->n = m.n;
 	pending->space = space;
 	pending->group = group;
-	session = scout__session_find(s, peer->ns, m.ticket);
-	if (session && group->index)
-		pending->user = scout__index_user(group->index, session->serial);
 	if (!scout__grants_begin(s, pending, SCOUT__HOLD_WRITE, 1))
 		return;
 	pending->hold->parts[0].group = group;
