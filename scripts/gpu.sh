@@ -4,7 +4,7 @@
 # `./dev gpu`: build everything that needs a GPU, test it, and measure it. `dev` sources this file; it uses say(), wants_werror(),
 # ROOT and CALLED_FROM of it.
 #
-# A machine with a GPU often has neither meson nor a network, and it may be there for minutes only. So gcc, g++ and nvcc build all of it,
+# A machine with a GPU often has neither meson nor a network, and it may be there for minutes only. So gcc builds all of it,
 # from an exported tree too; a build that fails is a failure everywhere; results are printed and written as they come; and every step has
 # a time limit, so that a step that hangs costs only itself.
 
@@ -33,94 +33,57 @@ END
 
 # ---- building --------------------------------------------------------------------------------------------------------
 
-# Sets GPU_NVCC, GPU_CC and GPU_CXX; prints the names of those that are missing.
+# Sets GPU_CC and GPU_TOOLKIT, the folder of the CUDA Toolkit; prints nothing. GPU_MISSING: what is not there.
 gpu_find_tools()
 {
 	GPU_CC=${CC:-gcc}
-	GPU_CXX=${CXX:-g++}
-	GPU_NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+	GPU_TOOLKIT=${CUDA_HOME:-/usr/local/cuda}
 	GPU_MISSING=
 	command -v "$GPU_CC" >/dev/null 2>&1 || GPU_MISSING="$GPU_MISSING $GPU_CC"
-	command -v "$GPU_CXX" >/dev/null 2>&1 || GPU_MISSING="$GPU_MISSING $GPU_CXX"
-	command -v "$GPU_NVCC" >/dev/null 2>&1 || GPU_MISSING="$GPU_MISSING nvcc"
+	[ -f "$GPU_TOOLKIT/include/cuda_runtime_api.h" ] || GPU_MISSING="$GPU_MISSING $GPU_TOOLKIT"
 	GPU_MISSING=${GPU_MISSING# }
 }
 
 # The programs of this tree, by the contents of what they are built from.
 gpu_stamp()
 {
-	(cd "$ROOT" && cat scripts/gpu.sh bench/copy/* bench/common/* tests/gpu/*.[ch] tests/gpu/rig/*.[ch] include/kvscout/*.h libclient/base/*.[ch] \
+	(cd "$ROOT" && cat scripts/gpu.sh scripts/kernel_image.sh bench/copy/* bench/common/* tests/gpu/*.[ch] tests/gpu/rig/*.[ch] include/kvscout/*.h libclient/base/*.[ch] \
 		libworker/copy/*.[ch] libworker/copy/cuda/*) | cksum
 }
 
-# gpu_nvcc SOURCE OBJECT: machine code for the data center's GPUs that this nvcc knows, and for all others the PTX of the oldest
-# architecture that it knows, which their driver compiles.
-gpu_nvcc()
+# The kernels as C: machine code of their PTX where the toolkit has ptxas, and the PTX.
+gpu_kernels()
 {
-	gn_known=$("$GPU_NVCC" --list-gpu-arch) || return 1
-	gn_arch=
-	gn_oldest=
-	for gn_name in $gn_known; do
-		case $gn_name in
-		compute_80 | compute_90 | compute_100) gn_arch="$gn_arch -gencode arch=$gn_name,code=sm_${gn_name#compute_}" ;;
-		esac
-		[ "$gn_name" = compute_75 ] && gn_oldest=$gn_name
-	done
-	[ -n "$gn_oldest" ] || gn_oldest=${gn_known%%[!a-z0-9_]*}
-	gn_arch="$gn_arch -gencode arch=$gn_oldest,code=$gn_oldest"
-	gn_strict=
-	wants_werror && gn_strict='-Werror all-warnings'
-	# shellcheck disable=SC2086 # lists of flags
-	"$GPU_NVCC" -ccbin "$GPU_CXX" -O3 -std=c++17 -Xcompiler -fno-exceptions,-fno-threadsafe-statics $gn_strict $gn_arch -t 4 \
-		-I"$ROOT/libworker/copy" -I"$ROOT/libworker/copy/cuda" -c "$1" -o "$2"
-}
-
-# gpu_compile_kernels: every .cu at once; they take most of the time.
-gpu_compile_kernels()
-{
-	gk_pids=
-	for gk_source in "$ROOT"/libworker/copy/cuda/*.cu "$ROOT"/bench/copy/copy_*.cu; do
-		gk_name=$(basename "$gk_source" .cu)
-		case $gk_source in
-		*/bench/copy/*) gk_object=$GPU_DIR/tool/$gk_name.o ;;
-		*) gk_object=$GPU_DIR/engine/$gk_name.o ;;
-		esac
-		gpu_nvcc "$gk_source" "$gk_object" &
-		gk_pids="$gk_pids $!"
-	done
-	gk_status=0
-	for gk_pid in $gk_pids; do
-		wait "$gk_pid" || gk_status=1
-	done
-	return $gk_status
+	gk_ptxas=$GPU_TOOLKIT/bin/ptxas
+	[ -x "$gk_ptxas" ] || gk_ptxas=
+	"$ROOT/scripts/kernel_image.sh" "$ROOT/libworker/copy/cuda/cuda_kernel.ptx" "$GPU_DIR/cuda_kernel_image.inc" "$gk_ptxas" &&
+		"$ROOT/scripts/kernel_image.sh" "$ROOT/bench/copy/copy_kernels.ptx" "$GPU_DIR/copy_kernels_image.inc" "$gk_ptxas"
 }
 
 gpu_build()
 {
 	rm -rf "$GPU_DIR/engine" "$GPU_DIR/rig" "$GPU_DIR/tests" "$GPU_DIR/tool" "${GPU_DIR:?}/bin" "$GPU_DIR/stamp"
 	mkdir -p "$GPU_DIR/engine" "$GPU_DIR/rig" "$GPU_DIR/tests" "$GPU_DIR/tool" "$GPU_DIR/bin" || return 1
-	gb_home=$(dirname "$(dirname "$(readlink -f "$(command -v "$GPU_NVCC")")")")
 	printf '#define SCOUT_GIT_REVISION "%s"\n' "$(git -C "$ROOT" describe --always --dirty 2>/dev/null || echo unknown)" \
 		>"$GPU_DIR/revision.h"
 	gb_copy=$ROOT/libworker/copy
 	gb_base=$ROOT/libclient/base
 	gb_strict=
 	wants_werror && gb_strict=-Werror
-	gb_flags="-std=gnu11 -O2 -g -Wall -Wextra $gb_strict -D_GNU_SOURCE -DSCOUT_HAVE_CUDA -I$ROOT/include -I$gb_base -I$gb_copy
-		-I$gb_copy/cuda -I$ROOT/bench/common -I$GPU_DIR -isystem $gb_home/include"
-	gb_libs="-L$gb_home/lib64 -L$gb_home/lib -lcudart_static -ldl -lrt -lpthread -lm"
+	gb_flags="-std=gnu11 -O2 -g -Wall -Wextra $gb_strict -D_GNU_SOURCE -I$ROOT/include -I$gb_base -I$gb_copy
+		-I$gb_copy/cuda -I$ROOT/bench/common -I$GPU_DIR -isystem $GPU_TOOLKIT/include"
+	gb_libs="-L$GPU_TOOLKIT/lib64 -L$GPU_TOOLKIT/lib -lcudart_static -ldl -lrt -lpthread -lm"
 	gb_rig=$ROOT/tests/gpu/rig
 	gb_tool=$(gpu_tool_sources)
-	# C first: its errors show after a second, the kernels take most of the time.
-	# shellcheck disable=SC2086 # lists of flags
-	(cd "$GPU_DIR/engine" && "$GPU_CC" $gb_flags -c "$gb_copy"/*.c "$gb_copy"/cuda/*.c "$gb_base"/*.c) || return 1
+	gpu_kernels || return 1
+	# shellcheck disable=SC2046,SC2086 # lists of files and flags; cuda_kernel.c is the GPU's
+	(cd "$GPU_DIR/engine" && "$GPU_CC" $gb_flags -c "$gb_copy"/*.c $(gpu_c_files "$gb_copy"/cuda/*.c) "$gb_base"/*.c) || return 1
 	# shellcheck disable=SC2086 # lists of flags
 	(cd "$GPU_DIR/rig" && "$GPU_CC" $gb_flags -c "$gb_rig/gpu_test.c" "$gb_rig/gpu_vmm.c" "$gb_rig/gpu_world.c") || return 1
 	# shellcheck disable=SC2086 # lists of flags
 	(cd "$GPU_DIR/tests" && "$GPU_CC" $gb_flags -I"$gb_rig" -c "$ROOT"/tests/gpu/gpu_*.c) || return 1
 	# shellcheck disable=SC2086 # lists of flags and files
 	(cd "$GPU_DIR/tool" && "$GPU_CC" $gb_flags '-DSCOUT_BUILD_TYPE="release"' -c $gb_tool) || return 1
-	gpu_compile_kernels || return 1
 	for gb_object in "$GPU_DIR"/tests/*.o; do
 		# shellcheck disable=SC2086 # a list of flags
 		"$GPU_CC" -o "$GPU_DIR/bin/$(basename "$gb_object" .o)" "$gb_object" "$GPU_DIR"/rig/*.o "$GPU_DIR"/engine/*.o $gb_libs || return 1
@@ -130,15 +93,21 @@ gpu_build()
 	gpu_stamp >"$GPU_DIR/stamp"
 }
 
-gpu_tool_sources()
+# Those of the files that are compiled for the CPU.
+gpu_c_files()
 {
-	for gs_source in "$ROOT"/bench/copy/kvscout-copy.c "$ROOT"/bench/copy/copy_*.c "$ROOT"/bench/common/machine.c \
-		"$ROOT"/bench/common/say.c "$ROOT"/bench/common/spread.c; do
-		case $gs_source in
-		*/copy_nocuda.c) ;;
-		*) printf '%s\n' "$gs_source" ;;
+	for gc_source; do
+		case $gc_source in
+		*/cuda_kernel.c | */copy_kernels.c) ;;
+		*) printf '%s\n' "$gc_source" ;;
 		esac
 	done
+}
+
+gpu_tool_sources()
+{
+	gpu_c_files "$ROOT"/bench/copy/kvscout-copy.c "$ROOT"/bench/copy/copy_*.c "$ROOT"/bench/common/machine.c "$ROOT"/bench/common/say.c \
+		"$ROOT"/bench/common/spread.c
 }
 
 # Counts the build as one case. Fails where there is nothing to run.
@@ -152,7 +121,7 @@ gpu_build_step()
 			return 0
 		fi
 		say "build: SKIPPED, not found: $GPU_MISSING"
-		say "       (gcc by PATH or CC, g++ by PATH or CXX, nvcc by PATH, NVCC or in /usr/local/cuda/bin)"
+		say "       (gcc by PATH or CC, the CUDA Toolkit by CUDA_HOME or in /usr/local/cuda)"
 		gpu_add 0 0 1
 		return 1
 	fi
@@ -260,7 +229,7 @@ GPU_CARRY=$ROOT/build-gpu-carry
 gpu_carry_stamp()
 {
 	(cd "$ROOT" && cat include/kvscout/*.h libclient/*.[ch] libclient/*/*.[ch] libworker/*.[ch] libworker/*/*.[ch] \
-		libworker/*/*/*.[ch] libworker/*/*/*.cu tests/gpu/*.[ch] tests/gpu/rig/*.[ch] 2>/dev/null) | cksum
+		libworker/*/*/*.[ch] libworker/*/*/*.ptx tests/gpu/*.[ch] tests/gpu/rig/*.[ch] 2>/dev/null) | cksum
 }
 
 # A program with all its libraries. It starts with the machine's own libc, or, where that is older than the one that it was built
@@ -271,7 +240,7 @@ gpu_pack()
 	build_default >&2 || return 1
 	gp_program=$ROOT/build/tests/gpu/gpu_worker
 	if ! [ -x "$gp_program" ]; then
-		say "pack: FAILED, the build has no CUDA" >&2
+		say "pack: FAILED, there is no CUDA Toolkit to build the tests for a GPU with" >&2
 		return 1
 	fi
 	rm -rf "$GPU_CARRY"

@@ -12,15 +12,15 @@
 #include "cuda_api.h"
 
 /*
- * What kvscout-copy needs of a GPU: the engine and its table of the runtime's functions, and what only a measurement
- * needs. The one in copy_gpu.c is CUDA; a test puts its stand-in in the place, so that all of the tool but CUDA
- * itself runs on a machine without a GPU. Functions return a cudaError_t as a number.
+ * What kvscout-copy needs of a GPU: the engine and its table of the driver's functions, and what only a measurement
+ * needs. The one in copy_cuda.c is CUDA; a test puts its stand-in in the place, so that all of the tool but CUDA
+ * itself runs on a machine without a GPU. Functions return a CUresult as a number.
  */
 
 struct copy_gpu_info {
 	char name[128];
 	char link[64]; /* "32.0 GT/s PCIe x16", or "" */
-	int driver, runtime;
+	int driver;    /* CUDA's version that it implements */
 	int n_sms;
 	bool has_batch;
 	uint64_t free_bytes, total_bytes; /* of GPU memory */
@@ -56,7 +56,7 @@ struct copy_gpu {
 	void (*load_free)(void *load);
 };
 
-extern const struct copy_gpu copy_gpu_cuda; /* in builds that have CUDA */
+extern const struct copy_gpu copy_gpu_cuda;
 
 /*
  * Measure and report on @gpu; what copy_cuda_run() does. @size: NULL: as for a data center's GPU. Returns the exit

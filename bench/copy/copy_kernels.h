@@ -4,36 +4,25 @@
 
 #include "copy_pattern.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /*
- * Kernels of kvscout-copy. Each function enqueues on @stream (a cudaStream_t) and returns a cudaError_t. Counters of
- * wrong bytes lie in GPU memory and are added to.
+ * What the kernels of kvscout-copy and their launches (copy_cuda.c) agree on.
+ *
+ *   copy_flat        words [first, first + n) in plain memory; counters of wrong bytes lie in GPU memory and are added to
+ *   copy_pages       words [first, end) of the items' pages
+ *   copy_matmul      c = a * b, n x n floats, n a multiple of COPY_MATMUL_TILE
+ *   copy_stream      c = a + 3 b; n vectors of 4 floats
+ *   copy_persistent  one block on each multiprocessor, which has no room for another one, for so many rounds; ends earlier when *stop
+ *                    (memory of the host, as the GPU sees it) is not 0, or after COPY_WATCHDOG_MS
+ *   copy_small       a few microseconds of work
  */
-
-/* Words [first, first + bytes / 8) in plain memory. */
-int copy_flat_launch(enum copy_mode mode, void *memory, uint64_t bytes, uint64_t first, uint64_t *wrong, void *stream);
-/* Words [first, end) of the items' pages. */
-int copy_pages_launch(enum copy_mode mode, const struct copy_pages *pages, uint64_t first, uint64_t end,
-		      uint64_t *wrong, void *stream);
-
-/* c = a * b, n x n floats, n a multiple of 64. */
-int copy_matmul_launch(const float *a, const float *b, float *c, int n, void *stream);
-/* c = a + 3 b; a multiple of 4 floats, aligned to 16 bytes. */
-int copy_stream_launch(const float *a, const float *b, float *c, uint64_t n, void *stream);
-/*
- * One block on each of @n_sms multiprocessors, which has no room for another one, for @rounds rounds. Ends earlier
- * when *stop (memory of the host, as the GPU sees it) is not 0, or after COPY_WATCHDOG_MS.
- */
-int copy_persistent_launch(float *out, int n_sms, uint64_t rounds, const uint32_t *stop, void *stream);
+#define COPY_DATA_THREADS 256u
+#define COPY_DATA_BLOCKS 2048u
+#define COPY_STREAM_THREADS 512u
+#define COPY_STREAM_BLOCKS 4096u
+#define COPY_PERSISTENT_THREADS 1024u
+#define COPY_SMALL_THREADS 256u
+#define COPY_MATMUL_TILE 64
+#define COPY_MATMUL_THREADS 256u
 #define COPY_WATCHDOG_MS 3000u
-/* A few microseconds of work. */
-int copy_small_launch(float *out, int n_blocks, void *stream);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -19,11 +19,10 @@ head(FILE *out, const struct copy_report *report)
 	const struct copy_gpu_info *info = &report->info;
 	char date[MACHINE_TEXT], cpu[MACHINE_TEXT], kernel[MACHINE_TEXT];
 
-	say_to(out, "%.10s, %s%s%s, driver %d.%d, CUDA runtime %d.%d, batch copies %s; %s, Linux %s; revision %s.\n",
+	say_to(out, "%.10s, %s%s%s, the driver's CUDA %d.%d, batch copies %s; %s, Linux %s; revision %s.\n",
 	       machine_time(date), info->name, info->link[0] ? ", " : "", info->link, info->driver / 1000,
-	       info->driver % 1000 / 10, info->runtime / 1000, info->runtime % 1000 / 10,
-	       info->has_batch ? "in one call" : "one by one", machine_cpu(cpu), machine_kernel(kernel),
-	       machine_revision());
+	       info->driver % 1000 / 10, info->has_batch ? "in one call" : "one by one", machine_cpu(cpu),
+	       machine_kernel(kernel), machine_revision());
 	for (unsigned int i = 0; i < report->n_points; i++) {
 		const struct copy_result *result = &report->results[i];
 

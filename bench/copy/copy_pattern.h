@@ -4,15 +4,15 @@
 
 /*
  * The data that kvscout-copy copies: word i is a hash of i, so that the CPU and the GPU can each make and check any
- * part of it. Read by C and by CUDA C++.
+ * part of it. Compiled for both.
  */
 
 #include <stdint.h>
 
-#ifdef __CUDACC__
-#define COPY_PATTERN_FN __host__ __device__ static inline
+#ifdef __NVPTX__
+#define COPY_PATTERN_GLOBAL __attribute__((address_space(1)))
 #else
-#define COPY_PATTERN_FN static inline
+#define COPY_PATTERN_GLOBAL
 #endif
 
 enum copy_mode {
@@ -26,16 +26,16 @@ enum copy_mode {
  * each.
  */
 struct copy_pages {
-	uint8_t *base;
-	const int64_t *ids; /* blocks_per_chunk for each item; readable where it is worked on */
-	uint64_t piece;     /* a multiple of 8 */
+	COPY_PATTERN_GLOBAL uint8_t *base;
+	const COPY_PATTERN_GLOBAL int64_t *ids; /* blocks_per_chunk for each item; readable where it is worked on */
+	uint64_t piece;                         /* a multiple of 8 */
 	uint64_t n_planes;
 	uint64_t n_blocks;
 	uint64_t blocks_per_chunk;
 	uint64_t first_word; /* of item 0 */
 };
 
-COPY_PATTERN_FN uint64_t
+static inline uint64_t
 copy_pattern_word(uint64_t i)
 {
 	uint64_t z = (i + 1) * 0x9e3779b97f4a7c15u;
@@ -49,7 +49,7 @@ copy_pattern_word(uint64_t i)
  * Where word @i of the items lies. Words count through the items as slots hold them: plane after plane, block after
  * block.
  */
-COPY_PATTERN_FN uint64_t *
+static inline COPY_PATTERN_GLOBAL uint64_t *
 copy_pages_word(const struct copy_pages *pages, uint64_t i)
 {
 	uint64_t words = pages->piece / 8;
@@ -62,13 +62,16 @@ copy_pages_word(const struct copy_pages *pages, uint64_t i)
 	plane = at % pages->n_planes;
 	item = at / pages->n_planes;
 	id = pages->ids[item * pages->blocks_per_chunk + block];
-	/* cudaMalloc and mmap align the base, and pieces are whole words. */
-	return (uint64_t *)(void *)(pages->base + (plane * pages->n_blocks + (uint64_t)id) * pages->piece) + in_piece;
+	/* cuMemAlloc and mmap align the base, and pieces are whole words. */
+	return (COPY_PATTERN_GLOBAL uint64_t *)(COPY_PATTERN_GLOBAL void *)(pages->base +
+									    (plane * pages->n_blocks + (uint64_t)id) *
+										    pages->piece) +
+	       in_piece;
 }
 
 /* Do @mode to one word; returns its wrong bytes. */
-COPY_PATTERN_FN uint32_t
-copy_pattern_do(enum copy_mode mode, uint64_t *word, uint64_t i)
+static inline uint32_t
+copy_pattern_do(enum copy_mode mode, COPY_PATTERN_GLOBAL uint64_t *word, uint64_t i)
 {
 	uint64_t right = copy_pattern_word(i), differ;
 	uint32_t wrong = 0;

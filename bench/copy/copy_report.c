@@ -114,9 +114,9 @@ json_run(FILE *out, const struct copy_report *report)
 	say_to(out, ", \"link\": ");
 	copy_json_string(out, info->link);
 	say_to(out,
-	       ", \"driver\": %d, \"runtime\": %d, \"has_batch\": %s, \"gpu_bytes\": %" PRIu64 ", \"seed\": %" PRIu64
+	       ", \"driver\": %d, \"has_batch\": %s, \"gpu_bytes\": %" PRIu64 ", \"seed\": %" PRIu64
 	       ", \"method\": \"%s\", \"planned_points\": %u",
-	       info->driver, info->runtime, info->has_batch ? "true" : "false", info->total_bytes, report->opt->seed,
+	       info->driver, info->has_batch ? "true" : "false", info->total_bytes, report->opt->seed,
 	       copy_way_names[copy_goal_way(report->opt)], report->n_points);
 }
 
@@ -174,12 +174,11 @@ copy_report_begin(struct copy_report *report)
 	char why[SAY_ERROR];
 
 	if (!report->is_quiet)
-		say("kvscout-copy: %s%s%s, driver %d.%d, runtime %d.%d, batch copies %s; %u points planned\n"
+		say("kvscout-copy: %s%s%s, the driver's CUDA %d.%d, batch copies %s; %u points planned\n"
 		    "each line: GB/s (%% of one contiguous copy in the same round); beside a kernel: how much slower it is, its "
 		    "min/p50/max,\nand the GB/s of the copy meanwhile (%% of its speed alone)\n",
 		    info->name, info->link[0] ? ", " : "", info->link, info->driver / 1000, info->driver % 1000 / 10,
-		    info->runtime / 1000, info->runtime % 1000 / 10, info->has_batch ? "in one call" : "one by one",
-		    report->n_points);
+		    info->has_batch ? "in one call" : "one by one", report->n_points);
 	say_flush();
 	if (!report->opt->lines)
 		return;

@@ -70,7 +70,7 @@ void copy_finish(FILE *out, const char *path);
 /* `--backend host`. Returns the exit status. */
 int copy_host_run(const struct copy_options *opt);
 
-/* ---- copy_cuda.c, or copy_nocuda.c in builds without CUDA ---- */
+/* ---- copy_cuda.c ---- */
 
 /* `--backend cuda`. Returns the exit status. */
 int copy_cuda_run(const struct copy_options *opt);

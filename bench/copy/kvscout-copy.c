@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * DESIGN: kvscout-copy measures the copy engine, on plain memory (copy_host.c) and on a GPU (copy_run.c). The floor
- * is one contiguous copy of the same bytes in the same round. It needs libc, pthreads and the statically linked CUDA
- * runtime only, so that it runs on a bare GPU machine: hence the JSON by hand.
+ * is one contiguous copy of the same bytes in the same round. It needs libc, pthreads and CUDA's driver
+ * only, which it finds at run time, so that it runs on a bare GPU machine: hence the JSON by hand.
  *
  * Threads: main; the copy engine's. On a GPU a second process measures.
  */

@@ -20,10 +20,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __CUDACC__
-#define SCOUT__TILE_FN __host__ __device__ static inline
+#ifdef __NVPTX__
+#define SCOUT__TILE_FN static inline __attribute__((always_inline))
+#define SCOUT__TILE_GLOBAL __attribute__((address_space(1)))
 #else
 #define SCOUT__TILE_FN static inline
+#define SCOUT__TILE_GLOBAL
 #endif
 
 #define SCOUT__TILE_BYTES 2048u
@@ -43,8 +45,9 @@ struct scout__tile_plane {
 
 /* Some tiles of one slot: what one launch moves. */
 struct scout__tile_span {
-	const struct scout__tile_plane *planes; /* all of them; readable where the span is worked on */
-	uint64_t slot; /* address that byte 0 of the slot has or would have; may be no memory */
+	const SCOUT__TILE_GLOBAL struct scout__tile_plane
+		*planes; /* all of them; readable where the span is worked on */
+	uint64_t slot;   /* address that byte 0 of the slot has or would have; may be no memory */
 	uint64_t first_tile, end_tile;
 	uint32_t first_plane, end_plane; /* that these tiles are in */
 	uint32_t first_block;            /* of ids[0] */
@@ -60,7 +63,7 @@ struct scout__tile {
 
 /* The plane that tile @t is in, among planes [low, high). */
 SCOUT__TILE_FN uint32_t
-scout__tile_plane_of(const struct scout__tile_plane *planes, uint32_t low, uint32_t high, uint64_t t)
+scout__tile_plane_of(const SCOUT__TILE_GLOBAL struct scout__tile_plane *planes, uint32_t low, uint32_t high, uint64_t t)
 {
 	while (high - low > 1) {
 		uint32_t middle = low + (high - low) / 2;
@@ -75,7 +78,7 @@ scout__tile_plane_of(const struct scout__tile_plane *planes, uint32_t low, uint3
 
 /* Offset in the slot of tile @t, which is in plane @p or just behind it. */
 SCOUT__TILE_FN uint64_t
-scout__tile_slot_at(const struct scout__tile_plane *plane, uint64_t t)
+scout__tile_slot_at(const SCOUT__TILE_GLOBAL struct scout__tile_plane *plane, uint64_t t)
 {
 	uint64_t in_plane = t - plane->first_tile;
 	uint64_t block = in_plane / plane->tiles_per_block;
@@ -87,7 +90,7 @@ scout__tile_slot_at(const struct scout__tile_plane *plane, uint64_t t)
 SCOUT__TILE_FN struct scout__tile
 scout__tile_locate(const struct scout__tile_span *span, uint64_t t)
 {
-	const struct scout__tile_plane *plane =
+	const SCOUT__TILE_GLOBAL struct scout__tile_plane *plane =
 		&span->planes[scout__tile_plane_of(span->planes, span->first_plane, span->end_plane, t)];
 	uint64_t in_plane = t - plane->first_tile;
 	uint64_t block = in_plane / plane->tiles_per_block;
@@ -103,32 +106,26 @@ scout__tile_locate(const struct scout__tile_span *span, uint64_t t)
 }
 
 /* 16 bytes that move in one access. The memory has a type of its own elsewhere. */
-struct scout__tile_vector {
-	uint64_t low, high;
-}
-#if defined(__GNUC__) || defined(__CUDACC__)
-__attribute__((aligned(16), may_alias))
-#endif
-;
+typedef uint64_t scout__tile_vector __attribute__((vector_size(16), may_alias));
 typedef uint32_t scout__tile_word __attribute__((may_alias));
 
 /* Addresses are numbers here, because some of them are no memory of this machine's. NOLINTBEGIN(performance-no-int-to-ptr) */
-SCOUT__TILE_FN struct scout__tile_vector *
+SCOUT__TILE_FN SCOUT__TILE_GLOBAL scout__tile_vector *
 scout__tile_vectors(uint64_t address)
 {
-	return (struct scout__tile_vector *)(uintptr_t)address;
+	return (SCOUT__TILE_GLOBAL scout__tile_vector *)(uintptr_t)address;
 }
 
-SCOUT__TILE_FN scout__tile_word *
+SCOUT__TILE_FN SCOUT__TILE_GLOBAL scout__tile_word *
 scout__tile_words(uint64_t address)
 {
-	return (scout__tile_word *)(uintptr_t)address;
+	return (SCOUT__TILE_GLOBAL scout__tile_word *)(uintptr_t)address;
 }
 
-SCOUT__TILE_FN uint8_t *
+SCOUT__TILE_FN SCOUT__TILE_GLOBAL uint8_t *
 scout__tile_bytes(uint64_t address)
 {
-	return (uint8_t *)(uintptr_t)address;
+	return (SCOUT__TILE_GLOBAL uint8_t *)(uintptr_t)address;
 }
 /* NOLINTEND(performance-no-int-to-ptr) */
 
@@ -139,17 +136,17 @@ scout__tile_move(uint64_t to, uint64_t from, uint32_t bytes, uint32_t lane)
 	uint32_t done = 0;
 
 	if (((to | from) & 15) == 0) {
-		struct scout__tile_vector held[SCOUT__TILE_VECTORS];
+		scout__tile_vector held[SCOUT__TILE_VECTORS];
 		uint32_t n = bytes / 16;
 
 		/* All loads are on their way before the first store waits for one. */
-#ifdef __CUDA_ARCH__
+#ifdef __NVPTX__
 #pragma unroll
 #endif
 		for (uint32_t k = 0; k < SCOUT__TILE_VECTORS; k++)
 			if (lane + k * SCOUT__TILE_LANES < n)
 				held[k] = scout__tile_vectors(from)[lane + k * SCOUT__TILE_LANES];
-#ifdef __CUDA_ARCH__
+#ifdef __NVPTX__
 #pragma unroll
 #endif
 		for (uint32_t k = 0; k < SCOUT__TILE_VECTORS; k++)
@@ -177,16 +174,14 @@ SCOUT__TILE_FN void
 scout__tile_do(const struct scout__tile_span *span, uint64_t t, uint32_t lane)
 {
 	struct scout__tile tile = scout__tile_locate(span, t);
+	uint64_t slot = span->slot + tile.slot_at;
 
-	if (tile.page == 0) {
+	if (tile.page != 0)
+		scout__tile_move(span->to_pages ? tile.page : slot, span->to_pages ? slot : tile.page, tile.bytes,
+				 lane);
+	else if (!span->to_pages)
 		/* A slot is compared as a whole: no stale bytes of other chunks in it. Pages of null blocks stay as they are. */
-		if (!span->to_pages)
-			scout__tile_zero(span->slot + tile.slot_at, tile.bytes, lane);
-	} else if (span->to_pages) {
-		scout__tile_move(tile.page, span->slot + tile.slot_at, tile.bytes, lane);
-	} else {
-		scout__tile_move(span->slot + tile.slot_at, tile.page, tile.bytes, lane);
-	}
+		scout__tile_zero(slot, tile.bytes, lane);
 }
 
 #ifdef __cplusplus

@@ -1,55 +1,44 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The compiled kernel runs on every GPU: machine code for some, and PTX of the oldest architecture, which the driver of any other
-compiles. Reads the sections of the object file, since not every toolkit brings cuobjdump.
+"""What a driver gets of the copy engine's kernel, and of the measuring tool's: PTX that drivers from 525 on take, without local memory, whose
+bulk moves 16 bytes in one access; and an image that ends with that text, whatever machine code comes before.
 
-usage: kernels.py OBJECT ARCHITECTURE
+usage: kernels.py ENGINE.ptx TOOL.ptx IMAGE.inc
 """
-import struct
+import re
 import sys
 
-MAGIC = 0xBA55ED50
-KINDS = {1: "PTX", 2: "machine code"}
+NEWEST_PTX = (8, 0)  # of driver 525
+VECTORS = 8          # that one lane holds: SCOUT__TILE_VECTORS
 
 
-def section(path, wanted):
-    """The bytes of a section of a 64-bit little-endian ELF file."""
-    with open(path, "rb") as file:
-        data = file.read()
-    table, = struct.unpack_from("<Q", data, 0x28)
-    size, count, names_at = struct.unpack_from("<HHH", data, 0x3A)
-    headers = [struct.unpack_from("<IIQQQQ", data, table + i * size) for i in range(count)]
-    for header in headers:
-        at = headers[names_at][4] + header[0]
-        if data[at:data.index(b"\0", at)].decode() == wanted:
-            return data[header[4]:header[4] + header[5]]
-    return b""
-
-
-def entries(data):
-    """(kind, architecture) of all that a section of fat binaries holds."""
-    at = 0
-    while at + 16 <= len(data):
-        magic, _, header, size = struct.unpack_from("<IHHQ", data, at)
-        if magic != MAGIC:
-            at += 8
-            continue
-        entry = at + header
-        at = entry + size
-        while entry < at:
-            kind, _, head, length = struct.unpack_from("<HHIQ", data, entry)
-            yield KINDS.get(kind, str(kind)), struct.unpack_from("<I", data, entry + 28)[0]
-            entry += head + length
+def check_text(path):
+    text = open(path, encoding="ascii").read()
+    version = tuple(map(int, re.search(r"^\.version (\d+)\.(\d+)$", text, re.M).groups()))
+    if version > NEWEST_PTX or ".target sm_75" not in text:
+        sys.exit(f"{path}: PTX {version}, which not every driver from 525 on takes, or not for sm_75")
+    if ".local" in text:
+        sys.exit(f"{path}: uses local memory")
+    return text
 
 
 def main():
-    found = list(entries(section(sys.argv[1], ".nv_fatbin")))
-    oldest = int("".join(c for c in sys.argv[2] if c.isdigit()))
-    print("\n".join("%s for %d" % entry for entry in found))
-    if ("PTX", oldest) not in found:
-        sys.exit("no PTX for %d, the oldest architecture that this nvcc knows" % oldest)
-    if not any(kind == "machine code" for kind, _ in found):
-        sys.exit("no machine code")
+    engine, tool, image = sys.argv[1:]
+    text = check_text(engine)
+    check_text(tool)
+    loads, stores = (len(re.findall(rf"\b{kind}\.global\.v2\.b64\b", text)) for kind in ("ld", "st"))
+    print(f"16-byte accesses: {loads} loads, {stores} stores; 0 bytes of .local")
+    if (loads, stores) != (VECTORS, VECTORS):
+        sys.exit(f"{engine}: a lane should load and store {VECTORS} vectors of 16 bytes")
+    source = open(image, encoding="ascii").read()
+    entries = re.findall(r"\{(\d+), (\d+), \(const unsigned char\[\]\)\{([^}]*)\}", source)
+    for major, minor, code in entries:
+        data = bytes(int(word, 16) for word in code.replace("0x", "").replace("\n", "").split(",")[:-1])
+        print(f"sm_{major}{minor}: {len(data)} bytes" if major != "0" else f"PTX: {len(data)} bytes")
+        if major != "0" and not data.startswith(b"\x7fELF"):
+            sys.exit(f"sm_{major}{minor} is no ELF file")
+    if entries[-1][:2] != ("0", "0") or data.decode() != text:
+        sys.exit(f"{image} does not end with the PTX of the tree")
 
 
 if __name__ == "__main__":

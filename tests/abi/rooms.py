@@ -88,7 +88,7 @@ KNOTS = {
 }
 
 # Headers that the build writes.
-GENERATED = {"revision.h"}
+GENERATED = {"revision.h", "cuda_kernel_image.inc", "copy_kernels_image.inc"}
 
 COMMENT_OR_STRING = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.S)
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+(?:"([^"]+)"|<(kvscout/[^>]+)>)', re.M)

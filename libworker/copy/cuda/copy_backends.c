@@ -6,9 +6,7 @@
 /* The backends that this build has. Any thread. */
 static const struct scout__copy_ops *const backends[] = {
 	&scout__copy_host,
-#ifdef SCOUT_HAVE_CUDA
 	&scout__copy_cuda,
-#endif
 };
 
 /* G: tests, which set it before they make a worker. */

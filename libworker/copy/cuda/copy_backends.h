@@ -4,7 +4,7 @@
 
 #include "copy.h"
 
-extern const struct scout__copy_ops scout__copy_cuda; /* in builds that have CUDA */
+extern const struct scout__copy_ops scout__copy_cuda;
 
 /* The backend of that name; NULL when this build does not have it. */
 const struct scout__copy_ops *scout__copy_find(const char *name);

@@ -26,7 +26,7 @@
  * every batch whose stop was set before is from then on enqueued no further, and the caller's stream is made
  * to wait for the events of all spans that are. No copy is waited for by a CPU. A stream that is being
  * captured must not wait for an event from outside of its capture: that would invalidate the capture. So the
- * engine asks first, and says that such a stream cannot wait.
+ * engine asks first, and says that such a stream cannot wait. The default stream (NULL) is that of the pages' device.
  *
  * Locks: `mu` is held while spans are enqueued and taken off. A call of CUDA under it may take a while (a
  * batch of 128 pieces some 0.1 ms), nothing under it waits for the GPU but a device that fails: what is
@@ -48,14 +48,20 @@
 int
 scout__cuda_probe(const struct scout__cuda_api *api, int32_t device, char *err, size_t err_len)
 {
-	int n = 0;
-	int rc = api->device_count(&n);
+	int n = 0, rc, version = api->driver_version();
 
-	if (rc == SCOUT__CUDA_OLD_DRIVER)
+	if (version == 0)
 		return scout__fail(
 			err, err_len, SCOUT_ERR_DEVICE,
-			"no CUDA device (%s): the driver is older than the CUDA %d.%d runtime of this build, or not installed",
-			api->error_name(rc), api->runtime_version / 1000, api->runtime_version % 1000 / 10);
+			"no CUDA device: libcuda.so.1 cannot be loaded; install NVIDIA's driver, or let the container have the "
+			"GPU (--gpus all)");
+	if (version < SCOUT__CUDA_OLDEST)
+		return scout__fail(
+			err, err_len, SCOUT_ERR_DEVICE,
+			"no CUDA device: the driver implements CUDA %d.%d and %d.%d is needed; install driver 525 or "
+			"newer",
+			version / 1000, version % 1000 / 10, SCOUT__CUDA_OLDEST / 1000, SCOUT__CUDA_OLDEST % 1000 / 10);
+	rc = api->device_count(&n);
 	if (rc)
 		return scout__fail(err, err_len, SCOUT_ERR_DEVICE,
 				   "no CUDA device (%s): is the driver installed, and may this user open /dev/nvidia*?",
@@ -150,6 +156,30 @@ set_up_lane(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint8_t *st
 	return rc;
 }
 
+/*
+ * The kernel, with one launch that moves nothing: the driver may load a kernel as late as that, and then for all that runs on the device.
+ * Without a kernel the copy engines serve all. Returns a CUDA error of the device.
+ */
+static int
+set_up_kernel(struct scout__cuda *cuda)
+{
+	const struct scout__cuda_api *api = cuda->api;
+	struct scout__tile_span nothing = {.planes = cuda->planes_on_gpu};
+	int rc = api->load_kernel(cuda->device, &cuda->kernel);
+
+	rc = rc ? rc : api->launch(&cuda->kernel, &nothing, 1, cuda->lanes[0].kernel);
+	if (rc == 0)
+		return api->stream_sync(cuda->lanes[0].kernel);
+	cuda->method = SCOUT__CUDA_BATCH;
+	if (cuda->log)
+		scout__log(
+			cuda->log, SCOUT_LOG_WARN,
+			"CUDA device %d: the driver cannot use the copy kernel (%s), so copies are made by method batch; small "
+			"pieces are slower",
+			cuda->device, api->error_name(rc));
+	return 0;
+}
+
 /* Everything on the device. Returns a CUDA error; what was made is torn down by tear_down(). */
 static int
 set_up_device(struct scout__cuda *cuda)
@@ -165,9 +195,9 @@ set_up_device(struct scout__cuda *cuda)
 	cuda->planes_on_gpu = planes;
 	for (uint32_t t = 0; t < cuda->n_tables && rc == 0; t++)
 		cuda->tables[t].planes_on_gpu = cuda->planes_on_gpu + (cuda->tables[t].planes - cuda->planes);
-	rc = rc ? rc : api->load_kernel();
 	rc = rc ? rc : set_up_lane(cuda, &cuda->lanes[0], cuda->stages);
 	rc = rc ? rc : set_up_lane(cuda, &cuda->lanes[1], cuda->stages + lane_bytes);
+	rc = rc ? rc : set_up_kernel(cuda);
 	rc = rc ? rc : api->copy(cuda->planes_on_gpu, cuda->planes, plane_bytes, true, cuda->lanes[0].dma);
 	return rc ? rc : api->stream_sync(cuda->lanes[0].dma);
 }
@@ -180,9 +210,11 @@ tear_down(struct scout__cuda *cuda)
 	for (int l = 0; l < 2; l++) {
 		struct scout__cuda_lane *lane = &cuda->lanes[l];
 
-		/* Where setting up failed, the upload of the planes may be running. */
+		/* Where setting up failed, the upload of the planes or the first launch may be running. */
 		if (lane->dma)
 			(void)api->stream_sync(lane->dma);
+		if (lane->kernel)
+			(void)api->stream_sync(lane->kernel);
 		for (uint32_t i = 0; i < SCOUT__CUDA_SPANS; i++) {
 			if (lane->spans[i].done)
 				api->event_free(lane->spans[i].done);
@@ -194,11 +226,12 @@ tear_down(struct scout__cuda *cuda)
 		if (lane->dma)
 			api->stream_free(lane->dma);
 	}
+	if (cuda->kernel.module)
+		api->free_kernel(&cuda->kernel);
 	if (cuda->planes_on_gpu)
 		api->free(cuda->planes_on_gpu);
 	if (cuda->stages)
 		api->free(cuda->stages);
-	api->clear_error();
 }
 
 static int
@@ -218,13 +251,16 @@ set_up(struct scout__cuda *cuda)
 	if (rc)
 		return scout__fail(
 			cuda->text, sizeof(cuda->text), SCOUT_ERR_DEVICE,
-			"CUDA device %d: %s while taking %llu bytes of staging memory (stage_bytes), the kernel, "
-			"streams and events",
+			"CUDA device %d: %s while taking %llu bytes of staging memory (stage_bytes), streams and events",
 			cuda->device, cuda->api->error_name(rc),
 			(unsigned long long)cuda->stage_bytes * SCOUT__CUDA_SPANS * 2);
 	if (cuda->log)
-		scout__log(cuda->log, SCOUT_LOG_INFO, "CUDA device %d: method %s, batch copies %s", cuda->device,
-			   scout__cuda_method_name(cuda->method), cuda->has_batch ? "in one call" : "one by one");
+		scout__log(cuda->log, SCOUT_LOG_INFO, "CUDA device %d: method %s, kernel %s, batch copies %s",
+			   cuda->device, scout__cuda_method_name(cuda->method),
+			   !cuda->kernel.module           ? "none"
+			   : cuda->kernel.is_machine_code ? "of this build"
+							  : "compiled by the driver",
+			   cuda->has_batch ? "in one call" : "one by one");
 	return 0;
 }
 
@@ -524,8 +560,12 @@ scout__cuda_fence(void *engine, void *stream)
 	struct scout__cuda *cuda = engine;
 	int rc = 0;
 
-	if (cuda->api->is_capturing(stream))
+	if (cuda->api->enter(cuda->device) != 0)
 		return SCOUT_ERR_DEVICE;
+	if (cuda->api->is_capturing(stream)) {
+		cuda->api->leave();
+		return SCOUT_ERR_DEVICE;
+	}
 	(void)pthread_mutex_lock(&cuda->mu);
 	for (int l = 0; l < 2; l++) {
 		const struct scout__cuda_lane *lane = &cuda->lanes[l];
@@ -538,12 +578,11 @@ scout__cuda_fence(void *engine, void *stream)
 				rc = cuda->api->stream_wait(stream, span->other);
 		}
 	}
-	if (rc)
-		cuda->api->clear_error();
 	if (rc && cuda->log)
 		scout__log(cuda->log, SCOUT_LOG_DEBUG, "the stream of a fence cannot wait: %s",
 			   cuda->api->error_name(rc));
 	rc = rc || cuda->failed ? SCOUT_ERR_DEVICE : 0;
 	(void)pthread_mutex_unlock(&cuda->mu);
+	cuda->api->leave();
 	return rc;
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DESIGN: the table of cuda_api.h on the real runtime.
+ * DESIGN: the table of cuda_api.h on the driver.
  *
- * The runtime is linked statically and finds the driver by itself, so a program with this in it runs on
- * machines without one. What the runtime cannot say without making a context, and the batch copy that older
- * toolkits do not know, come from the driver, if the process has loaded it (a look at some pages must not: a
- * process that forks later has no CUDA in its children otherwise), by the names under which it exports them:
- * cuMemcpyBatchAsync is the call of CUDA 12.8 (with the index of a failed copy), cuMemcpyBatchAsync_v2 that
- * of 13.0. The driver's structure is declared here, so any toolkit will do.
+ * Contexts. The application's is the primary context of its device, which CUDA's runtime and PyTorch use, so that is ours,
+ * too. It is retained once for each device and never released, as the runtime does: a context that ends while a device
+ * that failed may still write takes the memory away under it. Our own threads make it current once. A thread of the
+ * application's has it for the time of a call: the application's current context is pushed down and comes back.
+ *
+ * Errors. The driver returns each call's own error, but a device that failed says so in every later call.
  *
  * Source access order. In a batch from the GPU the sources are pages that kernels before it in the stream
  * write, so it says STREAM: with ANY the copy engine may read them before those kernels are done. In a batch
@@ -17,88 +17,35 @@
  * Batches prefer to overlap with kernels: since 13.1 that means the copy engines, where the driver would also take the
  * multiprocessors, which are the model's.
  */
-#include <dlfcn.h>
 #include <pthread.h>
 
-#include <cuda_runtime_api.h>
-
 #include "cuda_api.h"
-#include "cuda_kernels.h"
+#include "cuda_driver.h"
+#include "cuda_image.h"
 
-_Static_assert(SCOUT__CUDA_OK == cudaSuccess && SCOUT__CUDA_NOT_READY == cudaErrorNotReady &&
-		       SCOUT__CUDA_OLD_DRIVER == cudaErrorInsufficientDriver,
-	       "numbers of cuda_api.h");
+#define MAX_DEVICES 64
+#define NOT_INITIALIZED 3  /* CUDA_ERROR_NOT_INITIALIZED */
+#define INVALID_DEVICE 101 /* CUDA_ERROR_INVALID_DEVICE */
 
-/* ---- the driver ---- */
-
-enum {
-	DRIVER_OK = 0,
-	MEMORY_TYPE = 2, /* CU_POINTER_ATTRIBUTE_MEMORY_TYPE */
-	DEVICE_ORDINAL = 9,
-	MEMORY_TYPE_DEVICE = 2,
-	ORDER_STREAM = 1, /* CU_MEMCPY_SRC_ACCESS_ORDER_* */
-	ORDER_ANY = 3,
-	PREFER_OVERLAP = 1 /* CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE: a hint */
-};
-
-/* CUmemcpyAttributes_v1 */
-struct batch_attributes {
-	int source_order;
-	int source_hint[2];
-	int target_hint[2];
-	unsigned int flags;
-};
-
-typedef uint64_t device_ptr;
-
-static struct {
-	void *library;
-	int (*context_state)(int device, unsigned int *flags, int *active);
-	int (*pointer_attribute)(void *data, int attribute, device_ptr p);
-	int (*batch_12)(device_ptr *to, device_ptr *from, size_t *sizes, size_t n, struct batch_attributes *attributes,
-			size_t *indices, size_t n_attributes, size_t *failed, void *stream);
-	int (*batch_13)(device_ptr *to, device_ptr *from, size_t *sizes, size_t n, struct batch_attributes *attributes,
-			size_t *indices, size_t n_attributes, void *stream);
-} driver; /* G:driver_mu; const after `library` was set */
-
-static pthread_mutex_t driver_mu = PTHREAD_MUTEX_INITIALIZER;
-
-static void
-load(void *library, const char *name, void *ret_function, size_t size)
+/* Calls after device_count() need not ask whether there is a driver. */
+static const struct scout__cuda_driver *
+driver(void)
 {
-	void *symbol = dlsym(library, name);
-
-	/* POSIX: a pointer from dlsym() holds a function. */
-	__builtin_memcpy(ret_function, &symbol, size);
+	return scout__cuda_driver();
 }
 
-static void
-load_functions(void *library)
+/* Addresses are numbers to the driver. NOLINTBEGIN(performance-no-int-to-ptr) */
+static void *
+as_pointer(CUdeviceptr p)
 {
-	load(library, "cuDevicePrimaryCtxGetState", &driver.context_state, sizeof(driver.context_state));
-	load(library, "cuPointerGetAttribute", &driver.pointer_attribute, sizeof(driver.pointer_attribute));
-	load(library, "cuMemcpyBatchAsync", &driver.batch_12, sizeof(driver.batch_12));
-	load(library, "cuMemcpyBatchAsync_v2", &driver.batch_13, sizeof(driver.batch_13));
+	return (void *)(uintptr_t)p;
 }
+/* NOLINTEND(performance-no-int-to-ptr) */
 
-/*
- * Take up the driver, if the process has loaded it; it stays then. False: it has not. Its functions fail until it is
- * initialised.
- */
-static bool
-find_driver(void)
+static CUdeviceptr
+as_address(const void *p)
 {
-	bool found;
-
-	(void)pthread_mutex_lock(&driver_mu);
-	if (!driver.library) {
-		driver.library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-		if (driver.library)
-			load_functions(driver.library);
-	}
-	found = driver.library != NULL;
-	(void)pthread_mutex_unlock(&driver_mu);
-	return found;
+	return (uintptr_t)p;
 }
 
 /* ---- devices and memory ---- */
@@ -106,10 +53,10 @@ find_driver(void)
 static int
 api_device_count(int *ret_n)
 {
-	int rc = (int)cudaGetDeviceCount(ret_n);
+	const struct scout__cuda_driver *loaded = scout__cuda_driver_load();
+	int rc = loaded ? loaded->init(0) : NOT_INITIALIZED;
 
-	(void)cudaGetLastError();
-	return rc;
+	return rc ? rc : loaded->device_count(ret_n);
 }
 
 static bool
@@ -117,9 +64,10 @@ api_is_in_use(int device)
 {
 	unsigned int flags;
 	int active = 0;
+	CUdevice handle;
 
-	return find_driver() && driver.context_state && driver.context_state(device, &flags, &active) == DRIVER_OK &&
-	       active;
+	return driver() && driver()->device(&handle, device) == SCOUT__CUDA_OK &&
+	       driver()->context_state(handle, &flags, &active) == SCOUT__CUDA_OK && active;
 }
 
 static int
@@ -128,71 +76,119 @@ api_device_of(const void *p)
 	unsigned int type = 0;
 	int device = -1;
 
-	if (!find_driver() || !driver.pointer_attribute)
+	if (!driver() || driver()->pointer(&type, SCOUT__CU_POINTER_MEMORY_TYPE, as_address(p)) != SCOUT__CUDA_OK ||
+	    type != SCOUT__CU_MEMORY_DEVICE)
 		return -1;
-	if (driver.pointer_attribute(&type, MEMORY_TYPE, (uintptr_t)p) != DRIVER_OK || type != MEMORY_TYPE_DEVICE)
-		return -1;
-	return driver.pointer_attribute(&device, DEVICE_ORDINAL, (uintptr_t)p) == DRIVER_OK ? device : -1;
+	return driver()->pointer(&device, SCOUT__CU_POINTER_DEVICE, as_address(p)) == SCOUT__CUDA_OK ? device : -1;
 }
 
 static int
 api_bus_id(char *ret_id, int len, int device)
 {
-	int rc = (int)cudaDeviceGetPCIBusId(ret_id, len, device);
+	CUdevice handle;
+	int rc = driver() ? driver()->device(&handle, device) : NOT_INITIALIZED;
 
-	(void)cudaGetLastError();
+	return rc ? rc : driver()->bus_id(ret_id, len, handle);
+}
+
+/* The primary context of a device. */
+static int
+find_context(int device, CUcontext *ret_context)
+{
+	static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
+	static CUcontext contexts[MAX_DEVICES]; /* G:mu */
+	CUdevice handle;
+	int rc = 0;
+
+	if (device < 0 || device >= MAX_DEVICES)
+		return INVALID_DEVICE;
+	(void)pthread_mutex_lock(&mu);
+	if (!contexts[device]) {
+		rc = driver()->device(&handle, device);
+		rc = rc ? rc : driver()->context_retain(&contexts[device], handle);
+	}
+	*ret_context = contexts[device];
+	(void)pthread_mutex_unlock(&mu);
 	return rc;
 }
 
 static int
 api_enter_thread(int device)
 {
-	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-	int rc = (int)cudaSetDevice(device);
+	CUstreamCaptureMode mode = SCOUT__CU_CAPTURE_RELAXED;
+	CUcontext context = NULL;
+	int rc = find_context(device, &context);
 
-	return rc ? rc : (int)cudaThreadExchangeStreamCaptureMode(&mode);
+	rc = rc ? rc : driver()->context_set(context);
+	return rc ? rc : driver()->capture_mode(&mode);
+}
+
+static int
+api_enter(int device)
+{
+	CUcontext context = NULL;
+	int rc = find_context(device, &context);
+
+	return rc ? rc : driver()->context_push(context);
 }
 
 static void
-api_clear_error(void)
+api_leave(void)
 {
-	(void)cudaGetLastError();
+	CUcontext context;
+
+	(void)driver()->context_pop(&context); /* it was pushed, so there is one */
 }
 
 static const char *
 api_error_name(int error)
 {
-	return cudaGetErrorName((cudaError_t)error);
+	const char *name = NULL;
+
+	if (!driver() || driver()->error_name(error, &name) != SCOUT__CUDA_OK || !name)
+		return "CUDA does not name the error";
+	return name;
 }
 
 static int
 api_malloc(void **ret_p, size_t bytes)
 {
-	return (int)cudaMalloc(ret_p, bytes);
+	CUdeviceptr p = 0;
+	int rc = driver()->mem_alloc(&p, bytes);
+
+	if (rc == 0)
+		*ret_p = as_pointer(p);
+	return rc;
 }
 
 static void
 api_free(void *p)
 {
-	(void)cudaFree(p); /* fails only where the device has failed, and then there is nothing to give back */
+	(void)driver()->mem_free(
+		as_address(p)); /* fails only where the device has failed: then there is nothing to give back */
 }
 
 static int
 api_host_register(void *base, size_t bytes)
 {
-	return (int)cudaHostRegister(base, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+	return driver()->host_register(base, bytes, SCOUT__CU_REGISTER_PORTABLE | SCOUT__CU_REGISTER_MAPPED);
 }
 
 static int
 api_host_unregister(void *base)
 {
-	return (int)cudaHostUnregister(base);
+	return driver()->host_unregister(base);
 }
 
 static int
 api_host_device_pointer(void **ret_p, void *host)
 {
-	return (int)cudaHostGetDevicePointer(ret_p, host, 0);
+	CUdeviceptr p = 0;
+	int rc = driver()->host_device_pointer(&p, host, 0);
+
+	if (rc == 0)
+		*ret_p = as_pointer(p);
+	return rc;
 }
 
 /* ---- streams and events ---- */
@@ -200,78 +196,64 @@ api_host_device_pointer(void **ret_p, void *host)
 static int
 api_stream_new(void **ret_stream, int priority)
 {
-	cudaStream_t stream;
 	int lowest = 0, highest = 0;
-	int rc = (int)cudaDeviceGetStreamPriorityRange(&lowest, &highest);
+	int rc = driver()->priority_range(&lowest, &highest);
 
-	if (rc)
-		return rc;
 	/* Larger numbers are lower priorities: lowest is 0 or above highest. */
 	priority = priority > lowest ? lowest : priority;
 	priority = priority < highest ? highest : priority;
-	rc = (int)cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority);
-	if (rc == 0)
-		*ret_stream = stream;
-	return rc;
+	return rc ? rc : driver()->stream_new(ret_stream, SCOUT__CU_STREAM_NON_BLOCKING, priority);
 }
 
 static void
 api_stream_free(void *stream)
 {
-	(void)cudaStreamDestroy(stream);
+	(void)driver()->stream_free(stream);
 }
 
 static int
 api_stream_sync(void *stream)
 {
-	return (int)cudaStreamSynchronize(stream);
+	return driver()->stream_sync(stream);
 }
 
 static int
 api_stream_wait(void *stream, void *event)
 {
-	return (int)cudaStreamWaitEvent(stream, event, 0);
+	return driver()->stream_wait(stream, event, 0);
 }
 
 static bool
 api_is_capturing(void *stream)
 {
-	enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-	cudaError_t rc = cudaStreamIsCapturing(stream, &status);
+	CUstreamCaptureStatus status = SCOUT__CU_CAPTURE_NONE;
 
 	/* An error: the legacy stream, while a stream is captured that orders itself with it. */
-	if (rc != cudaSuccess)
-		(void)cudaGetLastError();
-	return rc != cudaSuccess || status != cudaStreamCaptureStatusNone;
+	return driver()->stream_capturing(stream, &status) != SCOUT__CUDA_OK || status != SCOUT__CU_CAPTURE_NONE;
 }
 
 static int
 api_event_new(void **ret_event)
 {
-	cudaEvent_t event;
-	int rc = (int)cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
-
-	if (rc == 0)
-		*ret_event = event;
-	return rc;
+	return driver()->event_new(ret_event, SCOUT__CU_EVENT_NO_TIMING);
 }
 
 static void
 api_event_free(void *event)
 {
-	(void)cudaEventDestroy(event);
+	(void)driver()->event_free(event);
 }
 
 static int
 api_event_record(void *event, void *stream)
 {
-	return (int)cudaEventRecord(event, stream);
+	return driver()->event_record(event, stream);
 }
 
 static int
 api_event_query(void *event)
 {
-	return (int)cudaEventQuery(event);
+	return driver()->event_query(event);
 }
 
 /* ---- copies ---- */
@@ -279,38 +261,100 @@ api_event_query(void *event)
 static int
 api_copy(void *to, const void *from, size_t bytes, bool to_device, void *stream)
 {
-	return (int)cudaMemcpyAsync(to, from, bytes, to_device ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
-				    stream);
+	if (to_device)
+		return driver()->copy_to_device(as_address(to), from, bytes, stream);
+	return driver()->copy_to_host(to, as_address(from), bytes, stream);
 }
 
 static bool
 api_has_batch(void)
 {
-	return find_driver() && (driver.batch_12 || driver.batch_13);
+	return driver()->batch_12 || driver()->batch_13;
 }
 
 static int
 api_copy_batch(void **to, void **from, size_t *bytes, size_t n, bool to_device, void *stream)
 {
-	struct batch_attributes attributes = {.source_order = to_device ? ORDER_ANY : ORDER_STREAM,
-					      .flags = PREFER_OVERLAP};
+	CUmemcpyAttributes attributes = {.srcAccessOrder =
+						 to_device ? SCOUT__CU_SOURCE_ORDER_ANY : SCOUT__CU_SOURCE_ORDER_STREAM,
+					 .flags = SCOUT__CU_BATCH_PREFER_OVERLAP};
 	size_t index = 0, failed = 0;
 
-	_Static_assert(sizeof(device_ptr) == sizeof(void *), "the driver's pointers are ours");
-	/* The driver's errors have the runtime's numbers. */
-	if (driver.batch_13)
-		return driver.batch_13((device_ptr *)to, (device_ptr *)from, bytes, n, &attributes, &index, 1, stream);
-	return driver.batch_12((device_ptr *)to, (device_ptr *)from, bytes, n, &attributes, &index, 1, &failed, stream);
+	_Static_assert(sizeof(CUdeviceptr) == sizeof(void *), "the driver's pointers are ours");
+	if (driver()->batch_13)
+		return driver()->batch_13((CUdeviceptr *)to, (CUdeviceptr *)from, bytes, n, &attributes, &index, 1,
+					  stream);
+	return driver()->batch_12((CUdeviceptr *)to, (CUdeviceptr *)from, bytes, n, &attributes, &index, 1, &failed,
+				  stream);
 }
 
-const struct scout__cuda_api scout__cuda_runtime = {
-	.runtime_version = CUDART_VERSION,
+/* ---- the kernel ---- */
+
+static int
+load_image(const struct scout__cuda_image *image, struct scout__cuda_kernel *ret_kernel)
+{
+	struct scout__cuda_kernel kernel = {.is_machine_code = image->major != 0};
+	int rc = driver()->module_load(&kernel.module, image->code);
+
+	if (rc)
+		return rc;
+	rc = driver()->module_function(&kernel.function, kernel.module, SCOUT__CUDA_KERNEL);
+	if (rc == 0)
+		*ret_kernel = kernel;
+	else
+		(void)driver()->module_unload(kernel.module); /* what failed is said by rc */
+	return rc;
+}
+
+/* The machine code of this build for the device; where there is none or the driver refuses it, what the driver compiles. */
+static int
+api_load_kernel(int device, struct scout__cuda_kernel *ret_kernel)
+{
+	const struct scout__cuda_image *image;
+	int major = 0, minor = 0;
+	CUdevice handle;
+	int rc = driver()->device(&handle, device);
+
+	rc = rc ? rc : driver()->device_attribute(&major, SCOUT__CU_CAPABILITY_MAJOR, handle);
+	rc = rc ? rc : driver()->device_attribute(&minor, SCOUT__CU_CAPABILITY_MINOR, handle);
+	if (rc)
+		return rc;
+	image = scout__cuda_image_for(scout__cuda_images, major, minor);
+	rc = load_image(image, ret_kernel);
+	if (rc == 0 || image->major == 0)
+		return rc;
+	return load_image(scout__cuda_image_for(image, 0, 0), ret_kernel); /* the PTX text */
+}
+
+static void
+api_free_kernel(const struct scout__cuda_kernel *kernel)
+{
+	(void)driver()->module_unload(kernel->module); /* fails only where the device has failed */
+}
+
+static int
+api_launch(const struct scout__cuda_kernel *kernel, const struct scout__tile_span *span, uint32_t n_groups,
+	   void *stream)
+{
+	_Static_assert(sizeof(*span) <= 4096, "parameters of a launch");
+	uint64_t tiles = span->end_tile - span->first_tile;
+	uint64_t wanted = tiles < n_groups ? tiles : n_groups;
+	unsigned int blocks = (unsigned int)((wanted + SCOUT__CUDA_GROUPS - 1) / SCOUT__CUDA_GROUPS);
+	void *arguments[] = {as_pointer((uintptr_t)span)}; /* read within the call */
+
+	return driver()->launch(kernel->function, blocks ? blocks : 1, 1, 1, SCOUT__CUDA_THREADS, 1, 1, 0, stream,
+				arguments, NULL);
+}
+
+const struct scout__cuda_api scout__cuda_api = {
+	.driver_version = scout__cuda_driver_version,
 	.device_count = api_device_count,
 	.is_in_use = api_is_in_use,
 	.device_of = api_device_of,
 	.bus_id = api_bus_id,
 	.enter_thread = api_enter_thread,
-	.clear_error = api_clear_error,
+	.enter = api_enter,
+	.leave = api_leave,
 	.error_name = api_error_name,
 	.malloc = api_malloc,
 	.free = api_free,
@@ -329,6 +373,7 @@ const struct scout__cuda_api scout__cuda_runtime = {
 	.copy = api_copy,
 	.has_batch = api_has_batch,
 	.copy_batch = api_copy_batch,
-	.load_kernel = scout__cuda_load_tiles,
-	.launch = scout__cuda_launch_tiles,
+	.load_kernel = api_load_kernel,
+	.free_kernel = api_free_kernel,
+	.launch = api_launch,
 };

@@ -9,20 +9,31 @@
 #include "tile.h"
 
 /*
- * All of CUDA that the backend uses, behind one table of functions. The one in cuda_api.c calls the runtime;
+ * All of CUDA that the backend uses, behind one table of functions. The one in cuda_api.c calls the driver;
  * tests put another one in its place, so the engine's states can be walked on a machine without a GPU.
  * Nothing in here needs a header of CUDA's, so the engine is compiled and tested everywhere.
  *
- * Functions return a cudaError_t as a number. Streams and events are CUDA's handles.
+ * Functions return a CUresult as a number. Streams and events are CUDA's handles.
  */
 #define SCOUT__CUDA_OK 0
-#define SCOUT__CUDA_OLD_DRIVER 35 /* or none at all */
 #define SCOUT__CUDA_NOT_READY 600
+#define SCOUT__CUDA_OLDEST 12000 /* the driver must implement this version of CUDA: driver 525 */
+
+/* The kernel's name, and the shape of its blocks: what it is compiled with, and what it is launched with. */
+#define SCOUT__CUDA_KERNEL "scout__cuda_move_tiles"
+#define SCOUT__CUDA_THREADS 512u
+#define SCOUT__CUDA_GROUPS (SCOUT__CUDA_THREADS / SCOUT__TILE_LANES) /* of lanes, in one block */
+
+/* The kernel, loaded on one device. */
+struct scout__cuda_kernel {
+	void *module;
+	void *function;
+	bool is_machine_code; /* else the driver compiled it */
+};
 
 struct scout__cuda_api {
-	/* That this build is linked with: 13000 is 13.0. */
-	int runtime_version;
-
+	/* CUDA's version that the driver implements (12020 is 12.2); 0: there is no driver. Initialises nothing. */
+	int (*driver_version)(void);
 	/* Once, before anything else; may say SCOUT__CUDA_OK with *ret_n == 0. */
 	int (*device_count)(int *ret_n);
 	/*
@@ -34,10 +45,11 @@ struct scout__cuda_api {
 	/* PCI address of a device in use: "0000:3B:00.0". */
 	int (*bus_id)(char *ret_id, int len, int device);
 
-	/* Of the calling thread: its device, and that its calls disturb no stream capture elsewhere in the process. */
+	/* Of the calling thread, for ever: its device, and that its calls disturb no stream capture elsewhere in the process. */
 	int (*enter_thread)(int device);
-	/* Forget the last error, so that it is not taken for that of the next call. */
-	void (*clear_error)(void);
+	/* Likewise for some calls on a thread of the application's, which may have another device. After an error no leave. */
+	int (*enter)(int device);
+	void (*leave)(void);
 	const char *(*error_name)(int error);
 
 	int (*malloc)(void **ret_p, size_t bytes);
@@ -66,12 +78,14 @@ struct scout__cuda_api {
 	 */
 	bool (*has_batch)(void);
 	int (*copy_batch)(void **to, void **from, size_t *bytes, size_t n, bool to_device, void *stream);
-	/* Load the kernel now: otherwise its first launch does, which may wait for all that runs on the device. */
-	int (*load_kernel)(void);
-	/* Move a span; its planes are in GPU memory. @n_groups: groups of lanes that share the tiles. */
-	int (*launch)(const struct scout__tile_span *span, uint32_t n_groups, void *stream);
+	/* For the device of the calling thread. An error: this driver cannot have the kernel for this device. */
+	int (*load_kernel)(int device, struct scout__cuda_kernel *ret_kernel);
+	void (*free_kernel)(const struct scout__cuda_kernel *kernel);
+	/* Move a span; its planes are in GPU memory. @n_groups: groups of lanes that share the tiles. A span without tiles is legal. */
+	int (*launch)(const struct scout__cuda_kernel *kernel, const struct scout__tile_span *span, uint32_t n_groups,
+		      void *stream);
 };
 
-extern const struct scout__cuda_api scout__cuda_runtime;
+extern const struct scout__cuda_api scout__cuda_api;
 
 #endif

@@ -87,6 +87,7 @@ struct scout__cuda {
 	const struct scout__log *log;      /* const after open; may be NULL */
 	int device, priority;              /* const after open */
 	enum scout__cuda_method method;    /* const after open */
+	struct scout__cuda_kernel kernel;  /* const after open; without a module: the driver cannot have it */
 	bool has_batch;                    /* copy thread: one call takes many copies; false once it was refused */
 	uint64_t stage_bytes;              /* const after open: of one span */
 	struct scout__tile_plane *planes;  /* const after open: those of all tables, n_planes */

@@ -102,7 +102,6 @@ fail_device(struct scout__cuda *cuda, int error, const char *what)
 		(void)cuda->api->stream_sync(cuda->lanes[i].dma);
 		(void)cuda->api->stream_sync(cuda->lanes[i].kernel);
 	}
-	cuda->api->clear_error();
 	drop_all(cuda, &cuda->lanes[0]);
 	drop_all(cuda, &cuda->lanes[1]);
 }
@@ -123,7 +122,6 @@ bury(struct scout__cuda *cuda, struct scout__cuda_lane *lane, int error)
 	struct scout__cuda_span *span = span_at(lane, lane->n);
 	int rc;
 
-	cuda->api->clear_error();
 	say_failed(cuda, lane->first, error, "a copy could not be enqueued");
 	rc = cuda->api->event_record(span->done, lane->dma);
 	rc = rc ? rc : cuda->api->event_record(span->other, lane->kernel);
@@ -364,7 +362,6 @@ await_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 	lane->layer_begun = true;
 	if (rc == 0)
 		return true;
-	cuda->api->clear_error();
 	say_failed(cuda, batch, rc, "an event of the caller's cannot be awaited");
 	end_first(cuda, lane, SCOUT_ERR_DEVICE);
 	return false;

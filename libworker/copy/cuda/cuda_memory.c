@@ -221,8 +221,7 @@ unpin(struct scout__cuda_memory *memory, struct scout__cuda_region *region)
 	while (region->n_parts > 0) {
 		region->n_parts--;
 		/* Fails only where the device has failed; then the driver lets go of the pages with the process. */
-		if (memory->api->host_unregister(region->of.base + region->parts[region->n_parts].at) != 0)
-			memory->api->clear_error();
+		(void)memory->api->host_unregister(region->of.base + region->parts[region->n_parts].at);
 	}
 }
 
@@ -294,7 +293,6 @@ work_on(struct scout__cuda_memory *memory, struct scout__cuda_region *region, ui
 	else
 		rc = pin_part_timed(memory, region);
 	if (rc) {
-		memory->api->clear_error();
 		say_unpinnable(memory, region->of.bytes, rc);
 		unpin(memory, region);
 	}

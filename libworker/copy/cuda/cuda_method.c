@@ -154,9 +154,9 @@ enqueue_staged(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct s
 		rc = api->copy(stage, item->slot + at, bytes, true, lane->dma);
 		rc = rc ? rc : api->event_record(span->other, lane->dma);
 		rc = rc ? rc : api->stream_wait(lane->kernel, span->other);
-		return rc ? rc : api->launch(&tiles, GROUPS, lane->kernel);
+		return rc ? rc : api->launch(&cuda->kernel, &tiles, GROUPS, lane->kernel);
 	}
-	rc = api->launch(&tiles, GROUPS, lane->kernel);
+	rc = api->launch(&cuda->kernel, &tiles, GROUPS, lane->kernel);
 	rc = rc ? rc : api->event_record(span->other, lane->kernel);
 	rc = rc ? rc : api->stream_wait(lane->dma, span->other);
 	return rc ? rc : api->copy(item->slot + at, stage, bytes, false, lane->dma);
@@ -179,7 +179,7 @@ enqueue_direct(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint64_t
 	tiles.slot = device_slot;
 	tiles.to_pages = scout__cuda_is_load(cuda, lane);
 	*ret_next = tiles.end_tile;
-	return cuda->api->launch(&tiles, GROUPS, lane->kernel);
+	return cuda->api->launch(&cuda->kernel, &tiles, GROUPS, lane->kernel);
 }
 
 /* ---- batch ---- */
@@ -260,7 +260,6 @@ copy_pieces(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, const
 					scout__cuda_is_load(cuda, lane), lane->dma);
 	if (refused == 0)
 		return 0;
-	cuda->api->clear_error();
 	rc = copy_one_by_one(cuda, lane, pieces);
 	if (rc)
 		return rc;

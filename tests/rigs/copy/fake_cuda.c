@@ -9,6 +9,12 @@
 /* The table of calls, as the engine makes them; what they do to the device is in fake_gpu.c. */
 
 static int
+api_driver_version(void)
+{
+	return fake_gpu.opt.driver_version < 0 ? 0 : fake_gpu.opt.driver_version;
+}
+
+static int
 api_device_count(int *ret_n)
 {
 	pthread_mutex_lock(&fake_gpu.mu);
@@ -63,12 +69,18 @@ api_enter_thread(int device)
 	return rc;
 }
 
-static void
-api_clear_error(void)
+static int
+api_enter(int device)
 {
-	pthread_mutex_lock(&fake_gpu.mu);
-	fake_gpu.last_error = 0;
-	pthread_mutex_unlock(&fake_gpu.mu);
+	fake_gpu_outside = fake_gpu_entered;
+	fake_gpu_entered = device == fake_gpu.opt.device;
+	return 0;
+}
+
+static void
+api_leave(void)
+{
+	fake_gpu_entered = fake_gpu_outside;
 }
 
 static const char *
@@ -76,19 +88,17 @@ api_error_name(int error)
 {
 	switch (error) {
 	case FAKE_CUDA_OUT_OF_MEMORY:
-		return "cudaErrorMemoryAllocation";
-	case FAKE_CUDA_NO_DRIVER:
-		return "cudaErrorInsufficientDriver";
+		return "CUDA_ERROR_OUT_OF_MEMORY";
 	case FAKE_CUDA_NO_DEVICE:
-		return "cudaErrorNoDevice";
+		return "CUDA_ERROR_NO_DEVICE";
 	case FAKE_CUDA_ILLEGAL_ADDRESS:
-		return "cudaErrorIllegalAddress";
+		return "CUDA_ERROR_ILLEGAL_ADDRESS";
 	case FAKE_CUDA_NOT_SUPPORTED:
-		return "cudaErrorNotSupported";
+		return "CUDA_ERROR_NOT_SUPPORTED";
 	case FAKE_CUDA_CAPTURED_EVENT:
-		return "cudaErrorCapturedEvent";
+		return "CUDA_ERROR_CAPTURED_EVENT";
 	default:
-		return "cudaErrorUnknown";
+		return "CUDA_ERROR_UNKNOWN";
 	}
 }
 
@@ -176,7 +186,7 @@ api_stream_new(void **ret_stream, int priority)
 			return fake_gpu_end_call(0);
 		}
 	}
-	return fake_gpu_end_call(rc ? rc : fake_gpu_fail(FAKE_CUDA_OUT_OF_MEMORY));
+	return fake_gpu_end_call(rc ? rc : FAKE_CUDA_OUT_OF_MEMORY);
 }
 
 static void
@@ -211,11 +221,11 @@ wait_and_captures(struct fake_stream *stream, const struct fake_event *event)
 
 	if (stream == LEGACY && other) {
 		other->invalid = true;
-		return fake_gpu_fail(FAKE_CUDA_CAPTURE_IMPLICIT);
+		return FAKE_CUDA_CAPTURE_IMPLICIT;
 	}
 	if (stream->capturing && event->recorded && event->captured_from != stream) {
 		stream->invalid = true;
-		return fake_gpu_fail(FAKE_CUDA_CAPTURE_ISOLATION);
+		return FAKE_CUDA_CAPTURE_ISOLATION;
 	}
 	/* CUDA would draw the stream into the capture, and what is enqueued in it later would never be executed. */
 	if (!stream->capturing && event->captured_from)
@@ -301,7 +311,7 @@ api_event_query(void *handle)
 	rc = event->executed >= event->recorded ? SCOUT__CUDA_OK : SCOUT__CUDA_NOT_READY;
 	if (event->captured_from) {
 		event->captured_from->invalid = true;
-		rc = fake_gpu_fail(FAKE_CUDA_CAPTURED_EVENT);
+		rc = FAKE_CUDA_CAPTURED_EVENT;
 	}
 	if (fake_gpu.broken)
 		rc = fake_gpu.broken;
@@ -343,7 +353,7 @@ api_copy_batch(void **to, void **from, size_t *bytes, size_t n, bool to_device, 
 	int rc = fake_gpu_begin_call();
 
 	if (rc == 0 && fake_gpu.opt.refuse_batch)
-		rc = fake_gpu_fail(fake_gpu.opt.refuse_batch);
+		rc = fake_gpu.opt.refuse_batch;
 	fake_gpu.counts.batch_calls += rc == 0;
 	fake_gpu.counts.refused += rc != 0;
 	/* In no particular order: here, backwards. */
@@ -362,23 +372,41 @@ api_copy_batch(void **to, void **from, size_t *bytes, size_t n, bool to_device, 
 }
 
 static int
-api_load_kernel(void)
+api_load_kernel(int device, struct scout__cuda_kernel *ret_kernel)
 {
 	int rc = fake_gpu_begin_call();
 
-	fake_gpu.loaded |= rc == 0;
-	fake_gpu.may_upload = rc == 0;
+	if (device != fake_gpu.opt.device)
+		fake_gpu.counts.violations++;
+	fake_gpu.may_upload = true;
+	if (rc == 0 && fake_gpu.opt.refuse_kernel)
+		rc = fake_gpu.opt.refuse_kernel;
+	if (rc == 0) {
+		ret_kernel->module = &fake_gpu;
+		fake_gpu.counts.live++;
+	}
 	return fake_gpu_end_call(rc);
 }
 
+static void
+api_free_kernel(const struct scout__cuda_kernel *kernel)
+{
+	pthread_mutex_lock(&fake_gpu.mu);
+	if (kernel->module != &fake_gpu)
+		fake_gpu.counts.violations++;
+	fake_gpu.counts.live--;
+	pthread_mutex_unlock(&fake_gpu.mu);
+}
+
 static int
-api_launch(const struct scout__tile_span *span, uint32_t n_groups, void *stream)
+api_launch(const struct scout__cuda_kernel *kernel, const struct scout__tile_span *span, uint32_t n_groups,
+	   void *stream)
 {
 	int rc = fake_gpu_begin_call();
 
 	if (rc == 0 && !fake_gpu_range_holds(fake_gpu.device, (uintptr_t)span->planes, sizeof(*span->planes)))
 		fake_gpu.counts.violations++;
-	if (n_groups == 0 || !fake_gpu.loaded)
+	if (n_groups == 0 || kernel->module != &fake_gpu)
 		fake_gpu.counts.violations++;
 	if (rc == 0)
 		rc = fake_gpu_push(stream, (struct fake_op){.kind = OP_LAUNCH, .span = *span});
@@ -386,13 +414,14 @@ api_launch(const struct scout__tile_span *span, uint32_t n_groups, void *stream)
 }
 
 const struct scout__cuda_api fake_cuda = {
-	.runtime_version = 12080,
+	.driver_version = api_driver_version,
 	.device_count = api_device_count,
 	.is_in_use = api_is_in_use,
 	.device_of = api_device_of,
 	.bus_id = api_bus_id,
 	.enter_thread = api_enter_thread,
-	.clear_error = api_clear_error,
+	.enter = api_enter,
+	.leave = api_leave,
 	.error_name = api_error_name,
 	.malloc = api_malloc,
 	.free = api_free,
@@ -412,6 +441,7 @@ const struct scout__cuda_api fake_cuda = {
 	.has_batch = api_has_batch,
 	.copy_batch = api_copy_batch,
 	.load_kernel = api_load_kernel,
+	.free_kernel = api_free_kernel,
 	.launch = api_launch,
 };
 

@@ -13,7 +13,7 @@
 #include "cuda_api.h"
 
 /*
- * A stand-in for the CUDA runtime, so that the states of the CUDA backend can be walked on a machine without a GPU: a
+ * A stand-in for CUDA, so that the states of the CUDA backend can be walked on a machine without a GPU: a
  * thread executes what was enqueued, streams in order, different streams in any order, and fails on demand. It shows that the
  * engine asks for the right things in the right order and survives their failing. It is no GPU: whether CUDA does what it is
  * asked is shown by the programs in tests/gpu alone.
@@ -29,7 +29,6 @@ extern const struct scout__copy_ops fake_cuda_ops;
 
 enum {
 	FAKE_CUDA_OUT_OF_MEMORY = 2,
-	FAKE_CUDA_NO_DRIVER = 35,
 	FAKE_CUDA_NO_DEVICE = 100,
 	FAKE_CUDA_INVALID_HANDLE = 400,
 	FAKE_CUDA_ILLEGAL_ADDRESS = 700,
@@ -44,7 +43,9 @@ struct fake_cuda_options {
 	int device;            /* that has the memory; a call from a thread that entered another one is a violation */
 	const char *bus_id;    /* of that device; NULL: CUDA does not say */
 	const void *elsewhere; /* is memory of the device behind that one */
+	int driver_version;    /* 0: 12080; negative: there is no driver */
 	int count_error;       /* of device_count */
+	int refuse_kernel;     /* the driver refuses the kernel with this error; 0: no */
 	bool no_batch;         /* the driver has no batch copies */
 	int refuse_batch;      /* ... has them, and refuses each with this error; 0: no */
 	uint64_t alias;        /* pinned memory has this much higher addresses on the GPU; 0: the host's */

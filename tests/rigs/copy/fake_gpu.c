@@ -8,7 +8,7 @@
 #include "thread.h"
 
 struct fake_gpu fake_gpu = {.mu = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
-_Thread_local bool fake_gpu_entered;
+_Thread_local bool fake_gpu_entered, fake_gpu_outside;
 
 /* ---- streams that are captured ---- */
 
@@ -110,9 +110,11 @@ do_op(struct fake_op *op)
 		fake_gpu.pending--;
 		break;
 	case OP_LAUNCH:
+		fake_gpu.pending--;
+		if (op->span.first_tile == op->span.end_tile)
+			break; /* the engine's launch that moves nothing */
 		do_launch(&op->span);
 		fake_gpu.counts.launches++;
-		fake_gpu.pending--;
 		break;
 	case OP_RECORD:
 		if (op->number > op->event->executed)
@@ -216,13 +218,6 @@ fake_main(void *arg)
 
 /* ---- calls ---- */
 
-int
-fake_gpu_fail(int error)
-{
-	fake_gpu.last_error = error;
-	return error;
-}
-
 /* Each call that can fail begins with this, with the lock. */
 int
 fake_gpu_begin_call(void)
@@ -233,9 +228,9 @@ fake_gpu_begin_call(void)
 	if (!fake_gpu_entered)
 		fake_gpu.counts.violations++;
 	if (fake_gpu.broken)
-		return fake_gpu_fail(fake_gpu.broken);
+		return fake_gpu.broken;
 	if (fake_gpu.opt.fail_call && --fake_gpu.opt.fail_call == 0)
-		return fake_gpu_fail(fake_gpu.opt.fail_error);
+		return fake_gpu.opt.fail_error;
 	return 0;
 }
 
@@ -271,6 +266,7 @@ fake_cuda_start(const struct fake_cuda_options *options)
 {
 	pthread_mutex_lock(&fake_gpu.mu);
 	fake_gpu.opt = *options;
+	fake_gpu.opt.driver_version = options->driver_version ? options->driver_version : 12080;
 	memset(&fake_gpu.counts, 0, sizeof(fake_gpu.counts));
 	memset(fake_gpu.streams, 0, sizeof(fake_gpu.streams));
 	for (int i = 0; i < 2; i++)
@@ -278,9 +274,7 @@ fake_cuda_start(const struct fake_cuda_options *options)
 	memset(fake_gpu.device, 0, sizeof(fake_gpu.device));
 	memset(fake_gpu.pinned, 0, sizeof(fake_gpu.pinned));
 	fake_gpu.broken = 0;
-	fake_gpu.last_error = 0;
 	fake_gpu.pending = 0;
-	fake_gpu.loaded = false;
 	fake_gpu.stop = false;
 	pthread_mutex_unlock(&fake_gpu.mu);
 	if (scout__thread_start(&fake_gpu.thread, "fake-gpu", fake_main, NULL) != 0)

@@ -57,17 +57,17 @@ struct fake_gpu {
 	struct fake_stream streams[MAX_STREAMS];
 	struct fake_range device[MAX_RANGES], pinned[MAX_RANGES];
 	int broken;
-	int last_error;
 	uint64_t n_records;
 	uint64_t pending; /* copies and launches */
-	bool loaded;      /* the kernel */
-	bool may_upload;  /* an engine has loaded it, and its planes come next */
+	bool may_upload;  /* an engine has asked for its kernel, and its planes come next */
 	bool stop;
 };
 extern struct fake_gpu fake_gpu;
 
 /* Whether this thread has told CUDA its device, and that its calls disturb no capture. */
 extern _Thread_local bool fake_gpu_entered;
+/* ... and before it entered for some calls. */
+extern _Thread_local bool fake_gpu_outside;
 
 /* The first two streams are CUDA's own. */
 #define LEGACY (&fake_gpu.streams[0])
@@ -80,7 +80,6 @@ void fake_gpu_range_add(struct fake_range *ranges, const void *p, size_t bytes);
 bool fake_gpu_range_remove(struct fake_range *ranges, const void *p);
 bool fake_gpu_range_holds(const struct fake_range *ranges, uintptr_t p, size_t bytes);
 int fake_gpu_push(void *handle, struct fake_op op);
-int fake_gpu_fail(int error);
 /* Each call that can fail begins and ends with these. */
 int fake_gpu_begin_call(void);
 int fake_gpu_end_call(int rc);

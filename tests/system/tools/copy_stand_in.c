@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kvscout-copy with the stand-in for the CUDA runtime (unit/fake_cuda.h) in the place of a GPU: all of the tool but CUDA itself runs. The
+ * kvscout-copy with the stand-in for CUDA (fake_cuda.h) in the place of a GPU: all of the tool but CUDA itself runs. The
  * engine is the real one; "GPU memory" is plain memory, the tool's kernels run on the CPU, and a load is a stretch of time.
  *
  * STAND_IN in the environment says what goes wrong:
@@ -80,7 +80,6 @@ stand_in_info(int device, struct copy_gpu_info *ret_info)
 	(void)device;
 	*ret_info = (struct copy_gpu_info){.name = "stand-in \"GPU\"",
 					   .driver = 12080,
-					   .runtime = 12080,
 					   .n_sms = 2,
 					   .has_batch = true,
 					   .free_bytes = 64 << 20,

@@ -139,7 +139,7 @@ check "a copy that waits for the kernel fails the goal" waiting_fails
 check "one wrong byte fails the point and the run" wrong_byte_fails
 check "a crash costs one point" costs_one_point crash "the measuring process ended by signal"
 check "a hang costs one point" costs_one_point hang "nothing happened for 5 s"
-check "an error of the device costs one point" costs_one_point error "making the load: cudaErrorIllegalAddress"
+check "an error of the device costs one point" costs_one_point error "making the load: CUDA_ERROR_ILLEGAL_ADDRESS"
 check "a method that crashes costs that method only" broken_method_costs_itself
 check "what fails in the engine is told with its reason" says_why_an_engine_fails
 check "no device is a skip" no_device_is_a_skip

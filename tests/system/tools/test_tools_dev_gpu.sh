@@ -1,27 +1,26 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# `./dev gpu` from an exported tree with gcc, g++, nvcc and libc alone: what builds is reported as not run where there is no GPU, what
-# does not build is red, and a missing tool is named and skipped. nvcc takes most of the time, then what a hang must reach: its limit.
+# `./dev gpu` from an exported tree with gcc, the CUDA Toolkit and libc alone: what builds is reported as not run where there is no GPU,
+# what does not build is red, and a missing tool is named and skipped. What a hang must reach takes most of the time: its limit.
 # usage: test_tools_dev_gpu.sh SOURCE_ROOT
 root=$1
 . "$(dirname "$0")/../tap.sh"
 
-unset CC CXX NVCC OUT CI KVSCOUT_WERROR
-cuda_bin=$(dirname "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")
+unset CC CUDA_HOME OUT CI KVSCOUT_WERROR
 tree=$tap_dir/tree
 tools=$tap_dir/tools
 mkdir -p "$tree/tests" "$tools"
 cp -R "$root/dev" "$root/scripts" "$root/include" "$root/libclient" "$root/libworker" "$root/bench" "$tree" || exit 1
 cp -R "$root/tests/gpu" "$tree/tests" || exit 1
 
-for tool in sh env dirname basename readlink sleep mkdir rm cat cksum sed grep head tee date timeout gcc g++ as ld; do
+for tool in sh env dirname basename readlink sleep mkdir rm cat cksum sed grep head tee date timeout od printf gcc as ld; do
 	found=$(command -v $tool) && [ -x "$found" ] && ln -s "$found" "$tools/$tool"
 done
 
 # In the exported tree, with those tools alone.
 cat >"$tap_dir/dev_gpu" <<END
 #!/bin/sh
-exec env PATH="\${TEST_PATH:-$tools:$cuda_bin}" "$tree/dev" gpu "\$@"
+exec env PATH="\${TEST_PATH:-$tools}" "$tree/dev" gpu "\$@"
 END
 chmod +x "$tap_dir/dev_gpu"
 dev_gpu=$tap_dir/dev_gpu
@@ -34,14 +33,15 @@ fails_with_a_planted_error_in() {
 	return $fw_status
 }
 
+# names_what_is_missing NAME PATH CUDA_HOME
 names_what_is_missing() {
-	ends_with 0 "SKIPPED, not found: $1" env TEST_PATH="$2" NVCC="$3" "$dev_gpu" || return 1
+	ends_with 0 "SKIPPED, not found: $1" env TEST_PATH="$2" CUDA_HOME="$3" "$dev_gpu" || return 1
 	grep -qx "0 passed, 0 failed, 1 skipped" "$tap_dir/out"
 }
 
-without_gxx() {
-	mkdir "$tap_dir/no-g++" && cp -P "$tools"/* "$tap_dir/no-g++" && rm "$tap_dir/no-g++/g++" || return 1
-	names_what_is_missing g++ "$tap_dir/no-g++:$cuda_bin" "$cuda_bin/nvcc"
+without_gcc() {
+	mkdir "$tap_dir/no-gcc" && cp -P "$tools"/* "$tap_dir/no-gcc" && rm "$tap_dir/no-gcc/gcc" || return 1
+	names_what_is_missing gcc "$tap_dir/no-gcc" /usr/local/cuda
 }
 
 # Cases that scripts/gpu.sh runs by name.
@@ -58,7 +58,7 @@ builds_and_runs_nothing() {
 }
 
 runs_what_was_built_before() {
-	ends_with 0 "using the programs in build-gpu" env TEST_PATH="$tools" NVCC=/nonexistent/nvcc "$dev_gpu" --build
+	ends_with 0 "using the programs in build-gpu" env TEST_PATH="$tools" CUDA_HOME=/nonexistent "$dev_gpu" --build
 }
 
 # ---- the way through a machine with a GPU, with scripts in the place of the programs ----
@@ -110,7 +110,7 @@ on_gpu() {
 	og_status=$1
 	shift 2
 	mkdir -p "$tap_dir/results"
-	ends_with "$og_status" "using the programs in build-gpu" env TEST_PATH="$tools" NVCC=/nonexistent/nvcc OUT="$tap_dir/results" \
+	ends_with "$og_status" "using the programs in build-gpu" env TEST_PATH="$tools" CUDA_HOME=/nonexistent OUT="$tap_dir/results" \
 		"$dev_gpu" "$@" || return 1
 	tail -n 1 "$tap_dir/out" | grep -Eqx "$og_counts, [1-9][0-9]* skipped"
 }
@@ -185,15 +185,14 @@ check "a test that hangs costs its own program" hang_costs_its_program
 check "the programs run by their worth" order_is_by_worth
 check "a test program that ends before its plan is red" early_end_is_red
 rm -rf "$tree/build-gpu"
-check "no nvcc is a skip that says so" names_what_is_missing nvcc "$tools" /nonexistent/nvcc
-check "no g++ is a skip that says so" without_gxx
-if [ -x "$cuda_bin/nvcc" ] && command -v g++ >/dev/null && command -v gcc >/dev/null; then
-	check "a kernel of the engine that does not compile is red" fails_with_a_planted_error_in libworker/copy/cuda/cuda_kernels.cu
+check "no CUDA Toolkit is a skip that says so" names_what_is_missing /nonexistent "$tools" /nonexistent
+check "no gcc is a skip that says so" without_gcc
+if [ -f /usr/local/cuda/include/cuda_runtime_api.h ] && command -v gcc >/dev/null; then
 	check "a C file of the engine that does not compile is red" fails_with_a_planted_error_in libworker/copy/cuda/cuda_lane.c
 	check "a test that does not compile is red" fails_with_a_planted_error_in tests/gpu/gpu_copy.c
 	check "an exported tree builds, and reports what is not run" builds_and_runs_nothing
 	check "programs that were built from this tree need no compiler" runs_what_was_built_before
 else
-	skip "builds" "no gcc, g++ or nvcc"
+	skip "builds" "no gcc or no CUDA Toolkit"
 fi
 finish

@@ -205,7 +205,7 @@ START_TEST(auto_copies_on_the_host_where_there_is_nothing_else)
 	char err[256] = "";
 
 	opt.n_devices = _i == 2;
-	opt.count_error = _i == 0 ? FAKE_CUDA_NO_DRIVER : 0;
+	opt.driver_version = _i == 0 ? -1 : 0;
 	ck_assert_int_eq(start(&opt, "auto", NULL, false, err), 0);
 	hit = store_and_look_up(1);
 	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 0, ids, BLOCKS, 0));
@@ -245,7 +245,7 @@ END_TEST
 
 START_TEST(cuda_without_a_device_is_an_error)
 {
-	struct fake_cuda_options opt = {.count_error = FAKE_CUDA_NO_DRIVER};
+	struct fake_cuda_options opt = {.driver_version = -1};
 	char err[256] = "";
 
 	ck_assert_int_eq(start(&opt, "cuda", NULL, false, err), SCOUT_ERR_DEVICE);
@@ -298,7 +298,7 @@ START_TEST(a_device_that_breaks_under_a_retrieve_names_what_is_not_filled)
 	ck_assert_uint_eq(done.n_missing, BLOCKS - 4 * done.chunks);
 	ck_assert_uint_gt(done.n_missing, 0);
 	assert_filled(ids, 1, &done);
-	ck_assert_ptr_nonnull(strstr(said, "cudaErrorIllegalAddress"));
+	ck_assert_ptr_nonnull(strstr(said, "CUDA_ERROR_ILLEGAL_ADDRESS"));
 	/* The process lives, and what comes later ends as well. */
 	done = rig_wait(rig.workers[0], rig_store(&rig, 0, 7, 2, 1));
 	ck_assert_int_eq(done.status, SCOUT_ERR_DEVICE);

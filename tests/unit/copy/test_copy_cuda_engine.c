@@ -149,7 +149,25 @@ START_TEST(a_batch_that_the_driver_refuses_is_copied_one_by_one_and_not_tried_ag
 	ck_assert_uint_eq(fake_cuda_counts().refused, 1);
 	ck_assert_uint_eq(fake_cuda_counts().batch_calls, 0);
 	ck_assert_ptr_nonnull(strstr(last_log, "refuses a batch"));
-	ck_assert_ptr_nonnull(strstr(last_log, "cudaErrorNotSupported"));
+	ck_assert_ptr_nonnull(strstr(last_log, "CUDA_ERROR_NOT_SUPPORTED"));
+	gpu_end(&world);
+}
+END_TEST
+
+START_TEST(without_a_kernel_every_method_is_batch)
+{
+	struct fake_cuda_options opt = options();
+	int64_t ids[8] = {4, 6, 1, 9, 0, 2, 3, 5};
+
+	opt.refuse_kernel = FAKE_CUDA_NOT_SUPPORTED;
+	world_layered(&world, 2);
+	gpu_begin(&world, &opt, methods[_i]);
+	ck_assert_ptr_nonnull(strstr(last_log, "(CUDA_ERROR_NOT_SUPPORTED), so copies are made by method batch"));
+	copy_all(&world, SCOUT__COPY_SAVE, ids);
+	copy_all(&world, SCOUT__COPY_LOAD, ids);
+	assert_as_model(&world, "after both");
+	ck_assert_uint_eq(fake_cuda_counts().launches, 0);
+	ck_assert_uint_gt(fake_cuda_counts().batch_calls, 0);
 	gpu_end(&world);
 }
 END_TEST
@@ -291,6 +309,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, neighbouring_pages_are_one_copy);
 	tcase_add_loop_test(tc, a_thousand_pieces_are_outstanding_at_most, 0, 2);
 	tcase_add_loop_test(tc, a_batch_that_the_driver_refuses_is_copied_one_by_one_and_not_tried_again, 0, 2);
+	tcase_add_loop_test(tc, without_a_kernel_every_method_is_batch, 0, 4);
 	tcase_add_test(tc, auto_takes_larger_methods_for_larger_pieces);
 	tcase_add_loop_test(tc, layers_are_enqueued_and_copied_in_order_with_their_events, 0, 8);
 	tcase_add_loop_test(tc, nothing_is_copied_before_the_callers_events, 0, 8);

@@ -111,7 +111,7 @@ START_TEST(an_event_of_a_capture_fails_its_job_and_no_other)
 	run_batch(world.engine, &single.batch);
 	ck_assert_int_eq(single.batch.status, SCOUT_ERR_DEVICE);
 	ck_assert_uint_eq(single.batch.n_done, 0);
-	ck_assert_ptr_nonnull(strstr(last_log, "cudaErrorCapturedEvent"));
+	ck_assert_ptr_nonnull(strstr(last_log, "CUDA_ERROR_CAPTURED_EVENT"));
 	assert_as_model(&world, "after a job that cannot start");
 	(void)fake_cuda_end_capture(stream);
 	single_init(&single, &world, load ? SCOUT__COPY_LOAD : SCOUT__COPY_SAVE, 1);

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SCOUT_COPY_CUDA_IMAGE_H
+#define SCOUT_COPY_CUDA_IMAGE_H
+
+/*
+ * A kernel, as scripts/kernel_image.sh writes it: machine code for GPUs of a compute capability, where ptxas of the CUDA Toolkit was at
+ * hand, and behind it the PTX text, which the driver compiles (major 0). Each is what cuModuleLoadData() takes.
+ */
+struct scout__cuda_image {
+	int major, minor;
+	const unsigned char *code;
+};
+
+/* The copy engine's kernel; the entry of the PTX text is the last. */
+extern const struct scout__cuda_image scout__cuda_images[];
+
+/* The machine code for a GPU of that capability, or the PTX text. */
+const struct scout__cuda_image *scout__cuda_image_for(const struct scout__cuda_image *images, int major, int minor);
+
+#endif
