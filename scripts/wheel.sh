@@ -149,6 +149,8 @@ write_toolchain()
 {
 	mkdir -p "$WHEEL/bin" "$WHEEL/headers" || return 1
 	wt_zig=$("$WHEEL/tools/bin/python" -c 'import os, ziglang; print(os.path.join(os.path.dirname(ziglang.__file__), "zig"))') || return 1
+	wt_ptxas=$("$WHEEL/tools/bin/python" -c 'import importlib.metadata as m
+print(*(f.locate() for f in m.files("nvidia-cuda-nvcc-cu12") if f.name == "ptxas"))') || return 1
 	# zig keeps what it has compiled, its own libraries too.
 	for wt_language in cc c++; do
 		cat >"$WHEEL/bin/$wt_language" <<END || return 1
@@ -171,6 +173,7 @@ END
 c = '$WHEEL/bin/cc'
 cpp = '$WHEEL/bin/c++'
 python = '$WHEEL/tools/bin/python'
+ptxas = '$wt_ptxas'
 
 [built-in options]
 c_args = ['-isystem', '$WHEEL/headers', '-fno-sanitize=undefined', '-ffunction-sections', '-fdata-sections', '-fstack-protector-strong',
@@ -179,6 +182,17 @@ c_link_args = ['-s', '-Wl,--gc-sections', '-Wl,-z,relro,-z,now']
 buildtype = 'release'
 optimization = '2'
 END
+}
+
+# The PTX in the tree is what its compiler makes of the sources in the tree.
+check_kernels()
+{
+	"$ROOT/scripts/kernels.sh" --check "$(wheel_zig)"
+}
+
+wheel_zig()
+{
+	sed -n "s/^exec '\(.*\)' cc .*/\1/p" "$WHEEL/bin/cc"
 }
 
 build_third_parties()
@@ -210,10 +224,10 @@ build_wheel()
 	PATH=$WHEEL/tools/bin:$PATH PKG_CONFIG_LIBDIR=$WHEEL/prefix/lib/pkgconfig "$WHEEL/tools/bin/python" -c '
 import sys, mesonpy
 mesonpy.build_wheel(sys.argv[1], {"build-dir": sys.argv[2], "setup-args": sys.argv[3:]})' "$WHEEL/raw" "$WHEEL/build" \
-		--native-file="$WHEEL/native.ini" -Dsha256=libcrypto-sha256 -Dredis=enabled -Dmetrics=enabled -Db_pie=true -Dwerror=$bw_werror || return 1
+		--native-file="$WHEEL/native.ini" -Dsha256=libcrypto-sha256 -Dredis=enabled -Dmetrics=enabled -Dcuda=enabled -Db_pie=true -Dwerror=$bw_werror || return 1
 	# Licences, the list of parts, the tag of the glibc that it was built for.
 	"$WHEEL/tools/bin/python" -B "$ROOT/packaging/wheel/finish.py" --third "$WHEEL/third" \
-		--sources "$ROOT/packaging/third-parties/sources.txt" --zig "$(sed -n "s/^exec '\(.*\)\/zig' .*/\1/p" "$WHEEL/bin/cc")" \
+		--sources "$ROOT/packaging/third-parties/sources.txt" --zig "$(dirname "$(wheel_zig)")" \
 		--platform "manylinux_$(printf '%s' "$WHEEL_GLIBC" | tr . _)_$WHEEL_CPU" --out "$WHEEL/dist" "$WHEEL"/raw/*.whl
 }
 
@@ -336,6 +350,7 @@ cmd_wheel()
 	fi
 	step sources get_sources
 	step toolchain write_toolchain
+	step kernels check_kernels
 	step third-parties build_third_parties
 	step wheel build_wheel
 	[ $wh_smoke = yes ] || step sdist build_sdist

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a wheel must hold to, as TAP: oldest glibc, stable ABI, shared libraries, exported names, licences, SBOM, no engine required.
+"""What a wheel must hold to, as TAP: oldest glibc, stable ABI, shared libraries, exported names, GPU code, licences, SBOM, no engine required.
 
 Runs in the environment of the tools (auditwheel, abi3audit, pyelftools). Each figure is in the line of its case.
 """
@@ -11,6 +11,7 @@ import io
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
 import zipfile
@@ -23,6 +24,10 @@ OF_GLIBC = {"libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so
 PROGRAMS = ["kvscout-latency", "kvscout-replay", "kvscoutd"]
 EXTENSION = "kvscout/_kvscout.abi3.so"
 SIZE_MAX = 8 << 20
+PTX = b"\n.version 6.3\n.target sm_75\n"
+# One of each major number serves all GPUs from Turing on: {architecture: ABI version of its ELF file}. Drivers before 570 take ABI 7 only, and
+# none of them drives a Blackwell.
+MACHINE_CODE = {75: 7, 80: 7, 90: 7, 100: 8, 120: 8}
 
 
 class Elf:
@@ -94,6 +99,24 @@ def audit_binaries(tap, elves, glibc):
     tap.case("the extension exports its entry point and nothing else", exported == {"PyInit__kvscout"}, " ".join(sorted(exported)))
 
 
+def machine_codes(data):
+    """{architecture: ABI version} of each ELF file for a GPU (e_machine 190) within a binary, as ptxas of CUDA 12 writes it."""
+    found, at = {}, data.find(b"\x7fELF", 1)
+    while at >= 0:
+        if struct.unpack_from("<H", data, at + 18) == (190,):
+            flags, = struct.unpack_from("<I", data, at + 48)
+            found[(flags if data[at + 8] < 8 else flags >> 8) & 0xff] = data[at + 8]
+        at = data.find(b"\x7fELF", at + 1)
+    return found
+
+
+def audit_kernel(tap, data):
+    codes = machine_codes(data)
+    tap.case("the extension has the GPU's kernel once as PTX that drivers from 525 on take", data.count(PTX) == 1, f"{data.count(PTX)}")
+    tap.case("... and as machine code for each kind of GPU, in files that they take", codes == MACHINE_CODE,
+             " ".join(f"sm_{arch}" for arch in sorted(codes)))
+
+
 def audit_contents(tap, files):
     info = next(name for name in files if name.endswith(".dist-info/METADATA")).rpartition("/")[0]
     metadata = email.message_from_bytes(files[f"{info}/METADATA"])
@@ -129,6 +152,7 @@ def main():
     tap.case(f"it is not larger than {SIZE_MAX} bytes", size <= SIZE_MAX, f"{size} bytes, {sum(map(len, files.values()))} unpacked")
     audit_tags(tap, args.wheel, args.glibc)
     audit_binaries(tap, elves, args.glibc)
+    audit_kernel(tap, elves[EXTENSION].data)
     audit_contents(tap, files)
     print(f"1..{tap.n}")
     return 1 if tap.bad else 0
