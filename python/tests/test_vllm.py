@@ -10,6 +10,7 @@ import unittest
 from types import SimpleNamespace
 from unittest import mock
 
+import kvscout
 from kvscout.vllm import config, hints, logs, namespace, pins, plugin, ranks, refusals, request, server
 
 
@@ -88,9 +89,33 @@ class Configuration(unittest.TestCase):
             ({"l2": "fs:///with blank"}, "without blanks"),
             ({"weights_version": -1}, "from 0 to"),
             ({"endpoint": "ipc:///x", "l2": "fs:///y"}, "a server already"),
+            ({"copy_method": "fast"}, "copy_method='fast' is not allowed: it is one of auto, staged, batch, direct"),
+            ({"copy_priority": 17}, "from 0 to 16"),
+            ({"stage_bytes": "1Ki"}, "from 524288 to 17179869184"),
+            ({"numa_node": "left"}, "auto, none or a number from 0 to 1023"),
+            ({"numa_node": 1024}, "from 0 to 1023"),
+            ({"numa_node": True}, "from 0 to 1023"),
+            ({"cpus": "0, 1"}, "a list of CPUs below 1024, such as 0-3,8"),
+            ({"cpus": "3-0"}, "such as 0-3,8"),
+            ({"cpus": "0-1024"}, "such as 0-3,8"),
+            ({"cpus": [0, 1]}, "such as 0-3,8"),
         ):
             with self.subTest(extra=extra), self.assertRaisesRegex(config.ConfigError, sentence):
                 config.parse(extra, 16)
+
+    def test_keys_for_copies_reach_the_worker_as_its_own_keys(self):
+        self.assertEqual(config.parse({}, 16).worker_keys, {})
+        given = {"copy_method": "batch", "copy_priority": 2, "stage_bytes": "64Mi", "numa_node": 0, "cpus": "0-3,8"}
+        found = config.parse(given, 16).worker_keys
+        self.assertEqual(found, {**given, "stage_bytes": 64 << 20, "numa_node": "0"})
+        for words in ({"numa_node": "none", "cpus": "inherit"}, {"cpus": 0}, {"copy_priority": 16, "stage_bytes": "16Gi", "numa_node": 1023}):
+            kvscout.Worker(**config.parse({"cpus": "auto", **words}, 16).worker_keys, endpoint="ipc:///nowhere").close()
+
+    def test_the_library_allows_the_same_values(self):
+        """A value that only the library refuses would end the start when the model is loaded."""
+        for key, value in (("copy_priority", 17), ("stage_bytes", (16 << 30) + 1), ("numa_node", "1024"), ("cpus", "0-1024"), ("cpus", "3-0")):
+            with self.subTest(key=key), self.assertRaises(kvscout.ConfigError):
+                kvscout.Worker(**{key: value}, endpoint="ipc:///nowhere")
 
     def test_engines_in_parallel_that_cannot_be_reset_are_warned_of(self):
         self.assertEqual(list(config.notes({}, config.parse({}, 16))), [])

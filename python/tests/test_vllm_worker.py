@@ -2,12 +2,17 @@
 """The worker's side of kvscout.vllm alone, with steps that are made here. The server and the copies are real; events are recorded
 by a device, so here they only stand for one, and what asks for a copy on it is looked at on its way to kvscout's worker."""
 
+import importlib
+import sys
+import types
 import unittest
+from unittest import mock
 
 import kvscout
+from kvscout.vllm import config, groups, ranks
 from pages import CHUNK_TOKENS, hashes_of
 from rig import wait_for
-from vllm_rig import Engine
+from vllm_rig import Engine, modules_of_vllm
 
 IDS = list(range(4))
 
@@ -100,6 +105,24 @@ class Steps(unittest.TestCase):
         wait_for(lambda: self.ended() or self.worker.counts["stores_ended"], what="the end of the store")
         self.assertEqual(self.worker.take_meta().stored, {7: 1})
         self.assertEqual(self.worker.counts["stores_dropped"], 0)
+
+
+class Making(unittest.TestCase):
+    def test_what_the_user_says_of_copies_is_a_key_of_the_worker(self):
+        with mock.patch.dict(sys.modules, modules_of_vllm()):
+            connector = importlib.import_module("kvscout.vllm.connector")
+            own = object.__new__(connector.KVScoutConnector)
+            own._vllm_config, own._kv_cache_config, own._groups = types.SimpleNamespace(parallel_config=None), None, groups.one(16, CHUNK_TOKENS)
+            own._config = config.parse({"copy_method": "batch", "cpus": "0"}, 16)
+            own._common = lambda namespace: {"namespace": namespace}
+            with (
+                mock.patch.object(connector.identity, "of_worker", lambda *_: ("d1", None)),
+                mock.patch.object(connector.identity, "of_engine", lambda *_: "d1"),
+                mock.patch.object(connector.ranks, "current", lambda *_: ranks.Ranks(2, 1, 1, 0)),
+                mock.patch("kvscout.Worker") as made,
+            ):
+                own._start_worker()
+        made.assert_called_once_with(namespace="vllm/d1", copy_method="batch", cpus="0", kv_rank=1, reader=0)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ from pages import BLOCK_TOKENS, CHUNK_TOKENS, Pages, done_by_a_server, hashes_of
 
 BASES = {
     "vllm.distributed.kv_transfer.kv_connector.v1.base": (
-        "KVConnectorHandshakeMetadata", "KVConnectorMetadata", "KVConnectorWorkerMetadata",
+        "KVConnectorBase_V1", "KVConnectorHandshakeMetadata", "KVConnectorMetadata", "KVConnectorRole", "KVConnectorTransferResults",
+        "KVConnectorWorkerMetadata", "SupportsHMA",
     ),
     "vllm.distributed.kv_transfer.kv_connector.v1.metrics": ("KVConnectorPromMetrics", "KVConnectorStats"),
 }
@@ -21,7 +22,7 @@ NO_STEP = types.SimpleNamespace(num_scheduled_tokens={}, preempted_req_ids=set()
 
 def modules_of_vllm():
     """Modules by name, with those above them."""
-    found = {}
+    found = {"torch": types.ModuleType("torch")}
     for name, classes in BASES.items():
         parts = name.split(".")
         for n in range(1, len(parts) + 1):

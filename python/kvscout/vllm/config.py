@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keys of kv_connector_extra_config. Runs in every process of the engine, and gives the same answer in all of them."""
 
+import re
 from dataclasses import dataclass
 
 from .values import ConfigError, Values
@@ -23,8 +24,17 @@ _KEYS = {
     "step_wait_us": "how long a step may wait for answers to the lookups that it is the first to ask for, all of them "
     f"together; 0: not at all; default {DEFAULT_STEP_WAIT_US}",
     "load_failure": "recompute (default) or fail: what happens to a request whose KV could not be loaded",
+    "copy_method": "how workers copy between GPU and pool: auto (default), staged, batch or direct",
+    "copy_priority": "priority of the workers' copy streams on the GPU, in steps above the lowest: 0 (default) to 16",
+    "stage_bytes": "GPU memory that each worker takes for copies in each direction, such as 32Mi (default)",
+    "numa_node": "NUMA node of the pool's memory that the workers use: auto (default), none or a number",
+    "cpus": "CPUs of the threads that each worker starts for copies: auto (default), inherit or a list such as 0-3,8",
 }
 _WHERE = "kv_connector_extra_config"
+# As in libworker/worker_config.c. A worker would refuse other values, too, but only when the model is loaded.
+_COPY_METHODS = ("auto", "staged", "batch", "direct")
+_STAGE_BYTES = (512 << 10, 16 << 30)
+_NUMA_NODES = _CPUS = 1024
 
 
 @dataclass(frozen=True)
@@ -42,6 +52,7 @@ class Config:
     load_failure: str
     may_read: bool
     may_write: bool
+    worker_keys: dict  # keys of kvscout's Worker that the user gave
 
     @property
     def starts_server(self):
@@ -53,6 +64,33 @@ def _store(values):
     if isinstance(value, bool):
         return "all" if value else "off"
     return values.word("store", ("all", "prompt", "off"))
+
+
+def _is_numa_node(text):
+    return text in ("auto", "none") or bool(re.fullmatch("[0-9]{1,4}", text)) and int(text) < _NUMA_NODES
+
+
+def _is_cpus(text):
+    """Whether the library reads it as CPUs: numbers and ranges, without blanks."""
+    if text in ("auto", "inherit"):
+        return True
+    if len(text) > 1024 or not re.fullmatch("[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*", text):
+        return False
+    ranges = [[int(cpu) for cpu in part.split("-")] for part in text.split(",")]
+    return all(found[0] <= found[-1] < _CPUS for found in ranges)
+
+
+def _worker_keys(values):
+    """What the user says about copies, by the keys that kvscout's Worker has for it. What is not given is the library's
+    own default."""
+    found = {
+        "copy_method": values.word("copy_method", _COPY_METHODS),
+        "copy_priority": values.number("copy_priority", 0, 0, 16),
+        "stage_bytes": values.number("stage_bytes", 32 << 20, *_STAGE_BYTES),
+        "numa_node": values.checked("numa_node", "auto", _is_numa_node, f"it is auto, none or a number from 0 to {_NUMA_NODES - 1}"),
+        "cpus": values.checked("cpus", "auto", _is_cpus, f"it is auto, inherit or a list of CPUs below {_CPUS}, such as 0-3,8"),
+    }
+    return {key: value for key, value in found.items() if key in values.given}
 
 
 def round_up(chunk_tokens, block_tokens):
@@ -79,6 +117,7 @@ def parse(extra, block_tokens, is_consumer=True, is_producer=True):
         load_failure=values.word("load_failure", ("recompute", "fail")),
         may_read=is_consumer,
         may_write=is_producer and _store(values) != "off",
+        worker_keys=_worker_keys(values),
     )
 
 

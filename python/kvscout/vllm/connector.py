@@ -117,7 +117,8 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
             logger.warning("kvscout: no other engine shares this engine's KV, nor does it itself after a restart, because %s", reason)
         name_space = namespace.named(identity.of_engine(own, self._vllm_config), self._config.namespace)
         rank = ranks.current(self._vllm_config.parallel_config, self._kv_cache_config)
-        worker = kvscout.Worker(**self._common(name_space), kv_rank=rank.kv_rank, reader=rank.reader)
+        keys = {**self._common(name_space), **self._config.worker_keys}
+        worker = kvscout.Worker(**keys, kv_rank=rank.kv_rank, reader=rank.reader)
         lora = None
         if getattr(self._vllm_config, "lora_config", None) is not None:
             lora = adapters.LoadedAdapters(self._adapters_of_runner(), f"{rank.kv_rank:06}.{rank.reader:06}")

@@ -66,6 +66,13 @@ class Values:
             raise self.bad(key, value, f"it is a text of 1 to {longest} bytes")
         return value
 
+    def checked(self, key, default, is_allowed, allowed):
+        """A text or a number, as the text that @is_allowed takes. @allowed: what the error says."""
+        value = self.given.get(key, default)
+        if not is_allowed(str(value)):
+            raise self.bad(key, value, allowed)
+        return str(value)
+
     def urls(self, key):
         value = self.given.get(key, ())
         urls = [value] if isinstance(value, str) else value
