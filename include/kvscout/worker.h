@@ -233,7 +233,8 @@ scout_stream(void *cuda_stream)
  * LAYERS  A job can be copied layer by layer, so that the forward pass of layer 0 starts while layer 1 is still on its
  * way, or layer 0 is stored while layer 1 is computed. A layer is the next layer_planes[l] planes of the table, of all
  * the job's blocks; in a job of several groups it takes the next layer_planes[l * n_groups + g] planes of the table of
- * blocks[g], which may be 0 for some groups, but not for all. A layer is copied when it is copied of all groups. A
+ * blocks[g], which may be 0 for some groups, but not for all. A plane that holds several layers of a model is in one
+ * layer of a job, so scout_worker_wait_layer() waits for all of them. A layer is copied when it is copied of all groups. A
  * store whose layers are not announced copies group after group, so none of its layers is copied before the last group
  * is begun: an engine must not wait for one before it computes the next. scout_worker_progress() tells how many leading
  * layers are copied, scout_worker_wait_layer() waits for one. On the cuda backend each layer can have an event, too; on

@@ -191,8 +191,85 @@ class Layer(Tensor):
 
     dtype = "torch.float16"
 
-    def __init__(self, memory, n):
-        super().__init__(memory, (n, 16))
+    def __init__(self, memory, n, shape=(16,), strides=(16, 1), offset=0):
+        super().__init__(memory, (n, *shape), strides, offset)
+
+
+class SideBySide(unittest.TestCase):
+    """Views as vLLM makes them of one allocation, in blocks of 96 bytes: three layers of 2 heads, 4 tokens and 2 elements."""
+
+    BLOCKS, BYTES, PAD = 8, 96, 8
+    # Strides in elements of (block, head, token, element), and from layer to layer.
+    LAYOUTS = {
+        "BLHNC": ((48, 8, 2, 1), 16),
+        "BLNHC": ((48, 2, 4, 1), 16),
+        "BHLNC": ((48, 24, 2, 1), 8),
+        "LBHNC": ((16, 8, 2, 1), 128),
+    }
+
+    def setUp(self):
+        self.memory = bytearray(self.BLOCKS * self.BYTES + self.PAD * self.BLOCKS)
+
+    def views(self, layout_name, order=(0, 1, 2), pad=0, gap=0):
+        (block, *inner), layer = self.LAYOUTS[layout_name]
+        step = (layer + gap) * 2
+        return [Layer(self.memory, self.BLOCKS, (2, 4, 2), (block + pad, *inner), at * step) for at in order]
+
+    def test_in_layouts_with_the_block_outermost_they_are_one_plane(self):
+        for name in ("BLHNC", "BLNHC", "BHLNC"):
+            with self.subTest(name=name):
+                views = self.views(name)
+                found = layout.side_by_side(views)
+                self.assertEqual((found.data_ptr(), found.shape, found.stride(), found.element_size()),
+                                 (views[0].data_ptr(), (8, 96), (96, 1), 1))
+
+    def test_behind_a_block_there_may_be_memory_of_no_layer(self):
+        self.assertEqual(layout.side_by_side(self.views("BLHNC", pad=4)).stride(), (104, 1))
+
+    def test_what_is_not_side_by_side_stays_as_it_is(self):
+        for views in (
+            self.views("LBHNC"),
+            self.views("BLHNC", gap=2, pad=4),
+            self.views("BLHNC")[::2],
+            self.views("BLHNC")[:1],
+            [*self.views("BLHNC", pad=4)[:2], self.views("BLHNC")[2]],
+            [Layer(self.memory, 2, (8,), (8, 1), at) for at in (0, 16)],
+            [Layer(bytearray(32), 8, (2,), (2, 1)) for _ in range(2)],
+        ):
+            self.assertIsNone(layout.side_by_side(views))
+
+    def test_with_one_block_two_allocations_could_look_like_one(self):
+        self.assertIsNone(layout.side_by_side([Layer(self.memory, 1, (4,), (8, 1), at) for at in (0, 8)]))
+
+    def test_the_tag_names_the_place_of_each_layer_and_the_order_in_it(self):
+        def order(*args, **more):
+            return layout.side_by_side(self.views(*args, **more)).order
+
+        orders = [order("BLHNC"), order("BLNHC"), order("BHLNC"), order("BLHNC", (2, 1, 0)), order("BLHNC", (1, 0, 2))]
+        self.assertEqual(len(set(orders)), 5)
+        self.assertEqual(order("BLHNC", pad=4), orders[0])  # the bytes of a block are the same
+
+    def test_the_server_keeps_engines_with_merged_views_apart_from_others(self):
+        server = kvscout.Server(listen="inproc://side-by-side", l1_bytes="64Mi", extent_bytes="4Mi")
+        self.addCleanup(server.stop)
+        tables = []
+        for views in (self.views("BLHNC"), self.views("BLHNC", (2, 1, 0)), self.views("LBHNC")):
+            (table,) = layout.tables({"l0": views}, 8, groups.of_engine(*engine_of(FullAttentionSpec()), CHUNK), lambda layers, element: element)
+            tables.append(table)
+        self.assertEqual([len(table["planes"]) for table in tables], [1, 1, 3])
+        workers = [kvscout.Worker(endpoint=server.endpoint, chunk_tokens=CHUNK, readers=2, reader=at) for at in (0, 1)]
+        for worker in workers:
+            self.addCleanup(worker.close)
+        wait_for(lambda: self.registers(workers[0], tables[0]), what="the first worker's registration")
+        for other, sentence in ((tables[1], "layout_tag"), (tables[2], "n_planes")):
+            with self.assertRaisesRegex(kvscout.ServerError, sentence):
+                self.registers(workers[1], other)
+            workers[1].unregister()
+        self.assertTrue(self.registers(workers[1], dict(tables[0])))
+
+    @staticmethod
+    def registers(worker, table):
+        return worker.register(tables=[table], timeout_ms=60000)
 
 
 class Pool:
@@ -252,11 +329,12 @@ class Manager:
 
 
 class Engine:
-    """Both sides of an engine with these groups. All have their layers in the same two tensors."""
+    """Both sides of an engine with these groups. All have their layers in the same memory."""
 
     SIZE = 32
 
-    def __init__(self, test, endpoint, *specs):
+    def __init__(self, test, endpoint, *specs, views=1):
+        """@views: of so many parts of a block, side by side."""
         vllm_config, cache_config = engine_of(*specs)
         self.groups = groups.of_engine(vllm_config, cache_config, CHUNK)
         with mock.patch.dict(sys.modules, modules_of_vllm()):
@@ -270,7 +348,8 @@ class Engine:
         self.manager = Manager(cache_config.kv_cache_groups)
         n = self.manager.block_pool.num_gpu_blocks
         self.memory = bytearray(n * self.SIZE)
-        caches = {name: Layer(self.memory, n) for group in cache_config.kv_cache_groups for name in group.layer_names}
+        parts = [Layer(self.memory, n, (16 // views,), offset=at * self.SIZE // views) for at in range(views)]
+        caches = {name: parts for group in cache_config.kv_cache_groups for name in group.layer_names}
         self.scheduler = scheduler.Scheduler(
             parsed, self.groups, lambda namespace: client, 1, kvscout.KVScoutError, lambda salt: None, NoHints
         )
@@ -402,11 +481,11 @@ def request(name, prompt, tokens):
 class Lives(unittest.TestCase):
     servers = 0
 
-    def start(self, *specs):
+    def start(self, *specs, views=1):
         Lives.servers += 1
         server = kvscout.Server(listen=f"inproc://groups{Lives.servers}", l1_bytes="64Mi", extent_bytes="4Mi")
         self.addCleanup(server.stop)
-        return Engine(self, server.endpoint, *specs)
+        return Engine(self, server.endpoint, *specs, views=views)
 
     def store(self, engine, prompt="p", tokens=300, step=48, **more):
         first = request(f"store {prompt}", prompt, tokens)
@@ -418,9 +497,9 @@ class Lives(unittest.TestCase):
         self.assertEqual(pool.get_num_free_blocks(), pool.num_gpu_blocks - 1)
 
     def test_what_chunked_prefill_stored_is_loaded_behind_each_window(self):
-        for step in (16, 48, 300):
-            with self.subTest(step=step):
-                engine = self.start(FullAttentionSpec(), window(40), window(100))
+        for step, views in ((16, 1), (48, 1), (300, 1), (48, 4)):
+            with self.subTest(step=step, views=views):
+                engine = self.start(FullAttentionSpec(), window(40), window(100), views=views)
                 self.store(engine, step=step)
                 again = request("again", "p", 300)
                 self.assertEqual(engine.matched(again), 256)

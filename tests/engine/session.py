@@ -202,14 +202,15 @@ def identity_session(options):
 
 
 def group_manager_session(options):
-    """vLLM's KV cache managers with the connector; no engine."""
+    """vLLM's KV cache managers and its KV memory with the connector; no engine."""
     import group_manager
+    import layout_cases
     from server import Server
 
     cases = Cases(options.only)
     server = Server(options.kvscoutd).start()
     try:
-        for case in group_manager.CASES:
+        for case in (*layout_cases.CASES, *group_manager.CASES):
             cases.run(case.__name__, case, server)
     finally:
         server.stop()

@@ -166,6 +166,8 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
         if self._worker is None:
             self._start_worker()
         found = layout.tables(kv_caches, self._kv_cache_config.num_blocks, self._groups, self._tag)
+        planes = ", ".join(f"{len(table['planes'])} in group {table['group']}" for table in found)
+        logger.info("kvscout: planes of KV on this worker: %s", planes)
         self._worker.register(found, device.event_maker(next(layout.tensors(kv_caches))))
         self._worker.holds_stores = get_kv_transfer_group() is not self
 

@@ -233,7 +233,8 @@ PyDoc_STRVAR(
 	"whole block table. A negative or null id is not written.\n"
 	"event, after, layer_events: CUDA events, as ints or objects with cuda_event; see docs/python.md. The worker holds the\n"
 	"objects until the job has ended.\n"
-	"layers: copy layer by layer: how many layers (all with as many planes), or a list with the planes of each.\n"
+	"layers: copy layer by layer: how many layers (all with as many planes), or a list with the planes of each. A plane\n"
+	"that holds several layers of a model is in one of these.\n"
 	"timeout_ms: the job ends if its first copy could not start by then; 0: transfer_timeout_ms.\n\n"
 	"The job uses the pages until poll() reports its end. Raises ArgumentError, StateError (not registered), BusyError\n"
 	"(max_jobs are live).");
