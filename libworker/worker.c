@@ -12,6 +12,7 @@
 
 #include "copy_backends.h"
 #include "cpus.h"
+#include "cuda_engine.h"
 #include "instance_paths.h"
 #include "lazy.h"
 #include "group_list.h"
@@ -234,6 +235,12 @@ scout_worker_new(const struct scout_worker_config *cfg, struct scout_worker **re
 err_free:
 	free(w);
 	return rc;
+}
+
+int
+scout_worker_probe_cuda(char *err, size_t err_len)
+{
+	return scout__cuda_check_driver(&scout__cuda_api, err, err_len);
 }
 
 void

@@ -145,6 +145,19 @@ struct scout_table {
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_new(const struct scout_worker_config *cfg, struct scout_worker **ret_worker,
 						char *err, size_t err_len);
 
+/**
+ * Ask whether workers can copy to and from CUDA devices here: there is a driver for CUDA 12.0 or newer. For an engine that wants to end with a sentence at its start, and not with the refusal
+ * of scout_worker_register() when its model is loaded. It loads the driver's library and initialises nothing of CUDA, so
+ * this process may still fork others that use CUDA. It does not look for devices.
+ *
+ * @err  receives one sentence on error, with what to do; may be NULL.
+ *
+ * Thread:   any.
+ * Blocks:   no, but reads a library from disk.
+ * Returns:  0, or SCOUT_ERR_DEVICE (no driver, or an older one).
+ */
+SCOUT_API SCOUT_MUST_CHECK int scout_worker_probe_cuda(char *err, size_t err_len);
+
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_register_sized(struct scout_worker *worker,
 							   const struct scout_table *tables, size_t n_tables,
 							   size_t table_size, size_t plane_size, uint32_t timeout_ms,

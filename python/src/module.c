@@ -13,6 +13,7 @@
 #include <inttypes.h>
 
 #include <kvscout/version.h>
+#include <kvscout/worker.h>
 
 #include "lifetime.h"
 #include "py_ensure_server.h"
@@ -102,7 +103,27 @@ PyDoc_STRVAR(
 	"parent, first_block: to go on where an earlier call ended: its last hash, and how many blocks came before\n"
 	"token_ids. lora, mm, salt and prompt_embeds still describe the whole request.");
 
+/* It returns the reason and does not raise it: callers put it into a sentence of their own. */
+static PyObject *
+cuda_problem(PyObject *module, PyObject *unused)
+{
+	char err[512] = "";
+
+	(void)module;
+	(void)unused;
+	if (scout_worker_probe_cuda(err, sizeof(err)) == 0)
+		Py_RETURN_NONE;
+	return PyUnicode_FromString(err);
+}
+
+PyDoc_STRVAR(
+	cuda_problem_doc,
+	"cuda_problem()\n--\n\n"
+	"Why workers of this build cannot copy to and from CUDA devices here: the build, or the driver. None: they can.\n\n"
+	"Initialises nothing of CUDA, so this process may still fork others that use CUDA.");
+
 static PyMethodDef functions[] = {
+	{"cuda_problem", cuda_problem, METH_NOARGS, cuda_problem_doc},
 	{"hash_blocks", SCOUT__PY_METHOD(scout__py_hash_blocks), METH_FASTCALL | METH_KEYWORDS, hash_blocks_doc},
 	{"ensure_server", SCOUT__PY_METHOD(scout__py_ensure_server), METH_VARARGS | METH_KEYWORDS,
 	 scout__py_ensure_server_doc},

@@ -46,22 +46,31 @@
 
 /* ---- what there is ---- */
 
+#define INSTALL "install NVIDIA's driver 525 or newer, and in a container pass it in (docker run --gpus all)"
+
 int
-scout__cuda_probe(const struct scout__cuda_api *api, int32_t device, char *err, size_t err_len)
+scout__cuda_check_driver(const struct scout__cuda_api *api, char *err, size_t err_len)
 {
-	int n = 0, rc, version = api->driver_version();
+	int version = api->driver_version();
 
 	if (version == 0)
-		return scout__fail(
-			err, err_len, SCOUT_ERR_DEVICE,
-			"no CUDA device: libcuda.so.1 cannot be loaded; install NVIDIA's driver, or let the container have the "
-			"GPU (--gpus all)");
+		return scout__fail(err, err_len, SCOUT_ERR_DEVICE,
+				   "no CUDA device: this process finds no driver (libcuda.so.1); " INSTALL);
 	if (version < SCOUT__CUDA_OLDEST)
 		return scout__fail(
 			err, err_len, SCOUT_ERR_DEVICE,
-			"no CUDA device: the driver implements CUDA %d.%d and %d.%d is needed; install driver 525 or "
-			"newer",
+			"no CUDA device: the driver is for CUDA %d.%d and older, and one for %d.%d is needed; " INSTALL,
 			version / 1000, version % 1000 / 10, SCOUT__CUDA_OLDEST / 1000, SCOUT__CUDA_OLDEST % 1000 / 10);
+	return 0;
+}
+
+int
+scout__cuda_probe(const struct scout__cuda_api *api, int32_t device, char *err, size_t err_len)
+{
+	int n = 0, rc = scout__cuda_check_driver(api, err, err_len);
+
+	if (rc)
+		return rc;
 	rc = api->device_count(&n);
 	if (rc)
 		return scout__fail(err, err_len, SCOUT_ERR_DEVICE,

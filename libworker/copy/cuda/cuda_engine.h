@@ -110,6 +110,8 @@ struct scout__cuda {
 
 /* ---- cuda.c: the vtable, on any table of functions ---- */
 
+/* Whether the driver is there and new enough; initialises nothing. */
+int scout__cuda_check_driver(const struct scout__cuda_api *api, char *err, size_t err_len);
 int scout__cuda_probe(const struct scout__cuda_api *api, int32_t device, char *err, size_t err_len);
 bool scout__cuda_claims(const struct scout__cuda_api *api, const struct scout__copy_layout *layout);
 bool scout__cuda_bus_id(const struct scout__cuda_api *api, const struct scout__copy_layout *layout, char *ret_id,
