@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of kvscout.vllm that need no vLLM: configuration, ranks, refusals, the namespace's ingredients, a request's parameters."""
 
+import importlib
 import logging
 import os
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 from types import SimpleNamespace
 from unittest import mock
 
 import kvscout
+from kvscout import _kvscout
 from kvscout.vllm import config, hints, logs, namespace, pins, plugin, ranks, refusals, request, server
+from vllm_rig import modules_of_vllm, platform
 
 
 class Importing(unittest.TestCase):
@@ -204,6 +208,81 @@ class Refusals(unittest.TestCase):
         ):
             with self.subTest(sentence=sentence), self.assertRaisesRegex(refusals.Refused, sentence):
                 refusals.check(*engine)
+
+
+class Platforms(unittest.TestCase):
+    def test_a_platform_that_is_not_served_is_named_with_what_to_take(self):
+        for name in ("rocm", "xpu"):
+            sentence = refusals.reason_of_platform(platform(name), self.fail)  # ROCm's tensors say cuda; CUDA is not asked for
+            self.assertRegex(sentence, rf"another platform here \({name}\).*the tier of kvscout")
+
+    def test_a_cpu_and_a_node_without_an_engine_need_no_driver(self):
+        for name in ("cpu", "unspecified"):
+            self.assertIsNone(refusals.reason_of_platform(platform(name), self.fail))
+
+    def test_on_cuda_the_build_and_the_driver_count(self):
+        self.assertIsNone(refusals.reason_of_platform(platform("cuda"), lambda: None))
+        sentence = refusals.reason_of_platform(platform("cuda"), lambda: "the driver is old; install a newer one")
+        self.assertRegex(sentence, "GPUs: the driver is old; install a newer one. Or use .*the tier")
+
+    def test_the_library_says_what_is_wrong_with_build_or_driver(self):
+        problem = _kvscout.cuda_problem()
+        self.assertRegex(problem or "install", "install")
+        with open("/proc/self/maps") as maps:  # a device's driver would be open here if CUDA were initialised
+            self.assertNotIn("/dev/nvidia", maps.read())
+
+
+class Start(unittest.TestCase):
+    """vLLM asks for the class when it makes its configuration."""
+
+    def setUp(self):
+        self.modules = modules_of_vllm()
+        self.modules["vllm.platforms"].current_platform = platform("cpu")
+
+    def ask(self, extra=None, name="KVScoutConnector", **config):
+        """As vLLM's factory, from where it makes its configuration."""
+
+        def get_connector_class(kv_transfer_config):
+            with mock.patch.dict(sys.modules, self.modules):
+                return getattr(importlib.import_module(plugin.MODULE), plugin.NAME)
+
+        class VllmConfig:
+            def __init__(self):
+                self.parallel_config = SimpleNamespace(**config)
+                self.model_config = SimpleNamespace()
+                transfer = {"kv_connector": name, "kv_connector_extra_config": extra, "is_kv_consumer": True, "is_kv_producer": True}
+                self.found = get_connector_class(SimpleNamespace(**transfer))
+
+        return VllmConfig().found
+
+    def test_a_configuration_that_is_served_gets_the_class(self):
+        self.assertEqual(self.ask({"chunk_tokens": 64}).__name__, "KVScoutConnector")
+
+    def test_what_the_configuration_says_is_refused_before_anything_is_loaded(self):
+        for extra, parallel, error, sentence in (
+            ({"chunk_size": 1}, {}, config.ConfigError, "no key 'chunk_size'"),
+            ({"copy_method": "fast"}, {}, config.ConfigError, "it is one of auto, staged, batch, direct"),
+            ({}, {"decode_context_parallel_size": 2}, refusals.Refused, "--decode-context-parallel-size 1"),
+            (None, {"nnodes": 2}, server.NoServer, "several nodes"),
+        ):
+            with self.subTest(sentence=sentence), self.assertRaisesRegex(error, sentence):
+                self.ask(extra, **parallel)
+
+    def test_keys_of_another_connector_are_not_read(self):
+        self.assertEqual(self.ask({"connectors": []}, name="MultiConnector").__name__, "KVScoutConnector")
+
+    def test_a_platform_is_refused_before_anything_is_loaded(self):
+        self.modules["vllm.platforms"].current_platform = platform("rocm")
+        with self.assertRaisesRegex(refusals.Refused, "rocm"):
+            self.ask()
+
+    def test_vllm_gets_the_class_from_where_the_checks_are(self):
+        self.modules["vllm.distributed.kv_transfer.kv_connector.factory"] = factory = types.ModuleType("factory")
+        known = {}
+        factory.KVConnectorFactory = SimpleNamespace(_registry=known, register_connector=lambda name, module, cls: known.update({name: (module, cls)}))
+        with mock.patch.dict(sys.modules, self.modules):
+            plugin._register_connector()
+        self.assertEqual(known, {"KVScoutConnector": ("kvscout.vllm", "KVScoutConnector")})
 
 
 class Namespace(unittest.TestCase):

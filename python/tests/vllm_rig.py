@@ -20,9 +20,16 @@ BASES = {
 NO_STEP = types.SimpleNamespace(num_scheduled_tokens={}, preempted_req_ids=set())
 
 
+def platform(name):
+    """What the connector asks vLLM's platform."""
+    own = {f"is_{kind}": lambda kind=kind: kind == name for kind in ("cpu", "cuda", "rocm", "unspecified")}
+    return types.SimpleNamespace(device_name=name, **own)
+
+
 def modules_of_vllm():
     """Modules by name, with those above them."""
-    found = {"torch": types.ModuleType("torch")}
+    found = {"torch": types.ModuleType("torch"), "vllm.platforms": types.ModuleType("vllm.platforms")}
+    found["vllm.platforms"].current_platform = platform("cpu")
     for name, classes in BASES.items():
         parts = name.split(".")
         for n in range(1, len(parts) + 1):

@@ -51,6 +51,7 @@ SESSIONS = (
     ("images", 1, 900),
     ("identity", 30, 3600),
     ("serve", 1, 900),
+    ("start", 0, 300),
     ("groups-manager", 0, 600),
     ("tier-manager", 0, 600),
     ("tier", 1, 900),

@@ -201,6 +201,17 @@ def identity_session(options):
     return context.cases
 
 
+def start_session(options):
+    """What vLLM's configuration is refused for; no engine."""
+    import start_cases
+
+    cases = Cases(options.only)
+    model = models.make("llama", options.root)
+    for case in start_cases.CASES:
+        cases.run(case.__name__, case, model)
+    return cases
+
+
 def group_manager_session(options):
     """vLLM's KV cache managers and its KV memory with the connector; no engine."""
     import group_manager
@@ -475,6 +486,7 @@ SESSIONS = {
     "images": connector_session("images", image_cases, **IMAGES),
     "identity": identity_session,
     "serve": serve_session,
+    "start": start_session,
     "groups-manager": group_manager_session,
     "tier-manager": tier_manager_session,
     "tier": tier_session("llama", "all_cases"),

@@ -8,6 +8,7 @@ class is loaded when it is asked for, by vLLM's plugin mechanism (plugin.py) or 
     config.py      keys of kv_connector_extra_config, and what they default to
     values.py      reading values that a user wrote
     refusals.py    what the connector cannot do, each with a sentence
+    start.py       those of them that need no model, before vLLM loads one
     groups.py      vLLM's KV cache groups in kvscout's words
     identity.py    what must be equal for KV to be the same
     loaded.py      of that, what a loaded model shows
@@ -30,6 +31,9 @@ __all__ = ["KVScoutConnector"]
 
 def __getattr__(name):
     if name == "KVScoutConnector":
+        from .start import check
+
+        check()
         from .connector import KVScoutConnector
 
         return KVScoutConnector

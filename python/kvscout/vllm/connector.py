@@ -15,7 +15,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 
 from . import config as configuration
-from . import adapters, device, groups, hints, identity, layout, logs, namespace, ranks, refusals, server
+from . import adapters, device, groups, hints, identity, layout, logs, namespace, ranks, refusals, server, start
 from .metadata import Handshake, Metadata
 from .scheduler import Scheduler
 from .stats import Delta, PromMetrics, Stats, timed
@@ -47,6 +47,7 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
         super().__init__(vllm_config, role, kv_cache_config)
         logs.join_vllm()
         transfer = vllm_config.kv_transfer_config
+        start.check_platform()
         refusals.check(vllm_config, kv_cache_config)
         block_tokens = groups.scheduler_block(kv_cache_config)
         extra = transfer.kv_connector_extra_config or {}

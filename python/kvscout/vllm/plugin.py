@@ -9,7 +9,7 @@ makes one.
 import logging
 
 NAME = "KVScoutConnector"
-MODULE = "kvscout.vllm.connector"
+MODULE = "kvscout.vllm"  # not .connector: there the class comes without the checks of start.py
 TIER = "kvscout"
 TIER_MODULE = "kvscout.vllm_tier.tier"
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the connector cannot do, checked when the engine starts: each is one sentence that says what to change.
+"""What the connector cannot do: each is one sentence that says what to change.
 
-Runs in the scheduler's process and in each worker's, before anything is started.
+What the platform and the configuration say is checked before vLLM loads the model (start.py). What only the KV cache groups
+say is known when it is loaded; it is checked in the scheduler's process and in each worker's, before anything is started.
 """
 
 from . import groups as kv_groups
@@ -41,8 +42,27 @@ def _groups_refusal(groups):
     return next((sentence for sentence in map(_spec_refusal, cached) if sentence is not None), None)
 
 
-def reason(vllm_config, kv_cache_config):
-    """The sentence that says why this engine is refused, or None."""
+_TIER = "vLLM's offloading with the tier of kvscout (docs/vllm.md), which copies nothing on the GPU itself"
+
+
+def reason_of_platform(platform, cuda_problem):
+    """@platform: vLLM's. @cuda_problem(): why kvscout cannot copy to and from CUDA devices, or None. Neither initialises CUDA, which
+    would leave the processes without it that vLLM forks."""
+    if platform.is_cpu() or platform.is_unspecified():
+        return None
+    if not platform.is_cuda():
+        # The tensors of ROCm say `cuda`, too.
+        return (
+            f"KVScoutConnector serves NVIDIA GPUs and CPUs, and vLLM runs on another platform here ({platform.device_name}). Use {_TIER}"
+        )
+    problem = cuda_problem()
+    if problem is None:
+        return None
+    return f"KVScoutConnector cannot copy to and from this machine's GPUs: {problem}. Or use {_TIER}"
+
+
+def reason_of_config(vllm_config):
+    """Why an engine with this configuration is refused, or None."""
     parallel = vllm_config.parallel_config
     if getattr(parallel, "decode_context_parallel_size", 1) > 1:
         return (
@@ -65,6 +85,14 @@ def reason(vllm_config, kv_cache_config):
             "KVScoutConnector does not serve sleep mode, because its workers copy from and to pages that sleep takes away. "
             "Start the engine without --enable-sleep-mode"
         )
+    return None
+
+
+def reason(vllm_config, kv_cache_config):
+    """As reason_of_config(), when the KV cache groups are known, too."""
+    sentence = reason_of_config(vllm_config)
+    if sentence is not None:
+        return sentence
     return _groups_refusal(kv_cache_config.kv_cache_groups) or _drafts_refusal(vllm_config, kv_cache_config)
 
 
@@ -102,13 +130,13 @@ def reason_of_groups(groups, config, scheduler_block):
 
 
 def check(vllm_config, kv_cache_config):
-    _raise(reason(vllm_config, kv_cache_config))
+    refuse(reason(vllm_config, kv_cache_config))
 
 
 def check_groups(groups, config, scheduler_block):
-    _raise(reason_of_groups(groups, config, scheduler_block))
+    refuse(reason_of_groups(groups, config, scheduler_block))
 
 
-def _raise(sentence):
+def refuse(sentence):
     if sentence is not None:
         raise Refused(sentence)
