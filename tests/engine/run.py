@@ -20,6 +20,9 @@ SESSIONS = (
     ("llama-reference", 1, 900),
     ("llama", 1, 1200),
     ("llama-kills", 1, 3000),
+    ("llama-device", 1, 1200),
+    ("llama-device-faults", 1, 1200),
+    ("llama-device-kills", 1, 3000),
     ("llama-absent", 1, 900),
     ("llama-files-store", 1, 900),
     ("llama-files-load", 1, 900),
@@ -64,7 +67,7 @@ COUNTS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$")
 NOT_RUN = (
     "asynchronous scheduling (vLLM turns it off on a CPU)",
     "vLLM's model runner V2 (it needs Triton)",
-    "KV in GPU memory, CUDA events and streams",
+    "KV in GPU memory, CUDA events of the model's (the sessions llama-device copy on a stand-in for the driver)",
     "workers that are forked (the CPU build spawns them)",
 )
 # What a CPU could show, and why it does not.

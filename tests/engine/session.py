@@ -453,6 +453,40 @@ def serve_session(options):
     return context.cases
 
 
+def device_cases(context, engine, server):
+    import device_cases as of_device
+
+    all_cases(context, engine, server)
+    case = of_device.every_byte_went_through_the_device
+    context.cases.run(case.__name__, case, context, engine)
+
+
+def device_fault_cases(context, engine, server):
+    import device_cases as of_device
+
+    for case in (of_device.calls_that_fail, of_device.a_device_that_fails):
+        context.cases.run(case.__name__, case, context, engine)
+
+
+def device_kill_cases(context, engine, server):
+    import device_cases as of_device
+
+    kill_cases(context, engine, server)
+    case = of_device.every_byte_went_through_the_device
+    context.cases.run(case.__name__, case, context, engine)
+
+
+def on_the_device(session):
+    """Loaded when it runs, as all that needs vLLM."""
+
+    def preloaded(options):
+        import device_cases as of_device
+
+        return of_device.on_the_device(session)(options)
+
+    return preloaded
+
+
 ALL = ("shared", "exact", "long", "crowd", "stream", "salted", "params", "partial", "beside", "reset")
 # So few blocks that the engine's own cache forgets, and that decoding runs out of them.
 FEW_BLOCKS = 80
@@ -481,6 +515,9 @@ SESSIONS = {
     "llama-pp2": on_two_cpus(connector_session("llama", few_cases, pipeline_parallel_size=2)),
     "llama-multi": beside_session,
     "llama-partial": connector_session("llama", partial_cases),
+    "llama-device": on_the_device(connector_session("llama", device_cases, blocks=FEW_BLOCKS)),
+    "llama-device-faults": on_the_device(connector_session("llama", device_fault_cases, blocks=FEW_BLOCKS)),
+    "llama-device-kills": on_the_device(connector_session("llama", device_kill_cases, blocks=FEW_BLOCKS)),
     "llama-hooks": with_idle_cpus(connector_session("llama", measure_hooks, batch_tokens=2048, seqs=64)),
     "lora": connector_session("llama", adapter_cases, **LORA),
     "images": connector_session("images", image_cases, **IMAGES),
