@@ -31,6 +31,14 @@ typedef struct CUfunc_st *CUfunction;
 typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
 typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphExec_st *CUgraphExec;
+typedef unsigned long long CUmemGenericAllocationHandle;
+typedef unsigned int CUmemAllocationGranularity_flags;
+typedef struct CUmemAllocationProp_st CUmemAllocationProp;
+typedef struct CUmemAccessDesc_st CUmemAccessDesc;
+typedef struct CUipcMemHandle_st {
+	char reserved[64];
+} CUipcMemHandle;
 typedef struct CUmemcpyAttributes_st {
 	unsigned int srcAccessOrder;
 	struct {

@@ -417,6 +417,7 @@ end_process(void)
 	if (!standin.forked) {
 		standin_stream_end_all(NULL);
 		standin_module_end_all(NULL);
+		standin_graph_end_all();
 		standin_memory_end(NULL);
 	}
 	(void)pthread_mutex_unlock(&standin.mu);

@@ -11,6 +11,7 @@
  *   standin_memory.c   which address is what
  *   standin_stream.c   streams, events, captures
  *   standin_copy.c     what is enqueued: copies, kernels, modules
+ *   standin_graph.c    what was captured, and is launched again
  *   standin_gpu.c      threads that execute it
  */
 #include <pthread.h>
@@ -54,6 +55,14 @@
 	X(cuMemHostRegister_v2)                                                                                        \
 	X(cuMemHostUnregister)                                                                                         \
 	X(cuMemHostGetDevicePointer_v2)                                                                                \
+	X(cuMemGetAllocationGranularity)                                                                               \
+	X(cuMemAddressReserve)                                                                                         \
+	X(cuMemCreate)                                                                                                 \
+	X(cuMemMap)                                                                                                    \
+	X(cuMemSetAccess)                                                                                              \
+	X(cuIpcGetMemHandle)                                                                                           \
+	X(cuIpcOpenMemHandle_v2)                                                                                       \
+	X(cuIpcCloseMemHandle)                                                                                         \
 	X(cuPointerGetAttribute)                                                                                       \
 	X(cuStreamCreateWithPriority)                                                                                  \
 	X(cuStreamDestroy_v2)                                                                                          \
@@ -65,17 +74,22 @@
 	X(cuEventCreate)                                                                                               \
 	X(cuEventDestroy_v2)                                                                                           \
 	X(cuEventRecord)                                                                                               \
+	X(cuEventRecordWithFlags)                                                                                      \
 	X(cuEventQuery)                                                                                                \
 	X(cuEventSynchronize)                                                                                          \
 	X(cuEventElapsedTime)                                                                                          \
 	X(cuMemcpyHtoDAsync_v2)                                                                                        \
 	X(cuMemcpyDtoHAsync_v2)                                                                                        \
+	X(cuMemcpyDtoDAsync_v2)                                                                                        \
+	X(cuMemsetD8Async)                                                                                             \
 	X(cuMemcpyBatchAsync)                                                                                          \
 	X(cuMemcpyBatchAsync_v2)                                                                                       \
 	X(cuModuleLoadData)                                                                                            \
 	X(cuModuleUnload)                                                                                              \
 	X(cuModuleGetFunction)                                                                                         \
-	X(cuLaunchKernel)
+	X(cuLaunchKernel)                                                                                              \
+	X(cuGraphInstantiateWithFlags)                                                                                 \
+	X(cuGraphLaunch)
 
 /*
  * What is counted beside calls. `operations` that were executed. Copies by where their bytes went; `pageable`: copies whose host memory was not registered, which the
@@ -134,6 +148,7 @@ struct standin_capture {
 	enum driver_capture_mode mode;
 	pthread_t thread;
 	struct standin_stream *origin;
+	struct standin_graph *graph;
 };
 
 struct standin_event {
@@ -148,6 +163,7 @@ struct standin_event {
 
 enum standin_kind {
 	KIND_COPY,
+	KIND_FILL,
 	KIND_KERNEL,
 	KIND_RECORD,
 	KIND_WAIT,
@@ -170,6 +186,8 @@ struct standin_op {
 	void *owned;                   /* bytes that were read early */
 	struct standin_launch *launch; /* KERNEL */
 	struct standin_record *record; /* RECORD, WAIT */
+	CUevent event;                 /* RECORD, WAIT, of a graph */
+	unsigned char byte;            /* FILL */
 	bool released;                 /* HOLD */
 };
 
@@ -247,6 +265,7 @@ struct standin {
 	struct standin_stream *ending;  /* that were destroyed and whose threads have not been joined */
 	struct standin_event *events;
 	struct standin_module *modules;
+	struct standin_graph *graphs;
 	struct standin_capture captures[MAX_CAPTURES];
 	struct standin_range *ranges;
 	size_t n_ranges, cap_ranges;
@@ -302,11 +321,20 @@ struct standin_stream *standin_stream_of(CUstream handle, int *ret_rc);
 /* Before something is enqueued in it: 0, or what a capture makes of it. *ret_captured: it only goes into a graph. */
 int standin_stream_take(struct standin_stream *stream, bool *ret_captured);
 void standin_record_drop(struct standin_record *record);
+/* Record an external event of a graph that is launched, or wait for it. */
+int standin_event_of_graph(CUevent handle, struct standin_stream *stream, bool is_record);
 /* What an unsafe call does to captures: 0, or that it is forbidden. */
 int standin_capture_guard(void);
 /* End what was made in the context; NULL: in all. The first drops the lock. */
 void standin_stream_end_all(struct standin_device *device);
 void standin_module_end_all(const struct standin_device *device);
+
+/* ---- standin_graph.c ---- */
+
+struct standin_graph *standin_graph_new(void);
+/* Takes over what @op points at, if it returns 0. */
+int standin_graph_add(struct standin_graph *graph, const struct standin_op *op);
+void standin_graph_end_all(void);
 
 /* ---- standin_gpu.c ---- */
 

@@ -34,7 +34,7 @@ struct standin_module {
 
 /* ---- copies ---- */
 
-/* @host: of the copy's two sides the host's. */
+/* @host: of the copy's two sides the host's; 0: none is. */
 static int
 push_copy(CUstream handle, struct standin_op *op, uintptr_t host)
 {
@@ -44,10 +44,14 @@ push_copy(CUstream handle, struct standin_op *op, uintptr_t host)
 
 	stream = standin_stream_of(handle, &rc);
 	rc = rc ? rc : standin_stream_take(stream, &captured);
-	if (rc || captured || op->bytes == 0)
+	if (rc || op->bytes == 0)
 		return rc;
-	if (!op->to || !op->from)
+	if (!op->to || (!op->from && op->kind == KIND_COPY))
 		return DRIVER_INVALID_VALUE;
+	if (captured)
+		return standin_graph_add(stream->capture->graph, op);
+	if (!host)
+		return standin_push(stream, op);
 	pageable = !standin_is_registered(host, op->bytes);
 	if (pageable && !standin_is_mapped(host, op->bytes))
 		return DRIVER_INVALID_VALUE;
@@ -82,6 +86,24 @@ cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
 	int rc = standin_enter(ENTRY_cuMemcpyDtoHAsync_v2, NEEDS_CONTEXT);
 
 	return standin_leave(rc ? rc : push_copy(stream, &op, op.to));
+}
+
+STANDIN_EXPORT CUresult
+cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+	struct standin_op op = {.kind = KIND_COPY, .to = (uintptr_t)to, .from = (uintptr_t)from, .bytes = bytes};
+	int rc = standin_enter(ENTRY_cuMemcpyDtoDAsync_v2, NEEDS_CONTEXT);
+
+	return standin_leave(rc ? rc : push_copy(stream, &op, 0));
+}
+
+STANDIN_EXPORT CUresult
+cuMemsetD8Async(CUdeviceptr to, unsigned char byte, size_t bytes, CUstream stream)
+{
+	struct standin_op op = {.kind = KIND_FILL, .to = (uintptr_t)to, .bytes = bytes, .byte = byte};
+	int rc = standin_enter(ENTRY_cuMemsetD8Async, NEEDS_CONTEXT);
+
+	return standin_leave(rc ? rc : push_copy(stream, &op, 0));
 }
 
 #if STANDIN_DRIVER >= 12080
@@ -417,12 +439,15 @@ push_kernel(CUstream handle, const struct scout__tile_span *span, uint32_t block
 
 	stream = standin_stream_of(handle, &rc);
 	rc = rc ? rc : standin_stream_take(stream, &captured);
-	if (rc || captured)
+	if (rc)
 		return rc;
 	launch = malloc(sizeof(*launch));
 	if (!launch)
 		return DRIVER_OUT_OF_MEMORY;
 	*launch = (struct standin_launch){.span = *span, .blocks = blocks, .threads = threads};
+	if (captured)
+		return standin_graph_add(stream->capture->graph,
+					 &(struct standin_op){.kind = KIND_KERNEL, .launch = launch});
 	return standin_push(stream, &(struct standin_op){.kind = KIND_KERNEL, .launch = launch});
 }
 

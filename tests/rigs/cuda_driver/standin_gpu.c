@@ -22,6 +22,8 @@
  * has unmapped.
  */
 
+#define LARGE (UINT64_C(64) << 20)
+
 /* ---- queues ---- */
 
 void
@@ -212,6 +214,28 @@ do_copy(const struct standin_stream *stream, const struct standin_op *op, int co
 	return code;
 }
 
+/* A fill of more than LARGE is a test's way to keep a GPU busy: it takes its time and writes one page. Drops the lock meanwhile. */
+static int
+do_fill(const struct standin_stream *stream, const struct standin_op *op)
+{
+	const struct timespec busy = {.tv_nsec = op->bytes > LARGE ? 500000 : 0};
+	uintptr_t to;
+	bool is_host;
+
+	to = standin_resolve(op->to, op->bytes, stream->device, &is_host);
+	if (!to) {
+		standin_add(COUNT_bad_addresses, 1);
+		return DRIVER_ILLEGAL_ADDRESS;
+	}
+	(void)pthread_mutex_unlock(&standin.mu);
+	/* NOLINTNEXTLINE(performance-no-int-to-ptr) */
+	memset((void *)to, op->byte, op->bytes > LARGE ? 4096 : op->bytes);
+	if (busy.tv_nsec)
+		(void)nanosleep(&busy, NULL);
+	(void)pthread_mutex_lock(&standin.mu);
+	return 0;
+}
+
 /* Whether all that the kernel touches may be touched; the slot gets the host's address. */
 static bool
 check_launch(struct standin_launch *launch, const struct standin_device *device)
@@ -317,6 +341,8 @@ run_first(struct standin_stream *stream)
 		code = count_operation();
 	if (!stream->device->broken && op->kind == KIND_COPY)
 		code = do_copy(stream, op, code);
+	else if (!stream->device->broken && !code && op->kind == KIND_FILL)
+		code = do_fill(stream, op);
 	else if (!stream->device->broken && op->kind == KIND_KERNEL)
 		code = do_kernel(stream, op, code);
 	if (code)

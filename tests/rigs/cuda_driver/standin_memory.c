@@ -259,6 +259,104 @@ cuMemFreeHost(void *p)
 	return standin_leave(rc);
 }
 
+/*
+ * ---- virtual memory ----
+ *
+ * Reserved addresses have memory at once, and are a device's from when they may be accessed.
+ */
+
+#define GRANULE (UINT64_C(2) << 20)
+
+STANDIN_EXPORT CUresult
+cuMemGetAllocationGranularity(size_t *ret_bytes, const CUmemAllocationProp *prop,
+			      CUmemAllocationGranularity_flags which)
+{
+	int rc = standin_enter(ENTRY_cuMemGetAllocationGranularity, NEEDS_INIT);
+
+	(void)which;
+	rc = rc ? rc : ret_bytes && prop ? 0 : DRIVER_INVALID_VALUE;
+	if (rc == 0)
+		*ret_bytes = GRANULE;
+	return standin_leave(rc);
+}
+
+STANDIN_EXPORT CUresult
+cuMemAddressReserve(CUdeviceptr *ret_p, size_t bytes, size_t alignment, CUdeviceptr at, unsigned long long flags)
+{
+	int rc = standin_enter(ENTRY_cuMemAddressReserve, NEEDS_CONTEXT | IS_UNSAFE);
+	void *base = MAP_FAILED;
+
+	rc = rc ? rc : ret_p && bytes && bytes % GRANULE == 0 && !alignment && !at && !flags ? 0 : DRIVER_INVALID_VALUE;
+	if (rc == 0)
+		base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	rc = rc ? rc : base == MAP_FAILED ? DRIVER_OUT_OF_MEMORY : 0;
+	if (rc == 0)
+		*ret_p = (uintptr_t)base;
+	return standin_leave(rc);
+}
+
+STANDIN_EXPORT CUresult
+cuMemCreate(CUmemGenericAllocationHandle *ret_handle, size_t bytes, const CUmemAllocationProp *prop,
+	    unsigned long long flags)
+{
+	int rc = standin_enter(ENTRY_cuMemCreate, NEEDS_CONTEXT | IS_UNSAFE);
+
+	rc = rc ? rc : ret_handle && prop && bytes && bytes % GRANULE == 0 && !flags ? 0 : DRIVER_INVALID_VALUE;
+	if (rc == 0)
+		*ret_handle = bytes;
+	return standin_leave(rc);
+}
+
+STANDIN_EXPORT CUresult
+cuMemMap(CUdeviceptr p, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+	int rc = standin_enter(ENTRY_cuMemMap, NEEDS_CONTEXT | IS_UNSAFE);
+
+	return standin_leave(rc ? rc : p && bytes == handle && !offset && !flags ? 0 : DRIVER_INVALID_VALUE);
+}
+
+STANDIN_EXPORT CUresult
+cuMemSetAccess(CUdeviceptr p, size_t bytes, const CUmemAccessDesc *access, size_t n)
+{
+	int rc = standin_enter(ENTRY_cuMemSetAccess, NEEDS_CONTEXT | IS_UNSAFE);
+
+	rc = rc ? rc : access && n == 1 && standin_is_mapped((uintptr_t)p, bytes) ? 0 : DRIVER_INVALID_VALUE;
+	rc = rc ? rc : add_range((uintptr_t)p, bytes, RANGE_DECLARED, standin_current()->ordinal);
+	return standin_leave(rc);
+}
+
+/* ---- memory of other processes: not here ---- */
+
+STANDIN_EXPORT CUresult
+cuIpcGetMemHandle(CUipcMemHandle *ret_handle, CUdeviceptr p)
+{
+	int rc = standin_enter(ENTRY_cuIpcGetMemHandle, NEEDS_CONTEXT | IS_UNSAFE);
+
+	(void)ret_handle;
+	(void)p;
+	return standin_leave(rc ? rc : DRIVER_NOT_SUPPORTED);
+}
+
+STANDIN_EXPORT CUresult
+cuIpcOpenMemHandle_v2(CUdeviceptr *ret_p, CUipcMemHandle handle, unsigned int flags)
+{
+	int rc = standin_enter(ENTRY_cuIpcOpenMemHandle_v2, NEEDS_CONTEXT | IS_UNSAFE);
+
+	(void)ret_p;
+	(void)handle;
+	(void)flags;
+	return standin_leave(rc ? rc : DRIVER_NOT_SUPPORTED);
+}
+
+STANDIN_EXPORT CUresult
+cuIpcCloseMemHandle(CUdeviceptr p)
+{
+	int rc = standin_enter(ENTRY_cuIpcCloseMemHandle, NEEDS_CONTEXT | IS_UNSAFE);
+
+	(void)p;
+	return standin_leave(rc ? rc : DRIVER_NOT_SUPPORTED);
+}
+
 /* ---- registered memory ---- */
 
 static bool

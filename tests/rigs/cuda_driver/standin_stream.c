@@ -11,7 +11,7 @@
  * An event points at its last record; who waits for it waits for that record, whatever the event is used for later. The per-thread
  * default stream is one for all threads: that only adds order.
  *
- * A captured stream executes nothing, and its graph is not kept. What the driver forbids during a capture fails here with the driver's
+ * A captured stream executes nothing; its graph gets what is enqueued (standin_graph.c). What the driver forbids during a capture fails here with the driver's
  * code and invalidates the capture: a wait for work outside of it, a question for one of its events, the legacy stream beside a captured
  * stream that orders itself with it, and calls that may be unsafe, made by a thread that has not said that its calls are none of the
  * capture's affair. A stream that waits for an event of a capture is drawn into it.
@@ -161,8 +161,11 @@ cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode)
 		*capture = (struct standin_capture){.in_use = true,
 						    .mode = (enum driver_capture_mode)mode,
 						    .thread = pthread_self(),
-						    .origin = stream};
-		stream->capture = capture;
+						    .origin = stream,
+						    .graph = standin_graph_new()};
+		capture->in_use = capture->graph != NULL;
+		rc = capture->graph ? 0 : DRIVER_OUT_OF_MEMORY;
+		stream->capture = capture->graph ? capture : NULL;
 	}
 	return standin_leave(rc);
 }
@@ -193,7 +196,6 @@ end_capture(struct standin_capture *capture)
 STANDIN_EXPORT CUresult
 cuStreamEndCapture(CUstream handle, CUgraph *ret_graph)
 {
-	static char graph; /* nobody looks into it */
 	struct standin_capture *capture = NULL;
 	struct standin_stream *stream = NULL;
 	int rc = standin_enter(ENTRY_cuStreamEndCapture, NEEDS_CONTEXT);
@@ -215,7 +217,7 @@ cuStreamEndCapture(CUstream handle, CUgraph *ret_graph)
 		rc = DRIVER_CAPTURE_INVALIDATED;
 	if (!end_capture(capture) && rc == 0)
 		rc = DRIVER_CAPTURE_UNJOINED;
-	*ret_graph = rc ? NULL : (CUgraph)(void *)&graph;
+	*ret_graph = rc ? NULL : (CUgraph)(void *)capture->graph;
 	return standin_leave(rc);
 }
 
@@ -322,6 +324,13 @@ wait_and_captures(struct standin_stream *stream, const struct standin_event *eve
 	return 0;
 }
 
+static int
+wait_for(const struct standin_event *event, struct standin_stream *stream)
+{
+	event->last->refs++;
+	return standin_push(stream, &(struct standin_op){.kind = KIND_WAIT, .record = event->last});
+}
+
 STANDIN_EXPORT CUresult
 cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int flags)
 {
@@ -336,11 +345,13 @@ cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int flags)
 	if (rc == 0)
 		event = event_of(event_handle, &rc);
 	rc = rc ? rc : standin_stream_take(stream, &captured);
-	rc = rc ? rc : wait_and_captures(stream, event, &enqueue);
-	if (rc == 0 && enqueue) {
-		event->last->refs++;
-		rc = standin_push(stream, &(struct standin_op){.kind = KIND_WAIT, .record = event->last});
-	}
+	if (rc == 0 && captured && flags)
+		rc = standin_graph_add(stream->capture->graph,
+				       &(struct standin_op){.kind = KIND_WAIT, .event = event_handle});
+	else if (rc == 0)
+		rc = wait_and_captures(stream, event, &enqueue);
+	if (rc == 0 && enqueue)
+		rc = wait_for(event, stream);
 	return standin_leave(rc);
 }
 
@@ -426,26 +437,60 @@ record_in_capture(struct standin_event *event, struct standin_stream *stream)
 	event->from = stream;
 }
 
-STANDIN_EXPORT CUresult
-cuEventRecord(CUevent event_handle, CUstream handle)
+int
+standin_event_of_graph(CUevent handle, struct standin_stream *stream, bool is_record)
 {
-	struct standin_stream *stream = NULL;
+	int rc = 0;
+	struct standin_event *event = event_of(handle, &rc);
+
+	if (rc)
+		return rc;
+	if (is_record)
+		return record(event, stream);
+	return event->last ? wait_for(event, stream) : 0;
+}
+
+/* @external: in a capture, the event is recorded by the graph's launches. */
+static int
+record_event(CUevent event_handle, CUstream handle, bool external)
+{
+	struct standin_stream *stream;
 	struct standin_event *event = NULL;
 	bool captured = false;
-	int rc = standin_enter(ENTRY_cuEventRecord, NEEDS_CONTEXT);
+	int rc = 0;
 
-	if (rc == 0)
-		stream = standin_stream_of(handle, &rc);
+	stream = standin_stream_of(handle, &rc);
 	if (rc == 0)
 		event = event_of(event_handle, &rc);
 	if (rc == 0 && event->device != stream->device)
 		rc = DRIVER_INVALID_HANDLE;
 	rc = rc ? rc : standin_stream_take(stream, &captured);
-	if (rc == 0 && captured)
-		record_in_capture(event, stream);
-	else if (rc == 0)
-		rc = record(event, stream);
-	return standin_leave(rc);
+	if (rc)
+		return rc;
+	if (captured && external)
+		return standin_graph_add(stream->capture->graph,
+					 &(struct standin_op){.kind = KIND_RECORD, .event = event_handle});
+	if (!captured)
+		return record(event, stream);
+	record_in_capture(event, stream);
+	return 0;
+}
+
+STANDIN_EXPORT CUresult
+cuEventRecord(CUevent event, CUstream stream)
+{
+	int rc = standin_enter(ENTRY_cuEventRecord, NEEDS_CONTEXT);
+
+	return standin_leave(rc ? rc : record_event(event, stream, false));
+}
+
+STANDIN_EXPORT CUresult
+cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags)
+{
+	int rc = standin_enter(ENTRY_cuEventRecordWithFlags, NEEDS_CONTEXT);
+
+	rc = rc ? rc : flags <= 1 ? 0 : DRIVER_INVALID_VALUE;
+	return standin_leave(rc ? rc : record_event(event, stream, flags == 1));
 }
 
 /* What a question about the event gives before its record is looked at. */
