@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compiles where cuda_driver.h declares CUDA's driver as CUDA's own header does; whoever has the CUDA Toolkit checks it for all. */
+/* Compiles where cuda_driver.h, and gpu_driver.h of the tests for a GPU, declare CUDA's driver as CUDA's own header does; whoever has the CUDA Toolkit checks it for all. */
 #include <stddef.h>
 
 #include <cuda.h>
 
 #define SCOUT__CUDA_OWN_TYPES
 #include "cuda_driver.h"
+#include "gpu_driver.h"
 
 _Static_assert(CUDA_VERSION >= 12000, "the CUDA Toolkit is older than the oldest driver that is served");
 
 #define CHECK(field, symbol, parameters)                                                                               \
 	_Static_assert(__builtin_types_compatible_p(__typeof__(symbol), CUresult parameters), #symbol);
 SCOUT__CUDA_FUNCTIONS(CHECK)
+GPU_FUNCTIONS(CHECK)
 #if CUDA_VERSION >= 13000
 SCOUT__CUDA_BATCH_13(CHECK)
 #elif CUDA_VERSION >= 12080
@@ -30,6 +32,20 @@ SAME(SCOUT__CU_STREAM_NON_BLOCKING, CU_STREAM_NON_BLOCKING);
 SAME(SCOUT__CU_EVENT_NO_TIMING, CU_EVENT_DISABLE_TIMING);
 SAME(SCOUT__CU_REGISTER_PORTABLE, CU_MEMHOSTREGISTER_PORTABLE);
 SAME(SCOUT__CU_REGISTER_MAPPED, CU_MEMHOSTREGISTER_DEVICEMAP);
+SAME(GPU_NOT_SUPPORTED, CUDA_ERROR_NOT_SUPPORTED);
+SAME(GPU_N_SMS, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+SAME(GPU_N_COPY_ENGINES, CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT);
+SAME(GPU_READS_PAGEABLE, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS);
+SAME(GPU_HAS_HOST_ADDRESSES, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM);
+SAME(GPU_CAPTURE_GLOBAL, CU_STREAM_CAPTURE_MODE_GLOBAL);
+SAME(GPU_EXTERNAL, CU_EVENT_WAIT_EXTERNAL);
+SAME(GPU_EXTERNAL, CU_EVENT_RECORD_EXTERNAL);
+SAME(GPU_IPC_LAZY, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+SAME(GPU_PINNED, CU_MEM_ALLOCATION_TYPE_PINNED);
+SAME(GPU_ON_DEVICE, CU_MEM_LOCATION_TYPE_DEVICE);
+SAME(GPU_READ_WRITE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+SAME(GPU_PROP_BYTES, sizeof(CUmemAllocationProp));
+SAME(GPU_ACCESS_BYTES, sizeof(CUmemAccessDesc));
 #if CUDA_VERSION >= 12080
 SAME(SCOUT__CU_SOURCE_ORDER_STREAM, CU_MEMCPY_SRC_ACCESS_ORDER_STREAM);
 SAME(SCOUT__CU_SOURCE_ORDER_ANY, CU_MEMCPY_SRC_ACCESS_ORDER_ANY);

@@ -50,8 +50,8 @@ many_pieces_behind_a_busy_stream(int i)
 {
 	static const struct shape shape = {20, 1000, 2, {2048, 512, 256}, {64, 64, 64}};
 	static struct job job;
-	cudaStream_t stream, other;
-	cudaEvent_t event;
+	CUstream stream, other;
+	CUevent event;
 	uint64_t began_us;
 
 	w.seed = 950 + (uint64_t)i;
@@ -61,7 +61,7 @@ many_pieces_behind_a_busy_stream(int i)
 	other = new_stream();
 	event = new_event();
 	busy_then_fill(&w, stream, 0, 1);
-	CUDA(cudaEventRecord(event, stream));
+	CUDA(gpu.event_record(event, stream));
 	memset(w.host[0], 1, span_of(&w, 0));
 	job.batch.after = event;
 	job_start(&w, &job);
@@ -80,8 +80,8 @@ a_save_waits_for_the_callers_event(int i)
 {
 	static const struct shape shape = {1, 16, 2, {4096, 4096, 4096}, {0, 0, 0}};
 	struct job job;
-	cudaStream_t stream;
-	cudaEvent_t event;
+	CUstream stream;
+	CUevent event;
 
 	w.seed = 7;
 	world_make(&w, &shape, methods[i]);
@@ -89,7 +89,7 @@ a_save_waits_for_the_callers_event(int i)
 	stream = new_stream();
 	event = new_event();
 	busy_then_fill(&w, stream, 0, 0x5a);
-	CUDA(cudaEventRecord(event, stream));
+	CUDA(gpu.event_record(event, stream));
 	job.batch.after = event;
 	memset(w.host[0], 0x5a, span_of(&w, 0));
 	job_run(&w, &job);
@@ -103,7 +103,7 @@ layers_have_events_behind_their_copies(int i)
 	static const struct shape shape = {3, 16, 4, {65536, 4096, 256}, {0, 0, 0}};
 	static const uint32_t first_plane[4] = {0, 1, 2, 3};
 	void *layer_events[3];
-	cudaStream_t stream;
+	CUstream stream;
 	struct job job;
 
 	w.seed = 8;
@@ -119,7 +119,7 @@ layers_have_events_behind_their_copies(int i)
 	job_start(&w, &job);
 	for (uint32_t l = 0; l < 3; l++) {
 		job_await_layer(&job, l);
-		CUDA(cudaStreamWaitEvent(stream, layer_events[l], 0));
+		CUDA(gpu.stream_wait(stream, layer_events[l], 0));
 		require_plane_is(&w, l, w.planes[l].base, stream);
 	}
 	job_end(&w, &job, 0);
@@ -133,11 +133,11 @@ a_batch_without_items_records_its_events(int i)
 {
 	static const struct shape shape = {2, 4, 1, {4096, 64, 64}, {0, 0, 0}};
 	static const uint32_t first_plane[3] = {0, 1, 2};
-	cudaEvent_t events[4]; /* what it waits for, its layers', its own */
+	CUevent events[4]; /* what it waits for, its layers', its own */
 	void *layer_events[2];
 	struct scout__copy_batch batch = {
 		.direction = SCOUT__COPY_LOAD, .n = 0, .n_layers = 2, .first_plane = first_plane};
-	cudaStream_t stream;
+	CUstream stream;
 
 	w.seed = 8;
 	world_make(&w, &shape, methods[i]);
@@ -145,7 +145,7 @@ a_batch_without_items_records_its_events(int i)
 	for (int e = 0; e < 4; e++)
 		events[e] = new_event();
 	busy_then_fill(&w, stream, 0, 1);
-	CUDA(cudaEventRecord(events[0], stream));
+	CUDA(gpu.event_record(events[0], stream));
 	layer_events[0] = events[1];
 	layer_events[1] = events[2];
 	batch.after = events[0];
@@ -154,7 +154,7 @@ a_batch_without_items_records_its_events(int i)
 	REQUIRE(ops->start(w.engine, &batch) == 0);
 	REQUIRE(next_ended(&w) == &batch && batch.status == 0);
 	for (int e = 0; e < 4; e++)
-		CUDA(cudaEventQuery(events[e]));
+		CUDA(gpu.event_query(events[e]));
 	ops->close(w.engine);
 }
 

@@ -16,7 +16,7 @@ memory_freed_under_a_retrieve_fails_the_device_and_not_the_process(int i)
 	w.seed = 11;
 	world_make(&w, &shape, methods[i * 2]);
 	job_in_order(&w, &job, SCOUT__COPY_LOAD);
-	CUDA(cudaFree(w.planes[0].base));
+	CUDA(gpu.mem_free(GPU(w.planes[0].base)));
 	job_start(&w, &job);
 	job_end(&w, &job, SCOUT_ERR_DEVICE);
 	REQUIRE(job.batch.n_done < 2);

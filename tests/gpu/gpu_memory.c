@@ -7,7 +7,6 @@
 #include <sys/prctl.h>
 #include <signal.h>
 
-#include "gpu_vmm.h"
 #include "gpu_world.h"
 
 static struct world w;
@@ -89,20 +88,19 @@ read_all(int fd, void *p, size_t n)
 static void
 own_pages(int from_parent, int to_parent)
 {
-	cudaIpcMemHandle_t handle;
+	CUipcMemHandle handle;
 	uint8_t *seen = malloc(IPC_BYTES), *model = malloc(IPC_BYTES);
 	void *base;
 	char c;
 
 	REQUIRE(seen && model);
-	CUDA(cudaMalloc(&base, IPC_BYTES));
-	CUDA(cudaMemset(base, IPC_SEED, IPC_BYTES));
-	CUDA(cudaDeviceSynchronize());
-	if (cudaIpcGetMemHandle(&handle, base) != cudaSuccess)
+	base = plain_alloc(IPC_BYTES);
+	CUDA(gpu_set(base, IPC_SEED, IPC_BYTES));
+	if (gpu.ipc_show(&handle, GPU(base)) != 0)
 		_exit(GPU_SKIP);
 	REQUIRE(write(to_parent, &handle, sizeof(handle)) == sizeof(handle));
 	read_all(from_parent, &c, 1);
-	CUDA(cudaMemcpy(seen, base, IPC_BYTES, cudaMemcpyDeviceToHost));
+	CUDA(gpu_read(seen, base, IPC_BYTES));
 	read_all(from_parent, model, IPC_BYTES);
 	REQUIRE(memcmp(seen, model, IPC_BYTES) == 0);
 	read_all(from_parent, &c, 1);
@@ -113,8 +111,9 @@ static struct child owner;
 static void *
 ipc_alloc(uint64_t bytes)
 {
-	cudaIpcMemHandle_t handle;
-	void *base = NULL;
+	CUipcMemHandle handle;
+	CUdeviceptr base = 0;
+	int rc;
 
 	REQUIRE(bytes <= IPC_BYTES);
 	if (read(owner.from, &handle, sizeof(handle)) != sizeof(handle)) {
@@ -122,13 +121,14 @@ ipc_alloc(uint64_t bytes)
 		fflush(stdout);
 		_exit(GPU_SKIP);
 	}
-	if (cudaIpcOpenMemHandle(&base, handle, cudaIpcMemLazyEnablePeerAccess) != cudaSuccess) {
-		printf("# this machine opens no memory of another process (%s)\n",
-		       cudaGetErrorName(cudaGetLastError()));
+	CUDA(gpu_enter());
+	rc = gpu.ipc_open(&base, handle, GPU_IPC_LAZY);
+	if (rc) {
+		printf("# this machine opens no memory of another process (%s)\n", gpu_error_name(rc));
 		fflush(stdout);
 		_exit(GPU_SKIP);
 	}
-	return base;
+	return (void *)(uintptr_t)base;
 }
 
 static void
@@ -149,7 +149,6 @@ pages_of_another_process(int i)
 	ops->close(w.engine);
 	memset(all, IPC_SEED, IPC_BYTES);
 	memcpy(all, w.host[0], span_of(&w, 0));
-	CUDA(cudaDeviceSynchronize());
 	REQUIRE(write(owner.to, "s", 1) == 1);
 	while (at < IPC_BYTES) {
 		ssize_t n = write(owner.to, all + at, IPC_BYTES - at);
@@ -157,7 +156,7 @@ pages_of_another_process(int i)
 		REQUIRE(n > 0);
 		at += (size_t)n;
 	}
-	CUDA(cudaIpcCloseMemHandle(w.planes[0].base));
+	CUDA(gpu.ipc_close(GPU(w.planes[0].base)));
 	child_end(&owner);
 }
 
@@ -246,19 +245,26 @@ slots_that_are_pinned_in_parts(int i)
 static void
 what_this_device_is(int i)
 {
-	struct cudaDeviceProp prop;
-	int driver = 0, runtime = 0, host_pointer = -1, pageable = -1;
+	static const struct {
+		const char *name;
+		CUdevice_attribute attribute;
+	} questions[] = {{"capability", SCOUT__CU_CAPABILITY_MAJOR},
+			 {"multiprocessors", GPU_N_SMS},
+			 {"copy engines", GPU_N_COPY_ENGINES},
+			 {"host addresses serve for registered memory", GPU_HAS_HOST_ADDRESSES},
+			 {"reads pageable memory", GPU_READS_PAGEABLE}};
+	char name[128] = "";
+	int n = 0;
 
 	(void)i;
-	CUDA(cudaGetDeviceProperties(&prop, 0));
-	CUDA(cudaDriverGetVersion(&driver));
-	CUDA(cudaRuntimeGetVersion(&runtime));
-	CUDA(cudaDeviceGetAttribute(&host_pointer, cudaDevAttrCanUseHostPointerForRegisteredMem, 0));
-	CUDA(cudaDeviceGetAttribute(&pageable, cudaDevAttrPageableMemoryAccess, 0));
-	printf("# %s, %d.%d, %d SMs, %d copy engines, driver %d, runtime %d, CanUseHostPointerForRegisteredMem %d, "
-	       "PageableMemoryAccess %d\n",
-	       prop.name, prop.major, prop.minor, prop.multiProcessorCount, prop.asyncEngineCount, driver, runtime,
-	       host_pointer, pageable);
+	CUDA(gpu.device_name(name, sizeof(name), 0));
+	CUDA(gpu.version(&n));
+	printf("# %s, driver of CUDA %d.%d", name, n / 1000, n % 1000 / 10);
+	for (size_t q = 0; q < sizeof(questions) / sizeof(questions[0]); q++) {
+		CUDA(gpu.device_attribute(&n, questions[q].attribute, 0));
+		printf(", %s %d", questions[q].name, n);
+	}
+	printf("\n");
 }
 
 static const struct gpu_case cases[] = {

@@ -18,20 +18,20 @@ static void *target; /* 1 MiB, written by what is captured */
 
 /* Captures @stream in the strictest mode. */
 static void
-capture_begin(cudaStream_t stream)
+capture_begin(CUstream stream)
 {
-	CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-	CUDA(cudaMemsetAsync(target, 1, 1 << 20, stream));
+	CUDA(gpu.capture_begin(stream, GPU_CAPTURE_GLOBAL));
+	CUDA(gpu_fill(target, 1, 1 << 20, stream));
 }
 
 /* The capture of @stream is good, and so is what is captured now. */
-static cudaGraph_t
-capture_end(cudaStream_t stream, int value)
+static CUgraph
+capture_end(CUstream stream, int value)
 {
-	cudaGraph_t graph = NULL;
+	CUgraph graph = NULL;
 
-	CUDA(cudaMemsetAsync(target, value, 1 << 20, stream));
-	CUDA(cudaStreamEndCapture(stream, &graph));
+	CUDA(gpu_fill(target, value, 1 << 20, stream));
+	CUDA(gpu.capture_end(stream, &graph));
 	REQUIRE(graph);
 	return graph;
 }
@@ -41,7 +41,7 @@ static void
 a_capture_elsewhere_is_not_disturbed(int i)
 {
 	struct scout__copy_memory more = {.bytes = 1 << 20, .stride = 1 << 20};
-	cudaStream_t stream;
+	CUstream stream;
 	struct job job;
 
 	w.seed = 9;
@@ -52,7 +52,7 @@ a_capture_elsewhere_is_not_disturbed(int i)
 	stream = new_stream();
 	capture_begin(stream);
 	for (int n = 0; n < 20; n++) {
-		CUDA(cudaMemsetAsync(target, n, 1 << 20, stream));
+		CUDA(gpu_fill(target, n, 1 << 20, stream));
 		job_init(&w, &job, n & 1 ? SCOUT__COPY_SAVE : SCOUT__COPY_LOAD);
 		job_run(&w, &job);
 	}
@@ -67,7 +67,7 @@ a_capture_elsewhere_is_not_disturbed(int i)
 static void
 an_engine_comes_and_goes_during_a_capture(int i)
 {
-	cudaStream_t stream;
+	CUstream stream;
 
 	w.seed = 12;
 	world_init(&w, &two_slots);
@@ -83,8 +83,8 @@ an_engine_comes_and_goes_during_a_capture(int i)
 static void
 a_fence_leaves_the_capture_of_its_stream_alone(int i)
 {
-	cudaStream_t stream;
-	cudaGraphExec_t exec = NULL;
+	CUstream stream;
+	CUgraphExec exec = NULL;
 	struct job job;
 	uint8_t *seen = malloc(1 << 20);
 
@@ -98,11 +98,11 @@ a_fence_leaves_the_capture_of_its_stream_alone(int i)
 	capture_begin(stream);
 	job_start(&w, &job);
 	REQUIRE(ops->fence(w.engine, stream) == SCOUT_ERR_DEVICE);
-	CUDA(cudaGraphInstantiateWithFlags(&exec, capture_end(stream, 7), 0));
+	CUDA(gpu.graph_instantiate(&exec, capture_end(stream, 7), 0));
 	job_end(&w, &job, 0);
-	CUDA(cudaGraphLaunch(exec, stream));
-	CUDA(cudaStreamSynchronize(stream));
-	CUDA(cudaMemcpy(seen, target, 1 << 20, cudaMemcpyDeviceToHost));
+	CUDA(gpu.graph_launch(exec, stream));
+	CUDA(gpu.stream_sync(stream));
+	CUDA(gpu_read(seen, target, 1 << 20));
 	for (int b = 0; b < 1 << 20; b++)
 		REQUIRE(seen[b] == 7);
 	REQUIRE(ops->fence(w.engine, stream) == 0);
@@ -114,7 +114,7 @@ a_fence_leaves_the_capture_of_its_stream_alone(int i)
 static void
 a_fence_beside_a_capture_makes_its_stream_wait(int i)
 {
-	cudaStream_t captured, stream;
+	CUstream captured, stream;
 	struct job job;
 	void *copy;
 
@@ -130,7 +130,7 @@ a_fence_beside_a_capture_makes_its_stream_wait(int i)
 	job_start(&w, &job);
 	job_await_layer(&job, 0);
 	REQUIRE(ops->fence(w.engine, stream) == 0);
-	CUDA(cudaMemcpyAsync(copy, w.planes[0].base, span_of(&w, 0), cudaMemcpyDeviceToDevice, stream));
+	CUDA(gpu_copy(copy, w.planes[0].base, span_of(&w, 0), stream));
 	(void)capture_end(captured, 2);
 	require_plane_is(&w, 0, copy, stream);
 	job_end(&w, &job, 0);
@@ -142,21 +142,21 @@ a_fence_beside_a_capture_makes_its_stream_wait(int i)
 static void
 a_fence_on_the_legacy_stream_leaves_another_capture_alone(int i)
 {
-	cudaStream_t blocking;
+	CUstream blocking;
 	struct job job;
 
 	w.seed = 14;
 	world_make(&w, &two_slots, methods[i]);
 	target = plain_alloc(1 << 20);
-	CUDA(cudaStreamCreate(&blocking));
+	CUDA(gpu.stream_new(&blocking, 0, 0));
 	job_init(&w, &job, SCOUT__COPY_LOAD);
 	job_model(&w, &job);
 	capture_begin(blocking);
 	job_start(&w, &job);
-	REQUIRE(ops->fence(w.engine, cudaStreamLegacy) == SCOUT_ERR_DEVICE);
+	REQUIRE(ops->fence(w.engine, GPU_LEGACY) == SCOUT_ERR_DEVICE);
 	(void)capture_end(blocking, 2);
 	job_end(&w, &job, 0);
-	REQUIRE(ops->fence(w.engine, cudaStreamLegacy) == 0);
+	REQUIRE(ops->fence(w.engine, GPU_LEGACY) == 0);
 	require_as_model(&w);
 	ops->close(w.engine);
 }
@@ -165,9 +165,9 @@ a_fence_on_the_legacy_stream_leaves_another_capture_alone(int i)
 static void
 an_event_of_a_capture_fails_its_job_and_no_other(int i)
 {
-	cudaStream_t stream;
-	cudaEvent_t event;
-	cudaGraph_t graph = NULL;
+	CUstream stream;
+	CUevent event;
+	CUgraph graph = NULL;
 	struct job job;
 
 	w.seed = 15;
@@ -176,13 +176,12 @@ an_event_of_a_capture_fails_its_job_and_no_other(int i)
 	stream = new_stream();
 	event = new_event();
 	capture_begin(stream);
-	CUDA(cudaEventRecord(event, stream));
+	CUDA(gpu.event_record(event, stream));
 	job_init(&w, &job, SCOUT__COPY_SAVE);
 	job.batch.after = event;
 	job_start(&w, &job);
 	job_end(&w, &job, SCOUT_ERR_DEVICE);
-	(void)cudaStreamEndCapture(stream, &graph);
-	(void)cudaGetLastError();
+	(void)gpu.capture_end(stream, &graph);
 	job_init(&w, &job, SCOUT__COPY_SAVE);
 	job_run(&w, &job);
 	require_as_model(&w);
@@ -199,7 +198,7 @@ static void
 a_fence_makes_every_kind_of_stream_wait(int i)
 {
 	static const struct shape shape = {1, 16, 6, {1 << 20, 1 << 20, 1 << 20}, {0, 0, 0}};
-	cudaStream_t stream = i % 3 == 1 ? cudaStreamLegacy : cudaStreamPerThread;
+	CUstream stream = i % 3 == 1 ? GPU_LEGACY : GPU_PER_THREAD;
 	struct job job;
 
 	w.seed = 16;
@@ -211,12 +210,12 @@ a_fence_makes_every_kind_of_stream_wait(int i)
 	atomic_store(&job.stop, true);
 	REQUIRE(ops->fence(w.engine, stream) == 0);
 	/* The pages are the stream's now: what was saved must not see this. */
-	CUDA(cudaMemsetAsync(w.planes[0].base, 0xee, span_of(&w, 0), stream));
+	CUDA(gpu_fill(w.planes[0].base, 0xee, span_of(&w, 0), stream));
 	REQUIRE(next_ended(&w) == &job.batch);
 	REQUIRE(job.batch.status == SCOUT_ERR_CANCELED || job.batch.status == 0);
 	for (uint32_t k = 0; k < job.batch.n_done; k++)
 		REQUIRE(memcmp(w.slots + slot_at(&w, k), w.host[0] + (uint64_t)k * (16 << 20), 16 << 20) == 0);
-	CUDA(cudaStreamSynchronize(stream));
+	CUDA(gpu.stream_sync(stream));
 	ops->close(w.engine);
 }
 
@@ -238,9 +237,9 @@ layered_job(struct job *job, enum scout__copy_direction direction, void **layer_
 static void
 a_graph_reads_each_layer_behind_its_retrieve(int i)
 {
-	cudaStream_t stream;
-	cudaGraph_t graph = NULL;
-	cudaGraphExec_t exec = NULL;
+	CUstream stream;
+	CUgraph graph = NULL;
+	CUgraphExec exec = NULL;
 	void *layer_events[3], *copies[3];
 	struct job job;
 
@@ -251,13 +250,13 @@ a_graph_reads_each_layer_behind_its_retrieve(int i)
 		layer_events[l] = new_event();
 		copies[l] = plain_alloc(span_of(&w, (uint32_t)l));
 	}
-	CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+	CUDA(gpu.capture_begin(stream, GPU_CAPTURE_GLOBAL));
 	for (uint32_t l = 0; l < 3; l++) {
-		CUDA(cudaStreamWaitEvent(stream, layer_events[l], cudaEventWaitExternal));
-		CUDA(cudaMemcpyAsync(copies[l], w.planes[l].base, span_of(&w, l), cudaMemcpyDeviceToDevice, stream));
+		CUDA(gpu.stream_wait(stream, layer_events[l], GPU_EXTERNAL));
+		CUDA(gpu_copy(copies[l], w.planes[l].base, span_of(&w, l), stream));
 	}
-	CUDA(cudaStreamEndCapture(stream, &graph));
-	CUDA(cudaGraphInstantiateWithFlags(&exec, graph, 0));
+	CUDA(gpu.capture_end(stream, &graph));
+	CUDA(gpu.graph_instantiate(&exec, graph, 0));
 	for (int n = 0; n < ROUNDS; n++) {
 		fill_random(&w, w.slots + 4096, w.stride * w.n_items);
 		memcpy(w.model, w.slots, w.bytes);
@@ -266,8 +265,8 @@ a_graph_reads_each_layer_behind_its_retrieve(int i)
 		job_start(&w, &job);
 		/* All events stand for this round's copies when they are recorded, which is before they are over. */
 		job_await_layer(&job, 2);
-		CUDA(cudaGraphLaunch(exec, stream));
-		CUDA(cudaStreamSynchronize(stream));
+		CUDA(gpu.graph_launch(exec, stream));
+		CUDA(gpu.stream_sync(stream));
 		for (uint32_t l = 0; l < 3; l++)
 			require_plane_is(&w, l, copies[l], stream);
 		job_end(&w, &job, 0);
@@ -280,9 +279,9 @@ a_graph_reads_each_layer_behind_its_retrieve(int i)
 static void
 a_store_saves_each_layer_that_a_graph_has_written(int i)
 {
-	cudaStream_t stream;
-	cudaGraph_t graph = NULL;
-	cudaGraphExec_t exec = NULL;
+	CUstream stream;
+	CUgraph graph = NULL;
+	CUgraphExec exec = NULL;
 	void *layer_events[3], *source[3];
 	struct job job;
 
@@ -294,21 +293,20 @@ a_store_saves_each_layer_that_a_graph_has_written(int i)
 		source[l] = plain_alloc(span_of(&w, (uint32_t)l));
 	}
 	busy_then_fill(&w, stream, 0, 0); /* allocates, which a capture forbids */
-	CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+	CUDA(gpu.capture_begin(stream, GPU_CAPTURE_GLOBAL));
 	for (uint32_t l = 0; l < 3; l++) {
 		busy_then_fill(&w, stream, l, 0);
-		CUDA(cudaMemcpyAsync(w.planes[l].base, source[l], span_of(&w, l), cudaMemcpyDeviceToDevice, stream));
-		CUDA(cudaEventRecordWithFlags(layer_events[l], stream, cudaEventRecordExternal));
+		CUDA(gpu_copy(w.planes[l].base, source[l], span_of(&w, l), stream));
+		CUDA(gpu.event_record_with(layer_events[l], stream, GPU_EXTERNAL));
 	}
-	CUDA(cudaStreamEndCapture(stream, &graph));
-	CUDA(cudaGraphInstantiateWithFlags(&exec, graph, 0));
+	CUDA(gpu.capture_end(stream, &graph));
+	CUDA(gpu.graph_instantiate(&exec, graph, 0));
 	for (int n = 0; n < ROUNDS; n++) {
 		for (uint32_t l = 0; l < 3; l++) {
 			fill_random(&w, w.host[l], span_of(&w, l));
-			CUDA(cudaMemcpy(source[l], w.host[l], span_of(&w, l), cudaMemcpyHostToDevice));
+			CUDA(gpu_write(source[l], w.host[l], span_of(&w, l)));
 		}
-		CUDA(cudaDeviceSynchronize()); /* copies from memory that is not pinned may be on their way still */
-		CUDA(cudaGraphLaunch(exec, stream));
+		CUDA(gpu.graph_launch(exec, stream));
 		layered_job(&job, SCOUT__COPY_SAVE, layer_events);
 		job_run(&w, &job);
 		require_as_model(&w);
@@ -320,7 +318,7 @@ a_store_saves_each_layer_that_a_graph_has_written(int i)
 static void
 a_store_waits_layer_by_layer(int i)
 {
-	cudaStream_t stream;
+	CUstream stream;
 	void *layer_events[3];
 	struct job job;
 
@@ -330,7 +328,7 @@ a_store_waits_layer_by_layer(int i)
 	for (uint32_t l = 0; l < 3; l++) {
 		layer_events[l] = new_event();
 		busy_then_fill(&w, stream, l, 0x30 + (int)l);
-		CUDA(cudaEventRecord(layer_events[l], stream));
+		CUDA(gpu.event_record(layer_events[l], stream));
 		memset(w.host[l], 0x30 + (int)l, span_of(&w, l));
 	}
 	layered_job(&job, SCOUT__COPY_SAVE, layer_events);
@@ -348,8 +346,8 @@ a_store_waits_layer_by_layer(int i)
 static void
 one_hardware_queue_is_enough(int i)
 {
-	cudaStream_t stream;
-	cudaEvent_t event, loaded;
+	CUstream stream;
+	CUevent event, loaded;
 	struct job save, load;
 	void *copy;
 
@@ -362,7 +360,7 @@ one_hardware_queue_is_enough(int i)
 	copy = plain_alloc(span_of(&w, 0));
 	for (int n = 0; n < ROUNDS; n++) {
 		busy_then_fill(&w, stream, 0, n);
-		CUDA(cudaEventRecord(event, stream));
+		CUDA(gpu.event_record(event, stream));
 		memset(w.host[0], n, span_of(&w, 0));
 		job_init(&w, &save, SCOUT__COPY_SAVE);
 		save.batch.after = event;
@@ -372,8 +370,8 @@ one_hardware_queue_is_enough(int i)
 		job_model(&w, &load);
 		job_start(&w, &load);
 		job_await_layer(&load, 0);
-		CUDA(cudaStreamWaitEvent(stream, loaded, 0));
-		CUDA(cudaMemcpyAsync(copy, w.planes[0].base, span_of(&w, 0), cudaMemcpyDeviceToDevice, stream));
+		CUDA(gpu.stream_wait(stream, loaded, 0));
+		CUDA(gpu_copy(copy, w.planes[0].base, span_of(&w, 0), stream));
 		REQUIRE(ops->fence(w.engine, stream) == 0);
 		require_plane_is(&w, 0, copy, stream);
 		job_end(&w, &load, 0);
@@ -465,16 +463,16 @@ stop_and_close_under_load(int i)
 				memcpy(w.model + slot_at(&w, k), w.slots + slot_at(&w, k), w.shard);
 			else
 				for (uint32_t p = 0; p < w.layout.n_planes; p++)
-					CUDA(cudaMemcpy(w.host[p] + k * 64 * w.planes[p].stride,
-							w.planes[p].base + k * 64 * w.planes[p].stride,
-							64 * w.planes[p].stride, cudaMemcpyDeviceToHost));
+					CUDA(gpu_read(w.host[p] + k * 64 * w.planes[p].stride,
+						      w.planes[p].base + k * 64 * w.planes[p].stride,
+						      64 * w.planes[p].stride));
 		if (n % 6 == 5)
 			require_as_model(&w);
 	}
 	for (uint32_t k = 0; k < 6; k++)
 		REQUIRE(batches[k].status == 0 || batches[k].status == SCOUT_ERR_CANCELED ||
 			batches[k].status == SCOUT_ERR_CLOSED);
-	CUDA(cudaDeviceSynchronize());
+	CUDA(gpu.stream_sync(GPU_LEGACY));
 	printf("# %u good, %u stopped\n", n_good, n_stopped);
 }
 

@@ -51,9 +51,8 @@ make_table(uint32_t t)
 		REQUIRE(tables[t].host[p]);
 		fill_random(&w, tables[t].host[p], plane_bytes(t, p));
 		plane->base = plain_alloc(plane_bytes(t, p));
-		CUDA(cudaMemcpy(plane->base, tables[t].host[p], plane_bytes(t, p), cudaMemcpyHostToDevice));
+		CUDA(gpu_write(plane->base, tables[t].host[p], plane_bytes(t, p)));
 	}
-	CUDA(cudaDeviceSynchronize());
 	w.stride = w.stride > scout__copy_shard_bytes(&layouts[t]) ? w.stride : scout__copy_shard_bytes(&layouts[t]);
 }
 
@@ -159,13 +158,13 @@ model_of(const struct scout__copy_batch *batch)
 }
 
 static void
-require_page_table_is(uint32_t t, uint32_t p, cudaStream_t stream)
+require_page_table_is(uint32_t t, uint32_t p, CUstream stream)
 {
 	uint8_t *now = malloc(plane_bytes(t, p));
 
 	REQUIRE(now);
-	CUDA(cudaMemcpyAsync(now, tables[t].planes[p].base, plane_bytes(t, p), cudaMemcpyDeviceToHost, stream));
-	CUDA(cudaStreamSynchronize(stream));
+	CUDA(gpu.copy_to_host(now, GPU(tables[t].planes[p].base), plane_bytes(t, p), stream));
+	CUDA(gpu.stream_sync(stream));
 	REQUIRE(memcmp(now, tables[t].host[p], plane_bytes(t, p)) == 0);
 	free(now);
 }
@@ -175,7 +174,7 @@ require_all(void)
 {
 	for (uint32_t t = 0; t < n_tables; t++)
 		for (uint32_t p = 0; p < layouts[t].n_planes; p++)
-			require_page_table_is(t, p, cudaStreamPerThread);
+			require_page_table_is(t, p, GPU_PER_THREAD);
 	REQUIRE(memcmp(w.slots, w.model, w.bytes) == 0);
 }
 
@@ -219,7 +218,7 @@ static void
 layers_of_all_tables_have_events(int i)
 {
 	struct scout__copy_progress progress = {.enqueued = 0};
-	cudaStream_t stream = new_stream();
+	CUstream stream = new_stream();
 	void *events[LAYERS];
 
 	make(300 + (uint64_t)i, methods[i % 4]);
@@ -238,7 +237,7 @@ layers_of_all_tables_have_events(int i)
 		for (uint32_t l = 0; l < n_layers; l++) {
 			while (atomic_load(&progress.enqueued) <= l)
 				;
-			CUDA(cudaStreamWaitEvent(stream, events[l], 0));
+			CUDA(gpu.stream_wait(stream, events[l], 0));
 			for (uint32_t t = 0; t < n_tables; t++)
 				for (uint32_t p = first_plane[l * n_tables + t];
 				     p < first_plane[(l + 1) * n_tables + t]; p++)
@@ -255,7 +254,7 @@ layers_of_all_tables_have_events(int i)
 static void
 layers_of_all_tables_are_saved_behind_their_events(int i)
 {
-	cudaStream_t stream = new_stream();
+	CUstream stream = new_stream();
 	struct scout__copy_batch batch;
 	void *events[LAYERS];
 
@@ -265,16 +264,16 @@ layers_of_all_tables_are_saved_behind_their_events(int i)
 		keep_busy(stream);
 		for (uint32_t t = 0; t < n_tables; t++)
 			for (uint32_t p = first_plane[l * n_tables + t]; p < first_plane[(l + 1) * n_tables + t]; p++) {
-				CUDA(cudaMemsetAsync(tables[t].planes[p].base, (int)(l + 1), plane_bytes(t, p),
-						     stream));
+				CUDA(gpu_fill(tables[t].planes[p].base, (int)(l + 1), plane_bytes(t, p), stream));
 				memset(tables[t].host[p], (int)(l + 1), plane_bytes(t, p));
 			}
 		events[l] = new_event();
-		CUDA(cudaEventRecord(events[l], stream));
+		CUDA(gpu.event_record(events[l], stream));
 	}
 	batch.layer_events = events;
 	model_of(&batch);
 	run(&batch);
+	CUDA(gpu.stream_sync(stream)); /* a layer that is no part of the batch may be written later */
 	require_all();
 	ops->close(w.engine);
 }
@@ -283,7 +282,7 @@ layers_of_all_tables_are_saved_behind_their_events(int i)
 static void
 a_fence_waits_for_every_table(int i)
 {
-	cudaStream_t stream = new_stream();
+	CUstream stream = new_stream();
 
 	make(700 + (uint64_t)i, methods[i % 4]);
 	for (int n = 0; n < 20; n++) {
@@ -298,12 +297,12 @@ a_fence_waits_for_every_table(int i)
 		REQUIRE(ops->fence(w.engine, stream) == 0);
 		for (uint32_t t = 0; t < n_tables; t++)
 			for (uint32_t p = 0; p < layouts[t].n_planes; p++) {
-				CUDA(cudaMemsetAsync(tables[t].planes[p].base, 0x77, plane_bytes(t, p), stream));
+				CUDA(gpu_fill(tables[t].planes[p].base, 0x77, plane_bytes(t, p), stream));
 				memset(tables[t].host[p], 0x77, plane_bytes(t, p));
 			}
 		REQUIRE(next_ended(&w) == &batch);
 		REQUIRE(batch.status == SCOUT_ERR_CANCELED || batch.status == 0);
-		CUDA(cudaStreamSynchronize(stream));
+		CUDA(gpu.stream_sync(stream));
 		require_all();
 	}
 	ops->close(w.engine);
@@ -330,10 +329,9 @@ closed_under_copies_and_opened_on_other_tables(int i)
 		ops->close(w.engine);
 		for (uint32_t t = 0; t < n_tables; t++)
 			for (uint32_t p = 0; p < layouts[t].n_planes; p++) {
-				CUDA(cudaMemset(tables[t].planes[p].base, 0x66, plane_bytes(t, p)));
+				CUDA(gpu_set(tables[t].planes[p].base, 0x66, plane_bytes(t, p)));
 				memset(tables[t].host[p], 0x66, plane_bytes(t, p));
 			}
-		CUDA(cudaDeviceSynchronize());
 		require_all();
 		/* The same memory, in blocks of another size. */
 		for (uint32_t t = 0; t < n_tables; t++)

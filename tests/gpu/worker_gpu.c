@@ -39,7 +39,7 @@ layers_are_stored_behind_their_events(int i)
 {
 	int64_t from[BLOCKS], to[BLOCKS];
 	void *events[2];
-	cudaStream_t stream;
+	CUstream stream;
 	struct scout_done done;
 
 	start("cuda", methods[i], plain_alloc);
@@ -53,11 +53,10 @@ layers_are_stored_behind_their_events(int i)
 		keep_busy(stream);
 		for (uint32_t end_plane = p + two_layers[l]; p < end_plane; p++)
 			for (uint64_t b = 0; b < BLOCKS; b++)
-				CUDA(cudaMemcpyAsync(
-					page_at(&rig.engines[0], p, to[b]), page_at(&rig.engines[0], p, from[b]),
-					rig.engines[0].planes[p].block_bytes, cudaMemcpyDeviceToDevice, stream));
+				CUDA(gpu_copy(page_at(&rig.engines[0], p, to[b]), page_at(&rig.engines[0], p, from[b]),
+					      rig.engines[0].planes[p].block_bytes, stream));
 		events[l] = new_event();
-		CUDA(cudaEventRecord(events[l], stream));
+		CUDA(gpu.event_record(events[l], stream));
 	}
 	done = wait_done(0, submit_store(0, 3, to,
 					 (struct scout_store){
@@ -74,7 +73,7 @@ layers_are_read_behind_their_events(int i)
 	struct scout_progress progress = {0};
 	int64_t ids[BLOCKS];
 	void *events[3], *copy;
-	cudaStream_t stream;
+	CUstream stream;
 	struct scout_done done;
 	uint64_t job;
 
@@ -84,7 +83,7 @@ layers_are_read_behind_their_events(int i)
 	stream = new_stream();
 	for (int e = 0; e < 3; e++)
 		events[e] = new_event();
-	CUDA(cudaMalloc(&copy, 1 << 20));
+	copy = plain_alloc(1 << 20);
 	for (int n = 0; n < 10; n++) {
 		static uint8_t now[1 << 17], want[1 << 17];
 
@@ -99,11 +98,10 @@ layers_are_read_behind_their_events(int i)
 			do
 				REQUIRE(scout_worker_progress(rig.engines[0].worker, job, &progress) == 0);
 			while (progress.enqueued <= l);
-			CUDA(cudaStreamWaitEvent(stream, events[l], 0));
-			CUDA(cudaMemcpyAsync(copy, page_at(&rig.engines[0], p, ids[BLOCKS - 1]), bytes,
-					     cudaMemcpyDeviceToDevice, stream));
-			CUDA(cudaStreamSynchronize(stream));
-			CUDA(cudaMemcpy(now, copy, bytes, cudaMemcpyDeviceToHost));
+			CUDA(gpu.stream_wait(stream, events[l], 0));
+			CUDA(gpu_copy(copy, page_at(&rig.engines[0], p, ids[BLOCKS - 1]), bytes, stream));
+			CUDA(gpu.stream_sync(stream));
+			CUDA(gpu_read(now, copy, bytes));
 			bytes_of(want, 4, 0, BLOCKS - 1, p, bytes);
 			REQUIRE(memcmp(now, want, bytes) == 0);
 		}
@@ -112,8 +110,7 @@ layers_are_read_behind_their_events(int i)
 		require_filled(0, 4, ids, &done);
 		for (uint64_t b = 0; b < BLOCKS; b++)
 			for (uint32_t p = 0; p < N_PLANES; p++)
-				CUDA(cudaMemset(page_at(&rig.engines[0], p, ids[b]), CANARY, 1000));
-		CUDA(cudaDeviceSynchronize());
+				CUDA(gpu_set(page_at(&rig.engines[0], p, ids[b]), CANARY, 1000));
 	}
 	end();
 }
@@ -121,8 +118,8 @@ layers_are_read_behind_their_events(int i)
 static void
 a_retrieve_with_nothing_to_copy_records_its_events(int i)
 {
-	cudaEvent_t event, after;
-	cudaStream_t stream;
+	CUevent event, after;
+	CUstream stream;
 	int64_t ids[BLOCKS];
 	struct scout_done done;
 
@@ -133,14 +130,14 @@ a_retrieve_with_nothing_to_copy_records_its_events(int i)
 	after = new_event();
 	stream = new_stream();
 	keep_busy(stream);
-	CUDA(cudaEventRecord(after, stream));
+	CUDA(gpu.event_record(after, stream));
 	done = wait_done(0,
 			 submit_retrieve(0, look_up(1).ticket, ids,
 					 (struct scout_retrieve){
 						 .from_token = BLOCKS * BLOCK_TOKENS, .after = after, .event = event}));
 	REQUIRE(done.status == 0 && done.bytes == 0);
-	CUDA(cudaEventQuery(after));
-	CUDA(cudaEventQuery(event));
+	CUDA(gpu.event_query(after));
+	CUDA(gpu.event_query(event));
 	end();
 }
 
@@ -149,8 +146,8 @@ static void
 a_fence_leaves_the_capture_of_its_stream_alone(int i)
 {
 	int64_t ids[BLOCKS];
-	cudaStream_t stream;
-	cudaGraph_t graph;
+	CUstream stream;
+	CUgraph graph;
 	struct scout_done done;
 	struct scout_hit hit;
 	void *target;
@@ -158,18 +155,18 @@ a_fence_leaves_the_capture_of_its_stream_alone(int i)
 
 	start("cuda", methods[i], plain_alloc);
 	store_all(1, 1);
-	CUDA(cudaMalloc(&target, 4096));
+	target = plain_alloc(4096);
 	stream = new_stream();
 	ids_from(ids, 100, 1);
 	for (int n = 0; n < 20; n++) {
 		hit = look_up(1);
 		graph = NULL;
-		CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-		CUDA(cudaMemsetAsync(target, n, 4096, stream));
+		CUDA(gpu.capture_begin(stream, GPU_CAPTURE_GLOBAL));
+		CUDA(gpu_fill(target, n, 4096, stream));
 		job = submit_retrieve(0, hit.ticket, ids, (struct scout_retrieve){.ticket = 0});
 		REQUIRE(scout_worker_fence(rig.engines[0].worker, 0, ids, BLOCKS, stream) == 0);
-		CUDA(cudaMemsetAsync(target, n + 1, 4096, stream));
-		CUDA(cudaStreamEndCapture(stream, &graph));
+		CUDA(gpu_fill(target, n + 1, 4096, stream));
+		CUDA(gpu.capture_end(stream, &graph));
 		REQUIRE(graph);
 		done = wait_done(0, job);
 		REQUIRE(done.status == 0 || done.status == SCOUT_ERR_CANCELED);
@@ -200,11 +197,11 @@ behind_a_fence_the_pages_are_the_streams(int i)
 		while (n & 1 && progress.enqueued == 0);
 		REQUIRE(scout_worker_fence(rig.engines[0].worker, 0, ids, BLOCKS, stream) == 0);
 		for (uint32_t p = 0; p < N_PLANES; p++)
-			CUDA(cudaMemsetAsync(page_at(&rig.engines[0], p, ids[0]), 0xee,
-					     rig.engines[0].planes[p].stride * BLOCKS, stream));
+			CUDA(gpu_fill(page_at(&rig.engines[0], p, ids[0]), 0xee,
+				      rig.engines[0].planes[p].stride * BLOCKS, stream));
 		done = wait_done(0, job);
 		n_canceled += done.status != 0;
-		CUDA(cudaStreamSynchronize(stream));
+		CUDA(gpu.stream_sync(stream));
 		for (uint64_t b = 0; b < BLOCKS; b++)
 			REQUIRE(page_holds(0, ids[b], 0xee));
 	}
@@ -261,8 +258,7 @@ cancel_and_free_under_load(int i)
 	scout_worker_free(rig.engines[0].worker);
 	/* Nothing copies any more. */
 	for (uint32_t p = 0; p < N_PLANES; p++)
-		CUDA(cudaMemset(rig.engines[0].planes[p].base, CANARY, rig.engines[0].planes[p].stride * N_PAGES));
-	CUDA(cudaDeviceSynchronize());
+		CUDA(gpu_set(rig.engines[0].planes[p].base, CANARY, rig.engines[0].planes[p].stride * N_PAGES));
 	for (int64_t id = 1; id < N_PAGES; id += 37)
 		REQUIRE(page_holds(0, id, CANARY));
 	rig.engines[0].worker = worker_new(0, "cuda", methods[i]);
@@ -328,9 +324,8 @@ a_process_that_is_forked_behind_a_new_worker_has_cuda(int i)
 	child = fork();
 	REQUIRE(child >= 0);
 	if (child == 0) {
-		CUDA(cudaMalloc(&p, 1 << 20));
-		CUDA(cudaMemset(p, 1, 1 << 20));
-		CUDA(cudaDeviceSynchronize());
+		p = plain_alloc(1 << 20);
+		CUDA(gpu_set(p, 1, 1 << 20));
 		_exit(0);
 	}
 	REQUIRE(waitpid(child, &status, 0) == child);
@@ -401,20 +396,6 @@ static const struct gpu_case cases[] = {
 	{"a_fence_on_one_group_gives_its_pages_to_the_stream", a_fence_on_one_group_gives_its_pages_to_the_stream, 4},
 };
 
-/* The runtime's word, in a process of its own: this one starts others, and CUDA survives no fork. */
-static const char *
-why_not(void)
-{
-	static char text[100];
-	int n = 0;
-	cudaError_t rc = cudaGetDeviceCount(&n);
-
-	if (rc == cudaSuccess && n > 0)
-		return NULL;
-	snprintf(text, sizeof(text), "no CUDA device: %s", rc == cudaSuccess ? "none found" : cudaGetErrorName(rc));
-	return text;
-}
-
 int
 main(int argc, char **argv)
 {
@@ -422,5 +403,5 @@ main(int argc, char **argv)
 		return 0;
 	if (argc == 3 && strcmp(argv[1], "--server") == 0)
 		return server_main(argv[2]);
-	return gpu_main(argc, argv, cases, (int)(sizeof(cases) / sizeof(cases[0])), argc == 1 ? why_not() : NULL);
+	return gpu_main(argc, argv, cases, (int)(sizeof(cases) / sizeof(cases[0])), argc == 1 ? gpu_why_not() : NULL);
 }

@@ -120,7 +120,7 @@ is_plane_untouched(uint32_t g, uint32_t p, int64_t id)
 	static uint8_t now[1 << 17];
 	uint64_t n = rig.engines[g].planes[p].stride;
 
-	CUDA(cudaMemcpy(now, page_at(&rig.engines[g], p, id), n, cudaMemcpyDeviceToHost));
+	CUDA(gpu_read(now, page_at(&rig.engines[g], p, id), n));
 	for (uint64_t b = 0; b < n; b++)
 		if (now[b] != CANARY)
 			return false;
@@ -175,7 +175,7 @@ void
 groups_go_layer_by_layer(int i)
 {
 	struct scout_progress progress = {0};
-	cudaStream_t stream = new_stream();
+	CUstream stream = new_stream();
 	uint32_t first[GROUPS] = {0};
 	void *events[3];
 	uint64_t job;
@@ -188,22 +188,20 @@ groups_go_layer_by_layer(int i)
 			for (uint32_t p = first[g]; p < first[g] + layer_planes[l * GROUPS + g]; p++)
 				for (uint64_t b = 0; b < CHUNKS * bpc[g]; b++) {
 					/* What it writes lies ready elsewhere. */
-					CUDA(cudaMemcpyAsync(page_at(&rig.engines[g], p, 300 + (int64_t)b),
-							     page_at(&rig.engines[g], p, 1 + (int64_t)b),
-							     rig.engines[g].planes[p].block_bytes,
-							     cudaMemcpyDeviceToDevice, cudaStreamLegacy));
-					CUDA(cudaMemsetAsync(page_at(&rig.engines[g], p, 1 + (int64_t)b), 0,
-							     rig.engines[g].planes[p].block_bytes, cudaStreamLegacy));
-					CUDA(cudaStreamSynchronize(cudaStreamLegacy));
-					CUDA(cudaMemcpyAsync(page_at(&rig.engines[g], p, 1 + (int64_t)b),
-							     page_at(&rig.engines[g], p, 300 + (int64_t)b),
-							     rig.engines[g].planes[p].block_bytes,
-							     cudaMemcpyDeviceToDevice, stream));
+					CUDA(gpu_copy(page_at(&rig.engines[g], p, 300 + (int64_t)b),
+						      page_at(&rig.engines[g], p, 1 + (int64_t)b),
+						      rig.engines[g].planes[p].block_bytes, GPU_LEGACY));
+					CUDA(gpu_fill(page_at(&rig.engines[g], p, 1 + (int64_t)b), 0,
+						      rig.engines[g].planes[p].block_bytes, GPU_LEGACY));
+					CUDA(gpu.stream_sync(GPU_LEGACY));
+					CUDA(gpu_copy(page_at(&rig.engines[g], p, 1 + (int64_t)b),
+						      page_at(&rig.engines[g], p, 300 + (int64_t)b),
+						      rig.engines[g].planes[p].block_bytes, stream));
 				}
 		for (uint32_t g = 0; g < GROUPS; g++)
 			first[g] += layer_planes[l * GROUPS + g];
 		events[l] = new_event();
-		CUDA(cudaEventRecord(events[l], stream));
+		CUDA(gpu.event_record(events[l], stream));
 	}
 	store_groups(9,
 		     (struct scout_store){.n_layers = n_layers, .layer_planes = layer_planes, .layer_events = events});
@@ -217,8 +215,8 @@ groups_go_layer_by_layer(int i)
 		do
 			REQUIRE(scout_worker_progress(rig.engines[0].worker, job, &progress) == 0);
 		while (progress.enqueued <= l);
-		CUDA(cudaStreamWaitEvent(stream, events[l], 0));
-		CUDA(cudaStreamSynchronize(stream));
+		CUDA(gpu.stream_wait(stream, events[l], 0));
+		CUDA(gpu.stream_sync(stream));
 		for (uint32_t g = 0; g < GROUPS; g++) {
 			require_planes(g, first[g], first[g] + layer_planes[l * GROUPS + g], 9);
 			first[g] += layer_planes[l * GROUPS + g];
@@ -261,7 +259,7 @@ groups_sleep_and_wake_under_copies(int i)
 				REQUIRE(page_holds(g, id, CANARY));
 		for (uint32_t g = 0; g < GROUPS && n & 2; g++) { /* other memory */
 			for (uint32_t p = 0; p < N_PLANES; p++)
-				CUDA(cudaFree(rig.engines[g].planes[p].base));
+				CUDA(gpu.mem_free(GPU(rig.engines[g].planes[p].base)));
 			pages_init(g, plain_alloc);
 		}
 		register_groups();
@@ -274,7 +272,7 @@ groups_sleep_and_wake_under_copies(int i)
 void
 a_fence_on_one_group_gives_its_pages_to_the_stream(int i)
 {
-	cudaStream_t stream = new_stream();
+	CUstream stream = new_stream();
 	struct block_table table;
 
 	start_groups("cuda", methods[i]);
@@ -288,11 +286,11 @@ a_fence_on_one_group_gives_its_pages_to_the_stream(int i)
 
 		REQUIRE(scout_worker_fence(rig.engines[0].worker, g, table.ids[g], CHUNKS * bpc[g], stream) == 0);
 		for (uint32_t p = 0; p < N_PLANES; p++)
-			CUDA(cudaMemsetAsync(page_at(&rig.engines[g], p, FIRST), 0xee,
-					     rig.engines[g].planes[p].stride * CHUNKS * bpc[g], stream));
+			CUDA(gpu_fill(page_at(&rig.engines[g], p, FIRST), 0xee,
+				      rig.engines[g].planes[p].stride * CHUNKS * bpc[g], stream));
 		done = wait_done(0, job);
 		REQUIRE(done.status == 0 || done.status == SCOUT_ERR_CANCELED);
-		CUDA(cudaStreamSynchronize(stream));
+		CUDA(gpu.stream_sync(stream));
 		for (uint64_t b = 0; b < CHUNKS * bpc[g]; b++)
 			REQUIRE(page_holds(g, FIRST + (int64_t)b, 0xee));
 		pages_wipe(g);

@@ -1,110 +1,174 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gpu_vmm.h"
+#include "gpu_driver.h"
 
 #include <dlfcn.h>
 
-#include <cuda.h>
-
 #include "gpu_test.h"
+
+#define NO_DRIVER 500 /* CUDA_ERROR_NOT_FOUND */
+
+struct gpu_driver gpu;
+
+static bool
+load(void *library, const char *name, void *ret_function)
+{
+	void *symbol = library ? dlsym(library, name) : NULL;
+
+	memcpy(ret_function, &symbol, sizeof(symbol));
+	return symbol != NULL;
+}
+
+/* Once; a driver that lacks one of the functions is none. */
+static int
+load_driver(void)
+{
+	void *library = gpu.init ? NULL : dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+
+	if (gpu.init)
+		return 0;
+#define LOAD(field, name, parameters)                                                                                  \
+	if (!load(library, #name, &gpu.field))                                                                         \
+		return NO_DRIVER;
+	GPU_FUNCTIONS(LOAD)
+	SCOUT__CUDA_FUNCTIONS(LOAD)
+#undef LOAD
+	return gpu.init(0);
+}
+
+int
+gpu_enter(void)
+{
+	static bool is_entered;
+	CUcontext context = NULL;
+	CUdevice device = 0;
+	int rc;
+
+	if (is_entered)
+		return 0;
+	rc = load_driver();
+	rc = rc ? rc : gpu.device(&device, 0);
+	rc = rc ? rc : gpu.context_retain(&context, device);
+	rc = rc ? rc : gpu.context_set(context);
+	is_entered = rc == 0;
+	return rc;
+}
+
+const char *
+gpu_error_name(int error)
+{
+	const char *name = "no driver of CUDA's";
+
+	if (gpu.error_name && gpu.error_name(error, &name) != 0)
+		name = "an error without a name";
+	return name;
+}
+
+const char *
+gpu_why_not(void)
+{
+	int n = 0, rc = load_driver();
+
+	rc = rc ? rc : gpu.device_count(&n);
+	return rc ? gpu_error_name(rc) : n > 0 ? NULL : "no CUDA device";
+}
+
+int
+gpu_copy(void *to, const void *from, size_t bytes, CUstream stream)
+{
+	return gpu.copy_inside(GPU(to), GPU(from), bytes, stream);
+}
+
+int
+gpu_fill(void *p, int byte, size_t bytes, CUstream stream)
+{
+	return gpu.fill(GPU(p), (unsigned char)byte, bytes, stream);
+}
+
+int
+gpu_write(void *to, const void *from, size_t bytes)
+{
+	int rc = gpu.copy_to_device(GPU(to), from, bytes, GPU_LEGACY);
+
+	return rc ? rc : gpu.stream_sync(GPU_LEGACY);
+}
+
+int
+gpu_read(void *to, const void *from, size_t bytes)
+{
+	int rc = gpu.copy_to_host(to, GPU(from), bytes, GPU_LEGACY);
+
+	return rc ? rc : gpu.stream_sync(GPU_LEGACY);
+}
+
+int
+gpu_set(void *p, int byte, size_t bytes)
+{
+	int rc = gpu_fill(p, byte, bytes, GPU_LEGACY);
+
+	return rc ? rc : gpu.stream_sync(GPU_LEGACY);
+}
 
 void *
 plain_alloc(uint64_t bytes)
 {
-	void *p = NULL;
+	CUdeviceptr p = 0;
 
-	CUDA(cudaMalloc(&p, bytes));
-	return p;
+	CUDA(gpu.mem_alloc(&p, bytes));
+	return (void *)(uintptr_t)p;
 }
 
-cudaStream_t
+CUstream
 new_stream(void)
 {
-	cudaStream_t stream;
+	CUstream stream = NULL;
 
-	CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+	CUDA(gpu.stream_new(&stream, SCOUT__CU_STREAM_NON_BLOCKING, 0));
 	return stream;
 }
 
-cudaEvent_t
+CUevent
 new_event(void)
 {
-	cudaEvent_t event;
+	CUevent event = NULL;
 
-	CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+	CUDA(gpu.event_new(&event, SCOUT__CU_EVENT_NO_TIMING));
 	return event;
 }
 
 void
-keep_busy(cudaStream_t stream)
+keep_busy(CUstream stream)
 {
 	static void *big;
 
 	if (!big)
-		CUDA(cudaMalloc(&big, 1 << 30));
+		big = plain_alloc(1 << 30);
 	for (int n = 0; n < 40; n++)
-		CUDA(cudaMemsetAsync(big, n, 1 << 30, stream));
-}
-
-/* The driver's functions for it, which the runtime has no names for. */
-static struct {
-	CUresult (*granularity)(size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags);
-	CUresult (*reserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
-	CUresult (*create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long);
-	CUresult (*map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
-	CUresult (*set_access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
-} vmm;
-
-static void
-load_symbol(void *library, const char *name, void *ret_function)
-{
-	void *symbol = dlsym(library, name);
-
-	REQUIRE(symbol);
-	memcpy(ret_function, &symbol, sizeof(symbol));
-}
-
-static void
-load_vmm(void)
-{
-	void *library;
-
-	CUDA(cudaFree(NULL)); /* the runtime's context, and with it the driver */
-	library = dlopen("libcuda.so.1", RTLD_NOW);
-	REQUIRE(library);
-	load_symbol(library, "cuMemGetAllocationGranularity", &vmm.granularity);
-	load_symbol(library, "cuMemAddressReserve", &vmm.reserve);
-	load_symbol(library, "cuMemCreate", &vmm.create);
-	load_symbol(library, "cuMemMap", &vmm.map);
-	load_symbol(library, "cuMemSetAccess", &vmm.set_access);
+		CUDA(gpu_fill(big, n, 1 << 30, stream));
 }
 
 void *
 vmm_alloc(uint64_t bytes)
 {
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
-	CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
-				  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemAllocationProp prop = {.type = GPU_PINNED, .location = {.type = GPU_ON_DEVICE, .id = 0}};
+	CUmemAccessDesc access = {.location = {.type = GPU_ON_DEVICE, .id = 0}, .flags = GPU_READ_WRITE};
 	CUmemGenericAllocationHandle handle;
 	size_t granule = 0, span;
 	CUdeviceptr base = 0;
 
-	if (!vmm.map)
-		load_vmm();
-	REQUIRE(vmm.granularity(&granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) == CUDA_SUCCESS);
+	CUDA(gpu.granularity(&granule, &prop, 0));
 	span = (bytes + granule - 1) / granule * granule;
-	REQUIRE(vmm.reserve(&base, span, 0, 0, 0) == CUDA_SUCCESS);
+	CUDA(gpu.reserve(&base, span, 0, 0, 0));
 	for (size_t at = 0; at < span; at += granule) {
-		CUresult rc = vmm.create(&handle, granule, &prop, 0);
+		int rc = gpu.create(&handle, granule, &prop, 0);
 
-		if (rc == CUDA_ERROR_NOT_SUPPORTED) {
+		if (rc == GPU_NOT_SUPPORTED) {
 			printf("# this device has no virtual memory management\n");
 			fflush(stdout);
 			_exit(GPU_SKIP);
 		}
-		REQUIRE(rc == CUDA_SUCCESS);
-		REQUIRE(vmm.map(base + at, granule, 0, handle, 0) == CUDA_SUCCESS);
+		CUDA(rc);
+		CUDA(gpu.map(base + at, granule, 0, handle, 0));
 	}
-	REQUIRE(vmm.set_access(base, span, &access, 1) == CUDA_SUCCESS);
+	CUDA(gpu.set_access(base, span, &access, 1));
 	return (void *)(uintptr_t)base;
 }

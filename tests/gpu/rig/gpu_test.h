@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 /*
- * Tests on a real GPU, without Check: GPU machines often have a compiler and the CUDA toolkit and nothing else. Prints TAP. Each
+ * Tests on a real GPU, without Check: GPU machines often have a compiler and nothing else. Prints TAP. Each
  * case runs in a process of its own, started anew, because a CUDA context survives no fork and a broken device no case. With GPU_TEST_QUICK
  * in the environment each case runs once, the rest is skipped. GPU_TEST_JOBS says how many run at a time; without it 8 do where there
  * are 16 CPUs, and 4 where there are fewer.
@@ -31,15 +31,6 @@ struct gpu_case {
 	do {                                                                                                           \
 		if (!(x))                                                                                              \
 			gpu_fail(__FILE__, __LINE__, #x, NULL);                                                        \
-	} while (0)
-
-/* Calls CUDA; the file that uses it includes <cuda_runtime.h>. */
-#define CUDA(call)                                                                                                     \
-	do {                                                                                                           \
-		cudaError_t cuda_rc = (call);                                                                          \
-                                                                                                                       \
-		if (cuda_rc != cudaSuccess)                                                                            \
-			gpu_fail(__FILE__, __LINE__, #call, cudaGetErrorName(cuda_rc));                                \
 	} while (0)
 
 /* The case fails here and now; @why may be NULL. */

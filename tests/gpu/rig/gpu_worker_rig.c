@@ -103,10 +103,8 @@ fill(uint32_t rank, int64_t id, uint32_t prompt, uint64_t block)
 		const struct scout_plane *plane = &rig.engines[rank].planes[p];
 
 		bytes_of(bytes, prompt, rank, block, p, plane->block_bytes);
-		CUDA(cudaMemcpy(page_at(&rig.engines[rank], p, id), bytes, plane->block_bytes, cudaMemcpyHostToDevice));
+		CUDA(gpu_write(page_at(&rig.engines[rank], p, id), bytes, plane->block_bytes));
 	}
-	/* A copy from memory that is not pinned may be on its way still. */
-	CUDA(cudaStreamSynchronize(cudaStreamLegacy));
 }
 
 bool
@@ -116,7 +114,7 @@ plane_is(uint32_t rank, uint32_t p, int64_t id, uint32_t prompt, uint64_t block)
 	uint64_t n = rig.engines[rank].planes[p].block_bytes;
 
 	bytes_of(bytes, prompt, rank, block, p, n);
-	CUDA(cudaMemcpy(now, page_at(&rig.engines[rank], p, id), n, cudaMemcpyDeviceToHost));
+	CUDA(gpu_read(now, page_at(&rig.engines[rank], p, id), n));
 	return memcmp(now, bytes, n) == 0;
 }
 
@@ -137,7 +135,7 @@ page_holds(uint32_t rank, int64_t id, uint8_t value)
 	for (uint32_t p = 0; p < N_PLANES; p++) {
 		uint64_t n = rig.engines[rank].planes[p].stride;
 
-		CUDA(cudaMemcpy(now, page_at(&rig.engines[rank], p, id), n, cudaMemcpyDeviceToHost));
+		CUDA(gpu_read(now, page_at(&rig.engines[rank], p, id), n));
 		for (uint64_t b = 0; b < n; b++)
 			if (now[b] != value)
 				return false;
@@ -149,9 +147,7 @@ void
 pages_wipe(uint32_t rank)
 {
 	for (uint32_t p = 0; p < N_PLANES; p++)
-		CUDA(cudaMemset(rig.engines[rank].planes[p].base, CANARY,
-				rig.engines[rank].planes[p].stride * N_PAGES));
-	CUDA(cudaDeviceSynchronize());
+		CUDA(gpu_set(rig.engines[rank].planes[p].base, CANARY, rig.engines[rank].planes[p].stride * N_PAGES));
 }
 
 void

@@ -12,15 +12,13 @@
 #include <stdint.h>
 #include <sys/prctl.h>
 
-#include <cuda_runtime_api.h>
-
 #include <kvscout/client.h>
 #include <kvscout/server.h>
 #include <kvscout/worker.h>
 
 #include "clock.h"
+#include "gpu_driver.h"
 #include "gpu_test.h"
-#include "gpu_vmm.h"
 
 #define DEADLINE_MS 30000
 #define CANARY 0xa5

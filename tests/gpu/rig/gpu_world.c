@@ -84,13 +84,11 @@ world_init(struct world *w, const struct shape *shape)
 		REQUIRE(w->host[p]);
 		fill_random(w, w->host[p], span_of(w, p));
 		w->planes[p].base = w->alloc ? w->alloc(span_of(w, p)) : plain_alloc(span_of(w, p));
-		CUDA(cudaMemcpy(w->planes[p].base, w->host[p], span_of(w, p), cudaMemcpyHostToDevice));
+		CUDA(gpu_write(w->planes[p].base, w->host[p], span_of(w, p)));
 	}
 	w->n_items = shape->n_items;
 	w->shard = scout__copy_shard_bytes(&w->layout);
 	w->stride = (w->shard + 63) / 64 * 64;
-	/* A copy from memory that is not pinned may be on its way still, and the engine's streams do not wait for it. */
-	CUDA(cudaDeviceSynchronize());
 	world_slots(w);
 }
 
@@ -146,7 +144,7 @@ void
 require_as_model(const struct world *w)
 {
 	for (uint32_t p = 0; p < w->layout.n_planes; p++)
-		require_plane_is(w, p, w->planes[p].base, cudaStreamLegacy);
+		require_plane_is(w, p, w->planes[p].base, GPU_LEGACY);
 	REQUIRE(memcmp(w->slots, w->model, w->bytes) == 0);
 }
 
@@ -265,20 +263,20 @@ job_await_layer(const struct job *job, uint32_t layer)
 }
 
 void
-busy_then_fill(const struct world *w, cudaStream_t stream, uint32_t p, int value)
+busy_then_fill(const struct world *w, CUstream stream, uint32_t p, int value)
 {
 	keep_busy(stream);
-	CUDA(cudaMemsetAsync(w->planes[p].base, value, span_of(w, p), stream));
+	CUDA(gpu_fill(w->planes[p].base, value, span_of(w, p), stream));
 }
 
 void
-require_plane_is(const struct world *w, uint32_t p, const void *copy, cudaStream_t stream)
+require_plane_is(const struct world *w, uint32_t p, const void *copy, CUstream stream)
 {
 	uint8_t *now = malloc(span_of(w, p));
 
 	REQUIRE(now);
-	CUDA(cudaMemcpyAsync(now, copy, span_of(w, p), cudaMemcpyDeviceToHost, stream));
-	CUDA(cudaStreamSynchronize(stream));
+	CUDA(gpu.copy_to_host(now, GPU(copy), span_of(w, p), stream));
+	CUDA(gpu.stream_sync(stream));
 	REQUIRE(memcmp(now, w->host[p], span_of(w, p)) == 0);
 	free(now);
 }

@@ -7,15 +7,13 @@
 #include <stdint.h>
 #include <sys/mman.h>
 
-#include <cuda_runtime_api.h>
-
 #include <kvscout/error.h>
 
 #include "clock.h"
 #include "copy.h"
 #include "copy_backends.h"
+#include "gpu_driver.h"
 #include "gpu_test.h"
-#include "gpu_vmm.h"
 
 /*
  * Pages in a GPU's memory, slots in this process's, the CUDA backend between them, and a model of what both should hold. Nothing is
@@ -39,7 +37,7 @@ struct world {
 	uint64_t shard, stride, bytes;
 	uint32_t n_items;
 	void *engine;
-	void *(*alloc)(uint64_t bytes); /* GPU memory for a plane; NULL: cudaMalloc */
+	void *(*alloc)(uint64_t bytes); /* GPU memory for a plane; NULL: plain_alloc */
 	int slots_fd;                   /* of a memfd for the slots; 0: anonymous memory */
 };
 
@@ -95,10 +93,10 @@ void job_run(struct world *w, struct job *job);
 void job_await_layer(const struct job *job, uint32_t layer);
 
 /* Some 20 ms of work, and then @value over all of plane @p. */
-void busy_then_fill(const struct world *w, cudaStream_t stream, uint32_t p, int value);
+void busy_then_fill(const struct world *w, CUstream stream, uint32_t p, int value);
 
 /* @copy, in GPU memory, is when @stream comes to it what plane @p should hold, gaps and neighbours too. */
-void require_plane_is(const struct world *w, uint32_t p, const void *copy, cudaStream_t stream);
+void require_plane_is(const struct world *w, uint32_t p, const void *copy, CUstream stream);
 
 /* Run the cases, or say of each why it cannot run. */
 int world_main(int argc, char **argv, const struct gpu_case *cases, int n);
