@@ -297,9 +297,9 @@
  *
  * RESET          u64 weights         new version of the weights, not 0: all that is cached under another one is
  *                                    unreadable from the reply on, sessions of the namespace end. The version
- *                                    that it has: no change. A peer that gave a version has given this one from
- *                                    then on. Of a worker that gave one it is refused with SCOUT_WIRE_WEIGHTS
- *                                    while the namespace has another one: it is late
+ *                                    that it has: no change. A client, and a worker that gave a version, have
+ *                                    given this one from then on. Of a worker that gave one it is refused with
+ *                                    SCOUT_WIRE_WEIGHTS while the namespace has another one: it is late
  *   reply:       (empty)
  *
  * CLEAR          u64 generation      name of this clear: random, not 0. All that is cached in the namespace, in

@@ -332,7 +332,7 @@ model_reset(struct model *m, uint32_t peer, uint64_t weights)
 	m->ops[SCOUT_OP_RESET]++;
 	if (p->worker && !model_weights_fit(m, peer))
 		return model_refuse(m, SCOUT_WIRE_WEIGHTS);
-	if (p->weights)
+	if (p->weights || !p->worker)
 		p->weights = weights;
 	if (weights == ns->weights)
 		return SCOUT_WIRE_OK;

@@ -182,6 +182,7 @@ END_TEST
 /* A client decides; a worker that comes late with an older version takes nobody back. */
 START_TEST(a_worker_resets_only_from_the_version_that_it_is_in)
 {
+	struct scout__lookup_reply m;
 	struct wire_grants g;
 	struct rig rig;
 
@@ -204,6 +205,9 @@ START_TEST(a_worker_resets_only_from_the_version_that_it_is_in)
 	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.weights"), 7);
 	/* It is in 7 now, without saying so. */
 	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 2), 2);
+	/* The client had 6 by its own reset, though its HELLO gave no version: it does not follow. */
+	ck_assert_int_eq(wire_lookup(&rig.client, 1, 1, 2, 0, &m), SCOUT_WIRE_WEIGHTS);
+	ck_assert_int_eq(wire_hello(&rig.client), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(rig_peek(&rig.client, 1, 2), 2);
 	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 8), SCOUT_WIRE_OK);
 	ck_assert_int_eq(wire_store(&rig.worker, 0, 1, 1, &g), SCOUT_WIRE_WEIGHTS);
