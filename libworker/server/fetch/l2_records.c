@@ -75,6 +75,7 @@ struct record_op {
 struct store {
 	uint8_t state; /* enum store_state */
 	bool tried;    /* the first read is over */
+	bool seen;     /* it was read or written: a later clear in it is news */
 	bool failed;   /* the last write failed, or hangs */
 	bool lost;     /* READY: it has lost our record, which is written again */
 	struct record_op *op;
@@ -224,11 +225,10 @@ compare(struct scout_server *s, struct scout__records *records, uint32_t i, uint
 {
 	struct scout__ns *ns = records->ns;
 	struct store *store = &records->stores[i];
-	enum store_state was = (enum store_state)store->state; /* learning changes it */
 
 	if (scout__clears_learn(s, ns, generation, cleared, older, scout__records_known(ns))) {
-		/* The first time that a store is read, the clear is an old one, as far as anything tells. */
-		if (was != UNREAD)
+		/* The first time that a store is read, the clear is an old one, whatever a peer has told of an older one. */
+		if (store->seen)
 			scout__clears_all_out(s, ns);
 		store->state = READY;
 		return;
@@ -287,6 +287,7 @@ read_done(struct scout_server *s, struct scout__records *records, struct record_
 		} else {
 			compare(s, records, r->store, generation, cleared, older);
 		}
+		store->seen = true;
 	}
 	/* Not before: until now nothing was cached, so there was nothing to drop. */
 	store->tried = true;
@@ -305,7 +306,7 @@ write_done(struct scout_server *s, struct scout__records *records, struct record
 	if (r->generation != records->ns->generation || r->cleared != records->ns->cleared)
 		return; /* cleared again meanwhile: op_done() writes that */
 	store->state = READY;
-	store->tried = true;
+	store->tried = store->seen = true;
 	log_state(s, records, r->store, BEHIND);
 }
 

@@ -339,6 +339,39 @@ START_TEST(another_server_on_the_folder_drops_it_too)
 }
 END_TEST
 
+/* The first HELLO tells the next server of an older clear than the record: who joined the later one is in all the same. */
+START_TEST(a_record_later_than_what_the_first_peer_knows_puts_nobody_out)
+{
+	struct scout__clear_state older, latest;
+	struct wire_peer first;
+	struct node node;
+	struct rig rig;
+
+	node_up(&node, url);
+	older = clear_by(&node.rig.worker, CLEAR_X).clear;
+	latest = clear_by(&node.rig.worker, CLEAR_Y).clear;
+	clear_write(&node);
+	rig_down(&node.rig);
+	rig.server = rig_start(&node.cfg);
+	rig.endpoint = scout_server_endpoint(rig.server);
+	wire_open(&first, rig.endpoint);
+	wire_wait_status(&first, "l2.0.ready", 1);
+	first.hello.clear = older;
+	ck_assert_int_eq(wire_hello(&first), SCOUT_WIRE_OK);
+	wire_open(&rig.worker, rig.endpoint);
+	rig.worker.hello.role = SCOUT_ROLE_WORKER;
+	rig.worker.hello.clear = latest;
+	ck_assert_int_eq(wire_hello(&rig.worker), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_lease(&rig.worker), SCOUT_LEASE_OK);
+	ck_assert_int_eq(wire_register(&rig.worker, 0, 0, SHARD_BYTES), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 9, 1), 1);
+	ck_assert_uint_eq(clear_look(&first).l2, 4);
+	wire_close(&first);
+	wire_close(&rig.worker);
+	scout_server_stop(rig.server);
+}
+END_TEST
+
 /* The path of the one record in the folder. */
 static void
 record_path(const char *store, char *path, size_t len)
@@ -544,6 +577,7 @@ suite_of_this_file(void)
 	tcase_add_loop_test(files, a_clear_drops_pool_and_files, 0, 2);
 	tcase_add_loop_test(files, a_restart_brings_nothing_back, 0, 2);
 	tcase_add_test(files, another_server_on_the_folder_drops_it_too);
+	tcase_add_test(files, a_record_later_than_what_the_first_peer_knows_puts_nobody_out);
 	tcase_add_test(files, a_store_that_cannot_record_a_clear_is_told_and_not_used);
 	tcase_add_test(files, each_store_has_a_record_of_its_own);
 	tcase_add_loop_test(files, a_store_whose_record_is_damaged_is_not_used, 12, 14);
