@@ -28,7 +28,7 @@
  * One peer's clears come in order, and its latest one is to win. But another peer of its engine may have sent only the
  * latest, and that may arrive before the older one of the first peer: the older one clears then, and the latest is known
  * already. So a known name clears again where its peer comes from the generation that the namespace has, which that peer
- * said before. The clear has a new stamp, and workers that joined under that name stay in.
+ * said before. The clear has a new stamp, and workers that have said that name are in.
  *
  * Stamps order clears and say which workers are in. A worker is in since it joined, by its first HELLO or by a CLEAR of
  * its own; one that joined before the last clear is out: what it computes may be of what that clear was to drop. The
@@ -159,14 +159,14 @@ scout__clears_all_out(struct scout_server *s, struct scout__ns *ns)
 	ns->in_since = scout__clears_draw_stamp(s);
 }
 
-/* Workers that joined under the name that the namespace has again. */
+/* Workers that said the name that the namespace has again, even when it had another one meanwhile. */
 SCOUT_ON_LOOP static void
 join_again(struct scout_server *s, const struct scout__ns *ns)
 {
 	for (uint32_t i = 0; i < s->cfg.max_peers; i++) {
 		struct scout__peer *peer = s->state->peers[i];
 
-		if (peer && peer->ns == ns && peer->joined_as == ns->generation)
+		if (peer && peer->ns == ns && peer->role == SCOUT_ROLE_WORKER && peer->clear_said == ns->generation)
 			peer->joined = scout__clears_draw_stamp(s);
 	}
 }
@@ -192,10 +192,8 @@ scout__clears_add(struct scout_server *s, struct scout__peer *peer, uint64_t gen
 {
 	clear(s, peer, generation);
 	peer->clear_said = generation;
-	if (peer->role != SCOUT_ROLE_WORKER || generation != peer->ns->generation)
-		return;
-	peer->joined = scout__clears_draw_stamp(s);
-	peer->joined_as = generation;
+	if (peer->role == SCOUT_ROLE_WORKER && generation == peer->ns->generation)
+		peer->joined = scout__clears_draw_stamp(s);
 }
 
 /* ---- which workers are in ---- */

@@ -33,7 +33,6 @@ struct scout__peer {
 	struct scout__ns *ns;
 	uint64_t weights;    /* as it said; 0: follows */
 	uint64_t joined;     /* a worker's, see clears.c */
-	uint64_t joined_as;  /* the generation that it joined by a CLEAR; 0: none */
 	uint64_t clear_said; /* the generation of its last CLEAR; 0: none */
 	uint32_t heartbeat_ms;
 	uint64_t seen_us;

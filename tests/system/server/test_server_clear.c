@@ -99,6 +99,26 @@ START_TEST(a_clear_that_overtakes_another_on_its_way_wins)
 }
 END_TEST
 
+/* Late is its clear, not what it computes: it is in as soon as the namespace has that name again. */
+START_TEST(a_worker_whose_clear_was_overtaken_is_in_when_its_name_comes_back)
+{
+	struct rig rig;
+	struct wire_peer late;
+	struct wire_grants g;
+
+	rig_up(&rig, 8);
+	rig_worker(&late, rig.endpoint);
+	(void)clear_by(&rig.client, CLEAR_Y);
+	(void)clear_by(&rig.worker, CLEAR_X);
+	ck_assert_uint_eq(clear_by(&late, CLEAR_Y).clear.generation, CLEAR_X);
+	ck_assert_int_eq(wire_store(&late, 0, 1, 1, &g), SCOUT_WIRE_CLEARED);
+	ck_assert_uint_eq(clear_by(&rig.worker, CLEAR_Y).clear.generation, CLEAR_Y);
+	ck_assert_uint_eq(rig_store(&late, 0, 1, 1), 1);
+	wire_close(&late);
+	rig_down(&rig);
+}
+END_TEST
+
 /* Two engines: one loads new weights and clears; what the other has computed must not get in. */
 START_TEST(a_worker_that_has_not_joined_neither_stores_nor_loads)
 {
@@ -565,6 +585,7 @@ suite_of_this_file(void)
 	tcase_add_test(pool, one_name_clears_once_whoever_sends_it);
 	tcase_add_test(pool, a_late_clear_clears_nothing_and_does_not_join);
 	tcase_add_loop_test(pool, a_clear_that_overtakes_another_on_its_way_wins, 0, 2);
+	tcase_add_test(pool, a_worker_whose_clear_was_overtaken_is_in_when_its_name_comes_back);
 	tcase_add_test(pool, a_worker_that_has_not_joined_neither_stores_nor_loads);
 	tcase_add_test(pool, a_worker_that_names_the_weights_is_always_in);
 	tcase_add_test(pool, a_worker_that_comes_after_a_clear_is_in);
