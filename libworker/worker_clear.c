@@ -18,7 +18,10 @@
  * again.
  *
  * Refused or too late (another clear came after ours): jobs go on to ask, and the server refuses them, each
- * with its reason.
+ * with its reason. A namespace can come back to our clear, when a peer that came from the other one goes on to
+ * ours (server/state/clears.c). The server lets us in then, but we do not hear of it, and the next server does
+ * not know. So a job that is refused with CLEARED makes us ask which clear the server has, and say ours again if
+ * that is the one.
  *
  * While the worker goes over to another version of the weights, CLEAR waits: the server would not take it
  * from a worker of a version that is not its own.
@@ -63,7 +66,11 @@ scout__worker_clear_pump(struct scout_worker *w)
 {
 	struct scout__writer *writer;
 
-	if (!w->clear.pending || w->clear.in_flight || !w->up || w->closing || w->adopt.pending)
+	if (w->clear.in_flight || !w->up || w->closing || w->adopt.pending)
+		return;
+	if (w->clear.looks && scout__link_hello_again(w->link, w->adopt.version, SCOUT__COOKIE_LOOK))
+		w->clear.looks = false;
+	if (!w->clear.pending)
 		return;
 	writer = scout__link_op_begin(w->link, SCOUT_OP_CLEAR, 0, SCOUT__COOKIE_CLEAR, sizeof(uint64_t));
 	if (!writer)
@@ -125,4 +132,17 @@ scout__worker_clear_answer(struct scout_worker *w, const struct scout__op *op)
 	}
 	scout__link_note_clear(w->link, &reply.clear);
 	tell(w, &reply);
+}
+
+void
+scout__worker_clear_looked(struct scout_worker *w, const struct scout__op *op)
+{
+	struct scout__hello_reply reply;
+	const char *field;
+
+	/* Without an answer the next job that is refused asks again. */
+	if (!op || op->status != SCOUT_WIRE_OK || scout__get_hello_reply(op, &reply, &field) != SCOUT_WIRE_OK)
+		return;
+	scout__link_note_clear(w->link, &reply.clear);
+	scout__worker_clear_up(w);
 }

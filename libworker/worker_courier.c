@@ -174,6 +174,9 @@ on_ended(void *user, struct scout__link *link, uint64_t cookie, const struct sco
 	case SCOUT__COOKIE_CLEAR:
 		scout__worker_clear_answer(w, op);
 		break;
+	case SCOUT__COOKIE_LOOK:
+		scout__worker_clear_looked(w, op);
+		break;
 	default:
 		scout__transfer_told(w, number, op, error);
 		break;

@@ -132,5 +132,7 @@ void scout__worker_clear_up(struct scout_worker *w) SCOUT_ON_COURIER;
 void scout__worker_clear_pump(struct scout_worker *w) SCOUT_ON_COURIER;
 /* The answer; @op NULL: the connection went. */
 void scout__worker_clear_answer(struct scout_worker *w, const struct scout__op *op) SCOUT_ON_COURIER;
+/* The answer to a HELLO that asks which clear the server has; @op NULL: the connection went. */
+void scout__worker_clear_looked(struct scout_worker *w, const struct scout__op *op) SCOUT_ON_COURIER;
 
 #endif

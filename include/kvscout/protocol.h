@@ -327,9 +327,11 @@
  *                HELLO with joined 0 joins then. So does each CLEAR of a worker that names the namespace's last
  *                clear, or SCOUT_GENERATION_ANY; a late one, which names an older clear, does not. STORE and
  *                RETRIEVE of a worker that is not in are refused with SCOUT_WIRE_CLEARED: what it computes may be
- *                of what the clear was to drop. Clients need not join. A HELLO whose `cleared` is larger than the
- *                namespace's tells a server that was restarted of a clear: it then drops everything older, as if
- *                it had read the CLEAR.
+ *                of what the clear was to drop. A worker whose own CLEAR was answered may be out on the next
+ *                server where the namespace has left its clear and come back to it: it says HELLO again, and the
+ *                CLEAR again if the reply has that generation and a `cleared` above `joined`. Clients need not
+ *                join. A HELLO whose `cleared` is larger than the namespace's tells a server that was restarted of
+ *                a clear: it then drops everything older, as if it had read the CLEAR.
  *                A worker whose version of the weights is not the namespace's: SCOUT_WIRE_WEIGHTS, and nothing is
  *                cleared. Servers that share an L2 store learn of each other's clears from it: they read the
  *                record before they use the store for a namespace, when a peer says HELLO, and about once a

@@ -197,11 +197,13 @@ refuse(struct scout_worker *w, struct scout__grant_record *record, const struct 
 		record->n = 0;
 		scout__transfer_grant_due(w, record, 0);
 	}
-	if (op && op->status == SCOUT_WIRE_CLEARED)
+	if (op && op->status == SCOUT_WIRE_CLEARED) {
+		w->clear.looks = w->clear.generation != 0;
 		scout__log_limited(
 			&w->log, &w->clear_limit, scout__now_us(), 10000000, SCOUT_LOG_WARN,
 			"the namespace was cleared: jobs end SCOUT_ERR_CLEARED until scout_worker_clear() is "
 			"called on this worker");
+	}
 	if (op && op->status == SCOUT_WIRE_STATE)
 		scout__worker_unregistered(w); /* it does not know our registration: register again */
 	if (op && op->status == SCOUT_WIRE_OK)

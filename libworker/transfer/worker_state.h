@@ -321,7 +321,8 @@ struct scout_worker {
 		uint64_t said;       /* the one that is in flight */
 		bool pending;        /* it was not answered: no job may ask */
 		bool in_flight;
-	} clear; /* see worker_clear.c */
+		bool looks; /* the server says that we are out: ask it which clear it has */
+	} clear;            /* see worker_clear.c */
 	struct scout__log_limit clear_limit;
 	struct scout__log_limit mismatch_limit;
 };
@@ -332,7 +333,8 @@ enum scout__cookie_kind {
 	SCOUT__COOKIE_GRANTS = 1,
 	SCOUT__COOKIE_DONE = 2,
 	SCOUT__COOKIE_ADOPT = 3,
-	SCOUT__COOKIE_CLEAR = 4
+	SCOUT__COOKIE_CLEAR = 4,
+	SCOUT__COOKIE_LOOK = 5
 };
 #define SCOUT__COOKIE_BITS 3
 

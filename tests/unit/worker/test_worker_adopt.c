@@ -392,6 +392,30 @@ START_TEST(a_clear_that_our_client_repeated_before_us_is_said_again)
 }
 END_TEST
 
+/* The server has come back to our clear, and we were not told, or it is the next one: a job that is refused makes us ask and say it. */
+START_TEST(a_worker_that_is_out_asks_whether_its_own_clear_is_the_last_one)
+{
+	uint64_t generation = 0;
+
+	up_with(0);
+	ck_assert_int_eq(scout_worker_clear(worker, 0, &generation), 0);
+	store();
+	ck_assert(fake_wait(fake, SCOUT_OP_STORE, 1));
+	if (_i)
+		fake_clear_again(fake);
+	fake_script(fake, SCOUT_OP_STORE, FAKE_REFUSE, SCOUT_WIRE_CLEARED);
+	store();
+	ck_assert_int_eq(wait_status(), SCOUT_ERR_CLEARED);
+	ck_assert(fake_wait(fake, SCOUT_OP_HELLO, 2));
+	ck_assert(fake_wait(fake, SCOUT_OP_CLEAR, 1 + (unsigned)_i));
+	ck_assert_uint_eq(fake_last_word(fake, SCOUT_OP_CLEAR), generation);
+	store();
+	ck_assert(fake_wait(fake, SCOUT_OP_STORE, 3));
+	ck_assert_uint_eq(fake_count(fake, SCOUT_OP_CLEAR), 1 + (unsigned)_i);
+	ck_assert_uint_eq(fake_count(fake, SCOUT_OP_HELLO), 2);
+}
+END_TEST
+
 /* New weights and a clear at once: the version first, for the server takes no CLEAR from a worker of another one. */
 START_TEST(a_clear_waits_for_the_version_of_the_weights)
 {
@@ -427,6 +451,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_clear_is_answered_before_anything_is_asked);
 	tcase_add_loop_test(tc, a_clear_that_was_lost_is_said_again, 0, 2);
 	tcase_add_loop_test(tc, a_clear_that_is_put_off_is_said_again_before_anything_is_asked, 0, 2);
+	tcase_add_loop_test(tc, a_worker_that_is_out_asks_whether_its_own_clear_is_the_last_one, 0, 2);
 	tcase_add_test(tc, a_clear_that_our_client_repeated_before_us_is_said_again);
 	tcase_add_test(tc, a_clear_waits_for_the_version_of_the_weights);
 	tcase_add_test(tc, an_answer_about_a_version_that_was_overtaken_is_no_answer);
