@@ -3,6 +3,8 @@
 #include <sched.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include "worker_internal.h"
 #include "worker_rig.h"
@@ -435,11 +437,33 @@ do_wreset(char **args)
 	say_result(scout_worker_reset(me.workers[worker_of(args[1])], number(args[2])), "");
 }
 
-/* wclear W GENERATION */
+/* wclear W GENERATION: the generation */
 static void
 do_wclear(char **args)
 {
-	say_result(scout_worker_clear(me.workers[worker_of(args[1])], number(args[2]), NULL), "");
+	uint64_t generation = 0;
+	int rc = scout_worker_clear(me.workers[worker_of(args[1])], number(args[2]), &generation);
+
+	if (rc)
+		say_error(rc, "");
+	else
+		say("ok %" PRIu64, generation);
+}
+
+/* cut: all connections end, as where a network or a kernel ends them */
+static void
+do_cut(char **args)
+{
+	struct sockaddr_un peer;
+
+	(void)args;
+	for (int fd = LIFE_FD + 1; fd < 1024; fd++) {
+		socklen_t len = sizeof(peer);
+
+		if (getpeername(fd, (struct sockaddr *)&peer, &len) == 0)
+			(void)shutdown(fd, SHUT_RDWR);
+	}
+	say("ok");
 }
 
 /* done W: the next job that ends */
@@ -553,6 +577,7 @@ static const struct {
 	{"pages", 5, do_pages},       {"wipe", 1, do_wipe},
 	{"gate", 1, do_gate},         {"fail", 1, do_fail},
 	{"clear", 1, do_clear},       {"wclear", 2, do_wclear},
+	{"cut", 0, do_cut},
 };
 
 static void
