@@ -516,12 +516,18 @@ START_TEST(a_write_that_hangs_holds_its_slot_and_the_server_stops_in_time)
 }
 END_TEST
 
-/* The server is told to stop and has a write to finish: it answers SHUTDOWN. What it was told then, the next one carries out. */
-START_TEST(a_clear_during_the_servers_stop_is_carried_out_by_the_next)
+/* Calls that meet a stop: clear and reset, by the client and by the worker. */
+static const char *const calls[] = {"clear 0", "reset 7", "wclear 0 0", "wreset 0 7"};
+
+/*
+ * The server is told to stop and has a write to finish: it answers SHUTDOWN. What it was told then, by one peer alone, the next one carries
+ * out before that peer asks anything.
+ */
+START_TEST(a_call_during_the_servers_stop_is_carried_out_by_the_next)
 {
+	bool by_client = _i < 2;
 	struct wire_peer bare;
 	struct fault_done done;
-	char generation[32];
 
 	up("5000", "1");
 	store(1, 8);
@@ -532,18 +538,20 @@ START_TEST(a_clear_during_the_servers_stop_is_carried_out_by_the_next)
 	wait_until(wire_simple(&bare, SCOUT_OP_FINISH, 1) == SCOUT_WIRE_SHUTDOWN)
 		;
 	wire_close(&bare);
-	(void)snprintf(generation, sizeof(generation), "%s", fault_ask(sched, "clear 0"));
-	(void)fault_ask(worker, "wclear 0 %s", generation);
-	/* It comes after CLEAR, which has its answer then. */
-	ck_assert_int_eq(fault_look(sched, "stopping", 1, 8).reason, SCOUT_REASON_UNREACHABLE);
-	(void)fault_ask(sched, "finish stopping");
+	(void)fault_ask(by_client ? sched : worker, "%s", calls[_i]);
+	/* They come after the call, which has its answer then. */
+	if (by_client)
+		ck_assert_int_eq(fault_look(sched, "stopping", 1, 8).reason, SCOUT_REASON_UNREACHABLE);
+	else
+		ck_assert_int_eq(fault_store(worker, 0, 3, 1).status, SCOUT_ERR_UNREACHABLE);
 	control->ops[SCOUT__L2_STORE].hang = 0;
 	fault_server_await_end(&f);
 	fault_server_start(&f);
-	wait_until((done = fault_store(worker, 0, 3, 1)).status == 0)
-		;
-	comes_back(3, 1);
-	ck_assert_uint_eq(fetch(1, 8, &done), 0);
+	fault_wait(&f, "l2.0.ready", 1);
+	if (!by_client)
+		wait_until((done = fault_store(worker, 0, 3, 1)).status == 0)
+			;
+	ck_assert_uint_eq(fault_lookup(sched, "old", 1, 8).chunks, 0);
 	down();
 }
 END_TEST
@@ -600,7 +608,8 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_lookup_waits_for_a_slow_store_until_its_deadline_at_most);
 	tcase_add_test(tc, a_disk_that_hangs_holds_its_slots_and_nothing_else);
 	tcase_add_loop_test(tc, a_write_that_hangs_holds_its_slot_and_the_server_stops_in_time, 1, 3);
-	tcase_add_test(tc, a_clear_during_the_servers_stop_is_carried_out_by_the_next);
+	tcase_add_loop_test(tc, a_call_during_the_servers_stop_is_carried_out_by_the_next, 0,
+			    sizeof(calls) / sizeof(calls[0]));
 	tcase_add_test(tc, writes_that_all_hang_do_not_fill_the_pool);
 	suite_add_tcase(suite, tc);
 	return suite;
