@@ -3,8 +3,8 @@
 #
 # promises.sh PAGE TESTS WEIGHTS: the programs and cases that the two tables of docs/promises.md name are there; so are those for each cell
 # of the table of states in docs/weights.md.
+# shellcheck disable=SC2016 # the backquotes are the pages'
 set -eu
-
 named() # FROM TO: what the table between two lines names
 {
 	sed -n "/^$1/,/^$2/p" "$page" | grep '^|' | grep -o '`[^`]*`' | tr -d '`' | sort -u

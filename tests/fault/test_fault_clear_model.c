@@ -679,6 +679,9 @@ works_again(struct peer *p, uint32_t prompt)
 	uint32_t loads = count.loads;
 	struct fault_hit hit = {.chunks = 0};
 
+	wait_until(look(0).error ==
+		   0) /* it was refused for a version that it, or who named the namespace, has left by now */
+		;
 	wait_until(hit.chunks == 2 && count.loads > loads) {
 		for (uint32_t i = 1; i < n_peers; i++) {
 			store(&peers[i], prompt);
@@ -705,8 +708,6 @@ end(void)
 	for (uint32_t i = 0; i < n_peers; i++)
 		follow(&peers[(skipped + i) % n_peers], newest);
 	find_server(true);
-	wait_until(look(0).error == 0) /* it was refused for a version that it has left by now */
-		;
 	for (uint32_t i = 1; i < n_peers; i++)
 		works_again(&peers[i], NEW_PROMPT + i);
 	for (uint32_t prompt = 0; prompt < PROMPTS; prompt++) {
