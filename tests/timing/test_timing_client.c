@@ -187,6 +187,28 @@ START_TEST(a_lookup_wakes_the_courier)
 }
 END_TEST
 
+/* The caller sleeps when the answer lands; it would look for it by itself too late. */
+START_TEST(an_answer_wakes_the_caller)
+{
+	struct scout_query q;
+	struct given_time t;
+	struct scout_hit hit;
+	bool given = true;
+	char id[32];
+
+	rig_reopen("lookup_poll_interval_ms", "60000");
+	fake_always(fake, SCOUT_OP_LOOKUP, FAKE_DELAY, 5);
+	for (uint32_t i = 0; i < 50; i++) {
+		(void)snprintf(id, sizeof(id), "r%u", i);
+		q = rig_question(id, 2);
+		given_time_begin(&t);
+		ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
+		judge(given_time_end(&t), "a lookup that is answered after 5 ms", &given);
+		ck_assert_int_eq(scout_finish(client, id), 0);
+	}
+}
+END_TEST
+
 /* The answer never comes: the wait of a step, and the budget of its lookups, end all the same. */
 START_TEST(waits_of_a_step_end_in_their_time)
 {
@@ -319,6 +341,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, lookups_of_different_timeouts_end_each_by_its_own);
 	tcase_add_test(tc, ten_thousand_lookups_at_a_silent_server_end_by_their_deadlines);
 	tcase_add_test(tc, a_lookup_wakes_the_courier);
+	tcase_add_test(tc, an_answer_wakes_the_caller);
 	tcase_add_test(tc, waits_of_a_step_end_in_their_time);
 	tcase_add_test(tc, free_with_lookups_in_flight_is_bounded);
 	tcase_add_test(tc, lease_that_is_answered_late_is_used);
