@@ -241,34 +241,7 @@ slots_that_are_pinned_in_parts(int i)
 	ops->close(w.engine);
 }
 
-/* What the log says of the device, once: how it knows registered memory decides which addresses a batch takes. */
-static void
-what_this_device_is(int i)
-{
-	static const struct {
-		const char *name;
-		CUdevice_attribute attribute;
-	} questions[] = {{"capability", SCOUT__CU_CAPABILITY_MAJOR},
-			 {"multiprocessors", GPU_N_SMS},
-			 {"copy engines", GPU_N_COPY_ENGINES},
-			 {"host addresses serve for registered memory", GPU_HAS_HOST_ADDRESSES},
-			 {"reads pageable memory", GPU_READS_PAGEABLE}};
-	char name[128] = "";
-	int n = 0;
-
-	(void)i;
-	CUDA(gpu.device_name(name, sizeof(name), 0));
-	CUDA(gpu.version(&n));
-	printf("# %s, driver of CUDA %d.%d", name, n / 1000, n % 1000 / 10);
-	for (size_t q = 0; q < sizeof(questions) / sizeof(questions[0]); q++) {
-		CUDA(gpu.device_attribute(&n, questions[q].attribute, 0));
-		printf(", %s %d", questions[q].name, n);
-	}
-	printf("\n");
-}
-
 static const struct gpu_case cases[] = {
-	{"what_this_device_is", what_this_device_is, 1},
 	{"pages_in_expandable_segments", pages_in_expandable_segments, 4},
 	{"pages_of_another_process", pages_of_another_process, 4},
 	{"slots_of_another_process", slots_of_another_process, 4},
