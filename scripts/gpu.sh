@@ -9,10 +9,14 @@
 # a time limit, so that a step that hangs costs only itself.
 
 GPU_DIR=$ROOT/build-gpu
+GPU_CARRY=$ROOT/build-gpu-carry
 : "${GPU_LIMIT_S:=570}"       # the whole command
 : "${GPU_QUICK_LIMIT_S:=285}" # with --quick
-: "${GPU_TESTS_LIMIT_S:=240}" # all programs of tests/gpu together
-: "${GPU_QUICK_TESTS_LIMIT_S:=110}"
+: "${GPU_FACTS_LIMIT_S:=30}" # what is said of the machine, before all else
+: "${GPU_WHEEL_LIMIT_S:=120}" # the wheel's cases
+: "${GPU_QUICK_WHEEL_LIMIT_S:=60}"
+: "${GPU_TESTS_LIMIT_S:=150}" # all programs of tests/gpu together
+: "${GPU_QUICK_TESTS_LIMIT_S:=80}"
 # The cases of tests/gpu/gpu_copy.c that run once more: with the driver's compiler, and under compute-sanitizer.
 GPU_CASE=every_method_copies_every_byte_and_no_other
 
@@ -23,8 +27,9 @@ usage: ./dev gpu [--quick] [--build | --pack] [OPTIONS OF kvscout-copy...]
 
   --quick   at most 5 minutes instead of 10: fewer rounds, no compute-sanitizer
   --build   build only; the programs in build-gpu run where there is no compiler, too
-  --pack    build what needs libzmq and the like, and put it with its libraries into build-gpu-carry; taken along to a machine
-            with a GPU and without them, that folder is tested there, too
+  --pack    put all that a machine with a GPU may lack into build-gpu-carry, at most 64 MiB: the wheel (of build-wheel/dist, or built
+            now) with its tests, the programs of --build, what needs libzmq with its libraries, and the revision. Taken along with
+            the tree, that folder is tested there
 
 Results are written to the folder that OUT names in the environment (default: build-gpu): kvscout-copy.md (the table for docs/gpu.md),
 kvscout-copy.jsonl (a line for each result, as it comes), kvscout-copy.json, and gpu.log (what the programs print).
@@ -61,8 +66,7 @@ gpu_build()
 {
 	rm -rf "$GPU_DIR/engine" "$GPU_DIR/rig" "$GPU_DIR/tests" "$GPU_DIR/tool" "${GPU_DIR:?}/bin" "$GPU_DIR/stamp"
 	mkdir -p "$GPU_DIR/engine" "$GPU_DIR/rig" "$GPU_DIR/tests" "$GPU_DIR/tool" "$GPU_DIR/bin" || return 1
-	printf '#define SCOUT_GIT_REVISION "%s"\n' "$(git -C "$ROOT" describe --always --dirty 2>/dev/null || echo unknown)" \
-		>"$GPU_DIR/revision.h"
+	printf '#define SCOUT_GIT_REVISION "%s"\n' "$(gpu_revision)" >"$GPU_DIR/revision.h"
 	gb_copy=$ROOT/libworker/copy
 	gb_base=$ROOT/libclient/base
 	gb_strict=
@@ -90,6 +94,19 @@ gpu_build()
 	gpu_stamp >"$GPU_DIR/stamp"
 }
 
+# Of git, or as it was when these sources were packed: what is taken along has no .git.
+gpu_revision()
+{
+	if git -C "$ROOT" describe --always --dirty 2>/dev/null; then
+		return
+	fi
+	if [ -f "$GPU_CARRY/revision" ] && [ "$(cat "$GPU_CARRY/stamp")" = "$(gpu_carry_stamp)" ]; then
+		cat "$GPU_CARRY/revision"
+	else
+		echo unknown
+	fi
+}
+
 # Those of the files that are compiled for the CPU.
 gpu_c_files()
 {
@@ -112,6 +129,9 @@ gpu_build_step()
 {
 	gpu_find_tools
 	if [ -n "$GPU_MISSING" ]; then
+		if ! [ -f "$GPU_DIR/stamp" ] && [ -f "$GPU_CARRY/build/stamp" ]; then
+			cp -R "$GPU_CARRY/build/." "$GPU_DIR"
+		fi
 		if [ -f "$GPU_DIR/stamp" ] && [ "$(cat "$GPU_DIR/stamp")" = "$(gpu_stamp)" ]; then
 			say "build: not found: $GPU_MISSING; using the programs in build-gpu, which were built from this tree"
 			gpu_add 0 0 1
@@ -219,23 +239,73 @@ gpu_count_tap()
 
 # ---- what is built elsewhere -----------------------------------------------------------------------------------------
 
-GPU_CARRY=$ROOT/build-gpu-carry
-
-# What the packed program is built from.
+# What the packed programs and the wheel are built from.
 gpu_carry_stamp()
 {
 	(cd "$ROOT" && cat include/kvscout/*.h libclient/*.[ch] libclient/*/*.[ch] libworker/*.[ch] libworker/*/*.[ch] \
-		libworker/*/*/*.[ch] libworker/*/*/*.ptx tests/gpu/*.[ch] tests/gpu/rig/*.[ch] 2>/dev/null) | cksum
+		libworker/*/*/*.[ch] libworker/*/*/*.ptx python/kvscout/*.py python/kvscout/*/*.py python/src/*.[ch] python/src/*/*.[ch] \
+		tests/gpu/*.[ch] tests/gpu/rig/*.[ch] 2>/dev/null) | cksum
+}
+
+# Prints the wheel of build-wheel/dist, if nothing that it is made of is newer.
+gpu_built_wheel()
+{
+	for gw_file in "$ROOT"/build-wheel/dist/*.whl; do
+		[ -f "$gw_file" ] || continue
+		[ -z "$(cd "$ROOT" && find meson.build include libclient libworker bench python/kvscout python/src packaging -type f -newer "$gw_file")" ] &&
+			printf '%s\n' "$gw_file"
+		return
+	done
+}
+
+# The wheel and its tests, where they find each other.
+gpu_pack_wheel()
+{
+	gw_wheel=$(gpu_built_wheel)
+	if [ -z "$gw_wheel" ]; then
+		"$ROOT/dev" wheel --smoke >&2 || return 1
+		gw_wheel=$(gpu_built_wheel)
+	fi
+	mkdir -p "$GPU_CARRY/wheel" "$GPU_CARRY/tests/gpu/rig" "$GPU_CARRY/python/tests" || return 1
+	cp "$gw_wheel" "$GPU_CARRY/wheel" &&
+		cp "$ROOT/tests/gpu/wheel_gpu.py" "$GPU_CARRY/tests/gpu" &&
+		cp "$ROOT/tests/gpu/rig/kv_cache.py" "$GPU_CARRY/tests/gpu/rig" &&
+		(cd "$ROOT/python/tests" && cp pages.py rig.py vllm_rig.py test_vllm_groups.py "$GPU_CARRY/python/tests")
+}
+
+# The programs of --build, for a machine without gcc.
+gpu_pack_programs()
+{
+	gpu_build_step >&2 || return 1
+	mkdir -p "$GPU_CARRY/build" && cp -R "$GPU_DIR/bin" "$GPU_DIR/stamp" "$GPU_CARRY/build" || return 1
+	strip -g "$GPU_CARRY"/build/bin/* 2>/dev/null
+	return 0
+}
+
+gpu_pack()
+{
+	rm -rf "$GPU_CARRY"
+	mkdir -p "$GPU_DIR" "$GPU_CARRY" || return 1
+	if ! { gpu_pack_programs && gpu_pack_worker && gpu_pack_wheel; }; then
+		say "pack: FAILED, the first error is above" >&2
+		return 1
+	fi
+	gpu_revision >"$GPU_CARRY/revision" && gpu_carry_stamp >"$GPU_CARRY/stamp" || return 1
+	gp_size=$(du -sm "$GPU_CARRY" | cut -f 1)
+	say "pack: build-gpu-carry, $gp_size MiB: $(cd "$GPU_CARRY" && echo wheel/*.whl), revision $(cat "$GPU_CARRY/revision")"
+	[ "$gp_size" -le 64 ] || {
+		say "pack: FAILED, more than 64 MiB do not travel" >&2
+		return 1
+	}
 }
 
 # A program with all its libraries. It starts with the machine's own libc, or, where that is older than the one that it was built
 # with, by the ld.so and the libc of the machine that packed it.
-gpu_pack()
+gpu_pack_worker()
 {
 	need_base >&2
 	build_default >&2 || return 1
 	gp_program=$ROOT/build/tests/gpu/gpu_worker
-	rm -rf "$GPU_CARRY"
 	mkdir -p "$GPU_CARRY/lib" "$GPU_CARRY/libc" || return 1
 	cp "$gp_program" "$GPU_CARRY/gpu_worker.bin" || return 1
 	for gp_library in $(ldd "$gp_program" | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p; s/^[ \t]*\(\/[^ ]*ld-[^ ]*\) .*/\1/p'); do
@@ -267,15 +337,13 @@ exec "$here/libc/ld.so" --library-path "$here/libc:$libraries" "$here/gpu_worker
 END
 	chmod +x "$GPU_CARRY/gpu_worker" || return 1
 	"$GPU_CARRY/gpu_worker" --starts || return 1
-	"$GPU_CARRY/libc/ld.so" --library-path "$GPU_CARRY/libc:$GPU_CARRY/lib" "$GPU_CARRY/gpu_worker.bin" --starts || return 1
-	gpu_carry_stamp >"$GPU_CARRY/stamp"
-	say "pack: build-gpu-carry, $(du -sm "$GPU_CARRY" | cut -f 1) MB"
+	"$GPU_CARRY/libc/ld.so" --library-path "$GPU_CARRY/libc:$GPU_CARRY/lib" "$GPU_CARRY/gpu_worker.bin" --starts
 }
 
-# Whether the packed program can run; says why not.
+# gpu_has_carried FILE: whether what was packed can run; says why not.
 gpu_has_carried()
 {
-	if ! [ -x "$GPU_CARRY/gpu_worker" ]; then
+	if ! [ -f "$1" ]; then
 		say "SKIPPED, there is no build-gpu-carry; ./dev gpu --pack makes it on a machine that has the packages of ./dev test"
 	elif [ "$(cat "$GPU_CARRY/stamp")" != "$(gpu_carry_stamp)" ]; then
 		say "SKIPPED, build-gpu-carry was packed from other sources; run ./dev gpu --pack anew"
@@ -301,6 +369,29 @@ gpu_program()
 	gpu_count_tap "$gg_name" "$GPU_DIR/$gg_name.tap" "$GPU_STATUS"
 }
 
+gpu_facts()
+{
+	say "== gpu_facts"
+	gpu_program "$GPU_DIR/bin/gpu_facts" "$GPU_FACTS_LIMIT_S" env GPU_TEST_JOBS=1 "$GPU_DIR/bin/gpu_facts"
+}
+
+# The wheel that users get, with what vLLM does to it.
+gpu_wheel()
+{
+	gw_limit=$GPU_WHEEL_LIMIT_S
+	[ "$GPU_QUICK" = yes ] && gw_limit=$GPU_QUICK_WHEEL_LIMIT_S
+	say "== wheel_gpu"
+	gw_python=$(command -v python3) || {
+		say "SKIPPED, there is no python3"
+		gpu_add 0 0 1
+		return
+	}
+	for gw_wheel in "$GPU_CARRY"/wheel/*.whl; do
+		gpu_has_carried "$gw_wheel" || return
+		gpu_program "$GPU_CARRY/tests/gpu/wheel_gpu" "$gw_limit" "$gw_python" "$GPU_CARRY/tests/gpu/wheel_gpu.py" --wheel "$gw_wheel"
+	done
+}
+
 # The programs of tests/gpu that let the device live, while their time lasts. The one of client, server and worker together comes first:
 # it says the most. It gets half of the time at most, so that the others have theirs where it hangs.
 gpu_tests()
@@ -313,9 +404,11 @@ gpu_tests()
 	fi
 	gt_end=$(($(date +%s) + gt_limit))
 	say "== gpu_worker"
-	! gpu_has_carried || gpu_program "$GPU_CARRY/gpu_worker" $((gt_limit / 2)) "$GPU_CARRY/gpu_worker"
+	! gpu_has_carried "$GPU_CARRY/gpu_worker" || gpu_program "$GPU_CARRY/gpu_worker" $((gt_limit / 2)) "$GPU_CARRY/gpu_worker"
 	for gt_program in "$GPU_DIR"/bin/gpu_*; do
-		[ "$gt_program" != "$GPU_DIR/bin/gpu_faults" ] || continue
+		case ${gt_program##*/} in
+		gpu_facts | gpu_faults) continue ;;
+		esac
 		say "== $(basename "$gt_program")"
 		gpu_program "$gt_program" $((gt_end - $(date +%s))) "$gt_program"
 	done
@@ -432,6 +525,8 @@ gpu_main()
 		77) say "no GPU here: everything is built, the rest is not run" ;;
 		*) gpu_case "looking for a GPU" $gp_probe ;;
 		esac
+		gpu_facts
+		gpu_wheel
 		gpu_tests
 		if [ $gp_probe -eq 0 ]; then
 			gpu_jit

@@ -13,7 +13,7 @@ mkdir -p "$tree/tests" "$tools"
 cp -R "$root/dev" "$root/scripts" "$root/include" "$root/libclient" "$root/libworker" "$root/bench" "$tree" || exit 1
 cp -R "$root/tests/gpu" "$tree/tests" || exit 1
 
-for tool in sh env dirname basename readlink sleep mkdir rm cat cksum sed grep head tee date timeout od printf gcc as ld; do
+for tool in sh env dirname cp basename readlink sleep mkdir rm cat cksum sed grep head tee date timeout od printf gcc as ld; do
 	found=$(command -v $tool) && [ -x "$found" ] && ln -s "$found" "$tools/$tool"
 done
 
@@ -92,6 +92,10 @@ END
 echo 1..1
 echo ok 1 - a
 END
+	script gpu_facts <<'END'
+echo 1..1
+echo ok 1 - a
+END
 	script kvscout-copy <<'END'
 case "$*" in
 --devices) echo 'device 0: pretended' ;;
@@ -112,26 +116,27 @@ on_gpu() {
 	tail -n 1 "$tap_dir/out" | grep -Eqx "$og_counts, [1-9][0-9]* skipped"
 }
 
-# Passed: two cases, the one by PTX, the tool, three goals, the one that faults. Failed: a case, a goal. Skipped: the build, a case, two goals, and what is
+# Passed: the facts, two cases, the one by PTX, the tool, three goals, the one that faults. Failed: a case, a goal. Skipped: the build, a case, two goals, and what is
 # not there.
 counts_every_case() {
 	pretend_to_build
-	on_gpu 1 "8 passed, 2 failed" --quick || return 1
+	on_gpu 1 "9 passed, 2 failed" --quick || return 1
 	grep -q '^not ok 2 - b' "$tap_dir/results/gpu.log" && grep -q '^goals: 3 passed' "$tap_dir/results/gpu.log" || return 1
-	[ -x /usr/local/cuda/bin/compute-sanitizer ] || on_gpu 1 "8 passed, 2 failed"
+	[ -x /usr/local/cuda/bin/compute-sanitizer ] || on_gpu 1 "9 passed, 2 failed"
 }
 
 green_when_all_is_well() {
 	pretend_to_build
 	printf '[ $# -eq 2 ] && exit 0\necho 1..1\necho ok 1 - a\n' | script gpu_copy
 	printf '[ "$*" = --devices ] || echo "goals: 13 passed, 0 failed, 0 incomplete"\n' | script kvscout-copy
-	on_gpu 0 "17 passed, 0 failed" --quick
+	on_gpu 0 "18 passed, 0 failed" --quick
 }
 
 unusable_driver_is_red() {
 	pretend_to_build
 	printf '[ "$*" = --devices ] && exit 1\nexit 0\n' | script kvscout-copy
 	printf 'echo "1..1"\necho "ok 1 - a # SKIP no device"\n' | script gpu_copy
+	script gpu_facts <"$tree/build-gpu/bin/gpu_copy"
 	on_gpu 1 "0 passed, 1 failed" --quick && grep -q '^looking for a GPU: FAILED, exit status 1' "$tap_dir/out"
 }
 
@@ -141,7 +146,7 @@ hang_costs_its_program() {
 	printf '[ $# -eq 2 ] && exit 0\necho 1..3\necho ok 1 - a\nexec sleep 100\n' | script gpu_copy
 	GPU_QUICK_TESTS_LIMIT_S=6
 	export GPU_QUICK_TESTS_LIMIT_S
-	on_gpu 1 "7 passed, 2 failed" --quick
+	on_gpu 1 "8 passed, 2 failed" --quick
 	hc_status=$?
 	unset GPU_QUICK_TESTS_LIMIT_S
 	return $hc_status
@@ -150,28 +155,58 @@ hang_costs_its_program() {
 early_end_is_red() {
 	pretend_to_build
 	printf '[ $# -eq 2 ] && exit 0\necho 1..3\necho ok 1 - a\n' | script gpu_copy
-	on_gpu 1 "7 passed, 2 failed" --quick && grep -q '^gpu_copy: FAILED, it ended early' "$tap_dir/out"
+	on_gpu 1 "8 passed, 2 failed" --quick && grep -q '^gpu_copy: FAILED, it ended early' "$tap_dir/out"
 }
 
-# The packed program first, as long as half of the time lasts; what faults behind the measurement.
-order_is_by_worth() {
-	pretend_to_build
-	mkdir -p "$tree/build-gpu-carry"
+# What was packed: a wheel whose tests say with what they were started, and the revision.
+pretend_to_pack() {
+	mkdir -p "$tree/build-gpu-carry/wheel" "$tree/build-gpu-carry/tests/gpu"
+	: >"$tree/build-gpu-carry/wheel/a.whl"
+	echo 1234567-dirty >"$tree/build-gpu-carry/revision"
+	# shellcheck disable=SC2016 # the script's own words
+	printf '#!/bin/sh\necho 1..1\n[ "$1 $2 $3" = "%s --wheel %s" ] && echo ok 1 - wheel\n' \
+		"$tree/build-gpu-carry/tests/gpu/wheel_gpu.py" "$tree/build-gpu-carry/wheel/a.whl" >"$no_gcc/python3"
+	chmod +x "$no_gcc/python3"
 	(
 		ROOT=$tree
 		. "$tree/scripts/gpu.sh"
 		gpu_carry_stamp >"$tree/build-gpu-carry/stamp"
 	)
+}
+
+unpack() {
+	rm -rf "$tree/build-gpu-carry" "$no_gcc/python3"
+}
+
+# Without git, as where it is taken along; of other sources than those that were packed nothing is known.
+revision_travels() {
+	pretend_to_pack
+	(
+		ROOT=$tree
+		. "$tree/scripts/gpu.sh"
+		[ "$(gpu_revision)" = 1234567-dirty ] || exit 1
+		echo >>"$tree/libworker/copy/tile.h"
+		[ "$(gpu_revision)" = unknown ]
+	)
+	rt_status=$?
+	unpack
+	return $rt_status
+}
+
+# The facts and the packed things first, the program as long as half of the time lasts; what faults behind the measurement.
+order_is_by_worth() {
+	pretend_to_build
+	pretend_to_pack
 	printf '#!/bin/sh\necho 1..1\nexec sleep 100\n' >"$tree/build-gpu-carry/gpu_worker"
 	chmod +x "$tree/build-gpu-carry/gpu_worker"
 	GPU_QUICK_TESTS_LIMIT_S=12
 	export GPU_QUICK_TESTS_LIMIT_S
-	on_gpu 1 "8 passed, 3 failed" --quick
+	on_gpu 1 "10 passed, 3 failed" --quick
 	ow_status=$?
 	unset GPU_QUICK_TESTS_LIMIT_S
-	rm -rf "$tree/build-gpu-carry"
+	unpack
 	[ $ow_status -eq 0 ] &&
-		[ "$(sed -n 's/^.*== \([a-z_-]*\).*$/\1/p' "$tap_dir/out" | tr '\n' ' ')" = "gpu_worker gpu_copy one kvscout-copy gpu_faults " ]
+		[ "$(sed -n 's/^.*== \([a-z_-]*\).*$/\1/p' "$tap_dir/out" | tr '\n' ' ')" = "gpu_facts wheel_gpu gpu_worker gpu_copy one kvscout-copy gpu_faults " ]
 }
 
 check "the cases that run once more exist" case_exists
@@ -181,6 +216,7 @@ check "a driver that cannot be used is red" unusable_driver_is_red
 check "a test that hangs costs its own program" hang_costs_its_program
 check "the programs run by their worth" order_is_by_worth
 check "a test program that ends before its plan is red" early_end_is_red
+check "the revision travels with what is packed" revision_travels
 rm -rf "$tree/build-gpu"
 check "no gcc is a skip that says so" without_gcc
 if command -v gcc >/dev/null; then
