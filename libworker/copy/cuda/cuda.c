@@ -73,9 +73,10 @@ scout__cuda_probe(const struct scout__cuda_api *api, int32_t device, char *err, 
 		return rc;
 	rc = api->device_count(&n);
 	if (rc)
-		return scout__fail(err, err_len, SCOUT_ERR_DEVICE,
-				   "no CUDA device (%s): is the driver installed, and may this user open /dev/nvidia*?",
-				   api->error_name(rc));
+		return scout__fail(
+			err, err_len, SCOUT_ERR_DEVICE,
+			"no CUDA device (%s): may this user open /dev/nvidia*, and does CUDA_VISIBLE_DEVICES hide it?",
+			api->error_name(rc));
 	if (n == 0)
 		return scout__fail(err, err_len, SCOUT_ERR_DEVICE,
 				   "no CUDA device: the driver finds none; does CUDA_VISIBLE_DEVICES hide it?");

@@ -219,7 +219,9 @@ static const struct {
 } no_gpus[] = {
 	{-1, 0, {"libcuda.so.1", "--gpus all"}},
 	{11080, 0, {"CUDA 11.8 and older, and one for 12.0 is needed", "driver 525"}},
-	{12000, FAKE_CUDA_NO_DEVICE, {"(CUDA_ERROR_NO_DEVICE)", "/dev/nvidia*"}},
+	{12000,
+	 FAKE_CUDA_NO_DEVICE,
+	 {"(CUDA_ERROR_NO_DEVICE): may this user open /dev/nvidia*", "CUDA_VISIBLE_DEVICES"}},
 	{12000, 0, {"the driver finds none", "CUDA_VISIBLE_DEVICES"}},
 };
 
