@@ -32,6 +32,8 @@
  *
  * Writes wait in the queue until the records are known, or while one is written; they are not lost over it.
  *
+ * A store that could not be read yet is not written either, whatever a peer has told of a clear: the record in it may be a later one.
+ *
  * Looking again: about once a second while the namespace has peers, and when a peer says HELLO. A store that has lost
  * the record, or got an older one from a server whose clock is behind, gets ours again. So the records of all servers
  * on one store converge to the latest clear.
@@ -155,7 +157,7 @@ SCOUT_ON_LOOP static void op_done(void *user, struct scout__l2_op *op);
 static bool
 is_to_be_written(const struct store *store)
 {
-	return store->state == BEHIND || store->lost;
+	return store->seen && (store->state == BEHIND || store->lost);
 }
 
 /* Read the record, or write it if the store is behind. */
@@ -288,6 +290,8 @@ read_done(struct scout_server *s, struct scout__records *records, struct record_
 			compare(s, records, r->store, generation, cleared, older);
 		}
 		store->seen = true;
+	} else if (before == BEHIND) {
+		store->failed = true; /* nobody waits for the write that cannot come yet */
 	}
 	/* Not before: until now nothing was cached, so there was nothing to drop. */
 	store->tried = true;

@@ -6,6 +6,7 @@
 
 #include "check_main.h"
 #include "clear_rig.h"
+#include "l2.h"
 #include "l2_fault.h"
 #include "l2_folder.h"
 #include "wall_clock.h"
@@ -323,7 +324,7 @@ END_TEST
 
 /* ---- files ---- */
 
-static char url[256], shared_url[256];
+static char url[256], shared_url[256], faulty_url[600];
 static char *folder;
 
 static void
@@ -332,6 +333,17 @@ setup(void)
 	folder = l2_folder_make(false);
 	(void)snprintf(url, sizeof(url), "fs://%s/kv", folder);
 	(void)snprintf(shared_url, sizeof(shared_url), "fs://%s/shared?shared=1", folder);
+}
+
+/* What faulty_url names: the store of url, behind faults. */
+static struct l2_fault_control *
+faulty_control(void)
+{
+	char path[256];
+
+	(void)snprintf(path, sizeof(path), "%s/control", folder);
+	(void)snprintf(faulty_url, sizeof(faulty_url), "fault+fs://%s/kv?control=%s", folder, path);
+	return l2_fault_map(path);
 }
 
 static void
@@ -388,6 +400,39 @@ START_TEST(a_record_later_than_what_the_first_peer_knows_puts_nobody_out)
 	ck_assert_uint_eq(clear_look(&first).l2, 4);
 	wire_close(&first);
 	wire_close(&rig.worker);
+	scout_server_stop(rig.server);
+}
+END_TEST
+
+/* Its first HELLO tells a server of an older clear than the record that it cannot read yet: the record stays. */
+START_TEST(a_record_that_could_not_be_read_is_not_written_over)
+{
+	struct l2_fault_control *control = faulty_control();
+	struct l2_fault_rule *reads = &control->ops[SCOUT__L2_RECORD_READ];
+	struct scout__clear_state older;
+	struct wire_peer first;
+	struct node node;
+	struct rig rig;
+
+	node_up(&node, url);
+	older = clear_by(&node.rig.worker, CLEAR_X).clear;
+	(void)clear_by(&node.rig.worker, CLEAR_Y);
+	clear_write(&node);
+	rig_down(&node.rig);
+	reads->fail = 1 + SCOUT__L2_ERROR;
+	node.cfg.l2 = faulty_url;
+	rig.server = rig_start(&node.cfg);
+	rig.endpoint = scout_server_endpoint(rig.server);
+	wire_open(&first, rig.endpoint);
+	first.hello.clear = older;
+	ck_assert_int_eq(wire_hello(&first), SCOUT_WIRE_OK);
+	wait_until(reads->hits >= 2)
+		;
+	reads->fail = 0;
+	wait_until(first.clear.generation == CLEAR_Y)
+		ck_assert_int_eq(wire_hello(&first), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(control->ops[SCOUT__L2_RECORD_WRITE].passed, 0);
+	wire_close(&first);
 	scout_server_stop(rig.server);
 }
 END_TEST
@@ -540,15 +585,11 @@ END_TEST
 /* The clock of the server that cleared was wrong: the next one goes by the clear, and records it with a stamp of its own. */
 START_TEST(a_record_with_a_stamp_far_ahead_is_healed)
 {
-	char path[256], faulty_url[600];
-	struct l2_fault_control *control;
+	struct l2_fault_control *control = faulty_control();
 	uint64_t healed = 0;
 	struct wire_grants g;
 	struct node node;
 
-	(void)snprintf(path, sizeof(path), "%s/control", folder);
-	control = l2_fault_map(path);
-	(void)snprintf(faulty_url, sizeof(faulty_url), "fault+fs://%s/kv?control=%s", folder, path);
 	wall_clock_jump(2 * YEAR_S);
 	node_up(&node, url);
 	clear_write(&node);
@@ -599,6 +640,7 @@ suite_of_this_file(void)
 	tcase_add_loop_test(files, a_restart_brings_nothing_back, 0, 2);
 	tcase_add_test(files, another_server_on_the_folder_drops_it_too);
 	tcase_add_test(files, a_record_later_than_what_the_first_peer_knows_puts_nobody_out);
+	tcase_add_test(files, a_record_that_could_not_be_read_is_not_written_over);
 	tcase_add_test(files, a_store_that_cannot_record_a_clear_is_told_and_not_used);
 	tcase_add_test(files, each_store_has_a_record_of_its_own);
 	tcase_add_loop_test(files, a_store_whose_record_is_damaged_is_not_used, 12, 14);
