@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# kvscoutd as its operator meets it: its counters, a reader of its output that leaves, what it says and ends with.
+# kvscoutd as its operator meets it: its counters, a reader of its output that leaves, what it says and ends with. A thread of its own
+# writes its log: a line may come after what it tells of.
 # usage: test_server_kvscoutd.sh KVSCOUTD
 . "$(dirname "$0")/../tap.sh"
 kvscoutd=$1
@@ -50,9 +51,8 @@ server=
 check "and says why" grep -q "no peer for idle_exit_s = 1 seconds" "$tap_dir/idle.log"
 
 # SIGHUP applies the shares of the file, or says why not, and the server serves on.
-# shellcheck disable=SC2016 # for the inner shell
 says() {
-	timeout 60 sh -c 'until grep -qF "$1" "$2"; do :; done' says "$1" "$tap_dir/shares.log"
+	wait_until grep -qF "$1" "$tap_dir/shares.log"
 }
 echo "tenant_share = chat:40%" >"$tap_dir/shares.conf"
 start shares --config "$tap_dir/shares.conf" --namespace_share m:30%
@@ -95,7 +95,7 @@ exec 9>&-
 # shellcheck disable=SC2016 # for the inner shell
 check "a reader that left does not end it" timeout 60 sh -c 'until "$1" --status "$2"; do :; done' \
 	until "$kvscoutd" "ipc://$tap_dir/left.sock"
-check "it is told in the log" grep -q "the ready line could not be written" "$tap_dir/left.log"
+check "it is told in the log" wait_until grep -q "the ready line could not be written" "$tap_dir/left.log"
 check "and it ends as ever" stop
 
 # An operator's taskset (or CPUAffinity= of systemd) is kept: all threads have the CPUs that the process was started with.
@@ -119,7 +119,7 @@ fi
 "$kvscoutd" --curve-keygen "$tap_dir/server.key" >"$tap_dir/public"
 : >"$tap_dir/clients"
 start keys --listen tcp://127.0.0.1:0 --curve_secret_file "$tap_dir/server.key" --curve_clients_file "$tap_dir/clients"
-check "an empty list of keys is a warning" grep -q "warn server: CURVE: .* 0 clients may connect" "$tap_dir/keys.log"
+check "an empty list of keys is a warning" wait_until grep -q "warn server: CURVE: .* 0 clients may connect" "$tap_dir/keys.log"
 check "--status with the server's own key" ends_with 0 "curve.refused 0" \
 	"$kvscoutd" --status "$endpoint" --curve_secret_file "$tap_dir/server.key"
 check "--status without it ends" ends_with 1 "CURVE keys" "$kvscoutd" --status "$endpoint"
