@@ -308,7 +308,7 @@ def partial_cases(context, engine, server):
 def kill_cases(context, engine, server):
     import kills
 
-    requests, kill, others = (120, 4, 1) if context.short else (1000, 24, 6)
+    requests, kill, others = (240, 4, 1) if context.short else (1000, 24, 6)
     context.cases.run("servers_that_die", kills.servers_that_die, context, engine, server, requests, kill, others)
 
 
