@@ -23,7 +23,7 @@ class Server:
     living = []
 
     def __init__(self, program, folder, *options):
-        self.log = open(folder + "/log", "w+b")
+        self.log = open(folder + "/log", "wb")
         self.process = subprocess.Popen(
             [program, "--listen", "ipc://" + folder + "/s", "--l1_bytes", "16Mi", *options],
             stdout=subprocess.PIPE, stderr=self.log)
@@ -39,18 +39,22 @@ class Server:
         cls.living.clear()
 
     def text(self):
-        self.log.seek(0)
-        return self.log.read().decode()
+        """Read from a position of its own: kvscoutd has that of self.log, and writes where it is."""
+        with open(self.log.name, "rb") as log:
+            return log.read().decode()
 
-    def address(self):
-        """A thread of its own writes the log: the line may come after the one that says ready."""
+    def logged(self, pattern):
+        """A thread of its own writes the log: the line may come after what it tells of."""
         end = time.monotonic() + PATIENCE_S
         while True:
-            found = re.search(r"metrics on (http://\S+)/metrics", self.text())
+            found = re.search(pattern, self.text())
             if found:
-                return found.group(1)
+                return found
             assert time.monotonic() < end, self.text()
             time.sleep(0.01)
+
+    def address(self):
+        return self.logged(r"metrics on (http://\S+)/metrics").group(1)
 
     def end(self):
         """Its exit status."""
@@ -123,7 +127,7 @@ def pages(program, folder):
     assert status == 200 and headers["Content-Type"] == "application/json"
     assert told["endpoint"] == "ipc://" + folder + "/s" and told["healthy"] is True
     assert told["status"]["l1.bytes_limit"] == 16 << 20
-    assert 'epoch="%s"' % told["epoch"] in page and "epoch " + told["epoch"] in server.text()
+    assert 'epoch="%s"' % told["epoch"] in page and server.logged("epoch " + told["epoch"])
     assert int(told["epoch"], 16) == told["status"]["epoch"]
     assert get(url + "/metrics", "HEAD")[0::2] == (200, "")
     assert get(url + "/nothing")[0] == 404
