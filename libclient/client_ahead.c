@@ -18,23 +18,6 @@
 
 #include "restorable.h"
 
-size_t
-scout__present_at(const struct scout_client *client, const struct scout__lookup_slot *slot, uint32_t g,
-		  size_t *ret_bytes)
-{
-	size_t at = 0, bytes = 0;
-
-	for (uint32_t i = 0; i <= g; i++) {
-		at += 2 * bytes;
-		if (i < client->groups.n)
-			bytes = ((uint64_t)slot->n * client->cfg.hash_tokens / client->groups.group[i].unit_tokens +
-				 7) /
-				8;
-	}
-	*ret_bytes = bytes;
-	return at;
-}
-
 /*
  * The longest length from @from on, and into slot->lengths those below it that the caller wants to hear of. Without memory for the
  * maps, the leading run is all that is known, or the longest length of the only server.

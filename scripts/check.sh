@@ -189,10 +189,10 @@ stage_tidy()
 {
 	build_clang || return 1
 	if command -v run-clang-tidy >/dev/null 2>&1; then
-		timeout "$TIDY_LIMIT_S" run-clang-tidy -quiet -p "$ROOT/build-clang" "$ROOT/(libclient|libworker|bench)/.*"
+		timeout "$TIDY_LIMIT_S" run-clang-tidy -quiet -p "$ROOT/build-clang" "$ROOT/(libcommon|libclient|libworker|libserver|bench)/.*"
 		return
 	fi
-	for_files "$(files_like '*.c' | grep -E '^(libclient|libworker|bench)/')" \
+	for_files "$(files_like '*.c' | grep -E '^(libcommon|libclient|libworker|libserver|bench)/')" \
 		timeout "$TIDY_LIMIT_S" clang-tidy --quiet -p "$ROOT/build-clang"
 }
 

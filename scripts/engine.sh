@@ -103,5 +103,5 @@ cmd_engine()
 		not_ready "engine: the build has no Python extension; it needs Python 3.11 or newer with headers (Debian: apt-get install python3-dev)"
 	fi
 	PYTHONPATH=$ROOT/build/python "$ENGINE_DIR/venv/bin/python" -B "$ROOT/tests/engine/run.py" --root "$ENGINE_DIR" \
-		--kvscoutd "$ROOT/build/libworker/daemon/kvscoutd" "$@"
+		--kvscoutd "$ROOT/build/libserver/daemon/kvscoutd" "$@"
 }

@@ -49,7 +49,7 @@ gpu_find_tools()
 # The programs of this tree, by the contents of what they are built from.
 gpu_stamp()
 {
-	(cd "$ROOT" && cat scripts/gpu.sh scripts/kernel_image.sh bench/copy/* bench/common/* tests/gpu/*.[ch] tests/gpu/rig/*.[ch] include/kvscout/*.h libclient/base/*.[ch] \
+	(cd "$ROOT" && cat scripts/gpu.sh scripts/kernel_image.sh bench/copy/* bench/common/* tests/gpu/*.[ch] tests/gpu/rig/*.[ch] include/kvscout/*.h libcommon/base/*.[ch] \
 		libworker/copy/*.[ch] libworker/copy/cuda/*) | cksum
 }
 
@@ -68,7 +68,7 @@ gpu_build()
 	mkdir -p "$GPU_DIR/engine" "$GPU_DIR/rig" "$GPU_DIR/tests" "$GPU_DIR/tool" "$GPU_DIR/bin" || return 1
 	printf '#define SCOUT_GIT_REVISION "%s"\n' "$(gpu_revision)" >"$GPU_DIR/revision.h"
 	gb_copy=$ROOT/libworker/copy
-	gb_base=$ROOT/libclient/base
+	gb_base=$ROOT/libcommon/base
 	gb_strict=
 	wants_werror && gb_strict=-Werror
 	gb_flags="-std=gnu11 -O2 -g -Wall -Wextra $gb_strict -D_GNU_SOURCE -I$ROOT/include -I$gb_base -I$gb_copy
@@ -242,8 +242,8 @@ gpu_count_tap()
 # What the packed programs and the wheel are built from.
 gpu_carry_stamp()
 {
-	(cd "$ROOT" && cat include/kvscout/*.h libclient/*.[ch] libclient/*/*.[ch] libworker/*.[ch] libworker/*/*.[ch] \
-		libworker/*/*/*.[ch] libworker/*/*/*.ptx python/kvscout/*.py python/kvscout/*/*.py python/src/*.[ch] python/src/*/*.[ch] \
+	(cd "$ROOT" && cat include/kvscout/*.h libcommon/*/*.[ch] libclient/*.[ch] libclient/*/*.[ch] libworker/*.[ch] libworker/*/*.[ch] \
+		libworker/*/*/*.[ch] libworker/*/*/*.ptx libserver/*.[ch] libserver/*/*.[ch] libserver/*/*/*.[ch] python/kvscout/*.py python/kvscout/*/*.py python/src/*.[ch] python/src/*/*.[ch] \
 		tests/gpu/*.[ch] tests/gpu/rig/*.[ch] 2>/dev/null) | cksum
 }
 
@@ -252,7 +252,7 @@ gpu_built_wheel()
 {
 	for gw_file in "$ROOT"/build-wheel/dist/*.whl; do
 		[ -f "$gw_file" ] || continue
-		[ -z "$(cd "$ROOT" && find meson.build include libclient libworker bench python/kvscout python/src packaging -type f -newer "$gw_file")" ] &&
+		[ -z "$(cd "$ROOT" && find meson.build include libcommon libclient libworker libserver bench python/kvscout python/src packaging -type f -newer "$gw_file")" ] &&
 			printf '%s\n' "$gw_file"
 		return
 	done

@@ -53,5 +53,5 @@ engine_peers()
 	engine_install || return 1
 	peers_install || return 1
 	"$PEERS_VENV/bin/python" -B "$ROOT/tests/engine/peers/compare.py" --root "$ENGINE_DIR" --package "$ROOT/build-peers/python" \
-		--kvscoutd "$ROOT/build-peers/libworker/daemon/kvscoutd" --json "$ENGINE_DIR/peers.json" "$@"
+		--kvscoutd "$ROOT/build-peers/libserver/daemon/kvscoutd" --json "$ENGINE_DIR/peers.json" "$@"
 }

@@ -74,7 +74,7 @@ class Ours:
         import kvscout
 
         endpoint = f"ipc://{folder}/ours"
-        program = os.path.join(build, "libworker", "daemon", "kvscoutd")
+        program = os.path.join(build, "libserver", "daemon", "kvscoutd")
         self.process = subprocess.Popen(
             [program, "--listen", endpoint, "--l1_bytes", "64Mi"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )

@@ -131,7 +131,7 @@ def main():
 
     with tempfile.TemporaryDirectory() as folder:
         endpoint = f"ipc://{folder}/s"
-        server = subprocess.Popen([os.path.join(build, "libworker", "daemon", "kvscoutd"), "--listen", endpoint, "--l1_bytes", "64Mi"],
+        server = subprocess.Popen([os.path.join(build, "libserver", "daemon", "kvscoutd"), "--listen", endpoint, "--l1_bytes", "64Mi"],
                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:
             server.stdout.readline()

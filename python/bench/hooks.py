@@ -196,7 +196,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         endpoint = f"ipc://{folder}/s"
         server = subprocess.Popen(
-            [build / "libworker" / "daemon" / "kvscoutd", "--listen", endpoint, "--l1_bytes", "64Mi"],
+            [build / "libserver" / "daemon" / "kvscoutd", "--listen", endpoint, "--l1_bytes", "64Mi"],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )
         try:

@@ -38,7 +38,7 @@ CEILINGS_HEAD = """\
 
 TOOL = ["bench/common"]
 ROOMS = {
-    "python/src": ["python/src/worker", "libworker/server"],
+    "python/src": ["python/src/worker", "libserver"],
     "python/src/worker": ["python/src/base", "libworker"],
     "python/src/base": ["libclient"],
     "python/bench": ["libclient"],
@@ -47,31 +47,32 @@ ROOMS = {
     "bench/latency": TOOL,
     "bench/micro": TOOL,
     "bench/copy": ["bench/common", "libworker/copy/cuda"],
-    "bench/common": ["libclient", "libworker", "libworker/server"],
-    "libworker/daemon": ["libworker/server", "libclient/instance"],
-    "libworker/server": ["libworker/server/ops", "libworker/l2/files", "libworker/l2/redis"],
-    "libworker/server/ops": ["libworker/server/monitor"],
-    "libworker/server/monitor": ["libworker/server/fetch"],
-    "libworker/server/fetch": ["libworker/server/state", "libworker/l2"],
-    "libworker/server/state": ["libworker/server/transport", "libworker/l1"],
-    "libworker/server/transport": ["libworker/server/core"],
-    "libworker/server/core": ["libclient/wire", "libclient/config"],
-    "libworker": ["libworker/transfer"],
-    "libworker/transfer": ["libclient/courier", "libclient/config", "libworker/copy/cuda"],
-    "libworker/l2/redis": ["libworker/l2"],
-    "libworker/l2/files": ["libworker/l2"],
-    "libworker/l2": ["libclient/wire", "libclient/config"],
-    "libworker/l1": ["libworker/l1/evict"],
-    "libworker/l1/evict": ["libclient/base"],
+    "bench/common": ["libclient", "libworker", "libserver"],
+    "libserver/daemon": ["libserver", "libcommon/host"],
+    "libserver": ["libserver/ops", "libserver/l2/files", "libserver/l2/redis"],
+    "libserver/ops": ["libserver/monitor"],
+    "libserver/monitor": ["libserver/tiering"],
+    "libserver/tiering": ["libserver/state", "libserver/l2"],
+    "libserver/state": ["libserver/transport", "libserver/l1"],
+    "libserver/transport": ["libserver/core"],
+    "libserver/core": ["libcommon/wire", "libcommon/config"],
+    "libworker": ["libworker/jobs"],
+    "libworker/jobs": ["libcommon/courier", "libcommon/config", "libworker/copy/cuda"],
+    "libserver/l2/redis": ["libserver/l2"],
+    "libserver/l2/files": ["libserver/l2"],
+    "libserver/l2": ["libcommon/wire", "libcommon/config"],
+    "libserver/l1": ["libserver/l1/evict"],
+    "libserver/l1/evict": ["libcommon/base"],
     "libworker/copy/cuda": ["libworker/copy"],
-    "libworker/copy": ["libclient/base"],
-    "libclient": ["libclient/courier", "libclient/config", "libclient/hash"],
-    "libclient/courier": ["libclient/wire", "libclient/instance"],
-    "libclient/instance": ["libclient/base"],
-    "libclient/hash": ["libclient/base"],
-    "libclient/config": ["libclient/base"],
-    "libclient/wire": ["libclient/base"],
-    "libclient/base": ["include/kvscout"],
+    "libworker/copy": ["libcommon/base"],
+    "libclient": ["libclient/background", "libclient/hash"],
+    "libclient/background": ["libcommon/courier", "libcommon/config"],
+    "libcommon/courier": ["libcommon/wire", "libcommon/host"],
+    "libcommon/host": ["libcommon/base"],
+    "libclient/hash": ["libcommon/base"],
+    "libcommon/config": ["libcommon/base"],
+    "libcommon/wire": ["libcommon/base"],
+    "libcommon/base": ["include/kvscout"],
     "include/kvscout": [],
 }
 
@@ -81,10 +82,10 @@ EXCEPTIONS = {
 
 # Circles of calls that stay inside a room: how many files each has at most, and why it is not cut.
 KNOTS = {
-    "libworker/server/monitor": (2, "the endpoint starts and stops its HTTP half, and that asks it for the text of each answer"),
-    "libworker/server/fetch": (5, "l2_tier.c hands each turn to loads, writes and records, and these unpin and remove through it"),
-    "libworker/server/state": (6, "a namespace, a peer, a session and a hold end what hangs on them, each from its own end"),
-    "libworker/server/transport": (3, "a frame from the shared memory becomes a packet as one from the socket does, and packet.c asks for both"),
+    "libserver/monitor": (2, "the endpoint starts and stops its HTTP half, and that asks it for the text of each answer"),
+    "libserver/tiering": (5, "l2_tier.c hands each turn to loads, writes and records, and these unpin and remove through it"),
+    "libserver/state": (6, "a namespace, a peer, a session and a hold end what hangs on them, each from its own end"),
+    "libserver/transport": (3, "a frame from the shared memory becomes a packet as one from the socket does, and packet.c asks for both"),
 }
 
 # Headers that the build writes.
@@ -106,7 +107,7 @@ class Tree:
         self.tests = {}  # lines by path
         self.lines = collections.Counter()  # by folder
         self.ceilings = ceilings_of(root)
-        for top in ("include", "libclient", "libworker", "bench", "python", "tests"):
+        for top in ("include", "libcommon", "libclient", "libworker", "libserver", "bench", "python", "tests"):
             for folder, folders, names in os.walk(os.path.join(root, top)):
                 folders[:] = [name for name in folders if name not in ("corpus", "__pycache__")]
                 room = os.path.relpath(folder, root)
@@ -145,7 +146,7 @@ def objects_of(root, build):
     tool = "nm"
     for entry in commands:
         output = entry.get("output", "")
-        if output.startswith(("libclient/", "libworker/", "bench/", "python/")):
+        if output.startswith(("libcommon/", "libclient/", "libworker/", "libserver/", "bench/", "python/")):
             source = os.path.relpath(os.path.join(entry["directory"], entry["file"]), root)
             sees = {os.path.relpath(os.path.join(build, folder), root) for folder in re.findall(r"(?<=-I)\S+", entry["command"])}
             if not source.startswith(".."):
@@ -354,25 +355,25 @@ def plants():
     """name: the rule that must find it, and what plants it."""
     return {
         "a climb by an include": (includes_point_down, lambda t: with_text(
-            t, "libclient/wire/wire.h", '#include "courier.h"\n')),
+            t, "libcommon/wire/wire.h", '#include "courier.h"\n')),
         "a sideways include": (includes_point_down, lambda t: with_text(
             t, "libclient/hash/cbor.c", '#include "wire.h"\n')),
         "a header that is not there": (includes_point_down, lambda t: with_text(
             t, "libclient/hash/cbor.c", '#include "nowhere.h"\n')),
         "a climb by a symbol": (symbols_point_down, lambda t: t.objects.append(
-            Object("libclient/base/planted.c", "planted.a", set(), set(), {"scout_client_new"}))),
+            Object("libcommon/base/planted.c", "planted.a", set(), set(), {"scout_client_new"}))),
         "a circle of calls": (no_circle_of_calls, lambda t: t.objects.extend(
-            Object(f"libclient/wire/planted_{a}.c", "planted.a", set(), {"planted_" + a}, {"planted_" + b}) for a, b in ("xy", "yx"))),
+            Object(f"libcommon/wire/planted_{a}.c", "planted.a", set(), {"planted_" + a}, {"planted_" + b}) for a, b in ("xy", "yx"))),
         "a library of two rooms": (libraries_are_of_one_room, lambda t: t.objects.extend(
-            Object(f"libclient/{room}/planted.c", "planted.a", set(), set(), set()) for room in ("base", "wire"))),
+            Object(f"libcommon/{room}/planted.c", "planted.a", set(), set(), set()) for room in ("base", "wire"))),
         "a room that sees a higher one": (libraries_are_of_one_room, lambda t: t.objects.append(
-            Object("libclient/base/planted.c", "planted.a", {"libclient/wire"}, set(), set()))),
+            Object("libcommon/base/planted.c", "planted.a", {"libcommon/wire"}, set(), set()))),
         "a circle through two rooms": (no_circle_of_files_leaves_a_room, lambda t: with_text(
-            t, "libclient/base/log.h", '#include "wire.h"\n') or with_text(t, "libclient/wire/wire.h", '#include "log.h"\n')),
+            t, "libcommon/base/log.h", '#include "wire.h"\n') or with_text(t, "libcommon/wire/wire.h", '#include "log.h"\n')),
         "a header's name twice": (header_names_are_unique, lambda t: with_text(t, "bench/micro/log.h", "")),
         "a tag twice": (a_tag_names_one_thing, lambda t: with_text(
             t, "bench/micro/planted.c", "struct planted {\n\tint a;\n};\n") or with_text(
-            t, "libclient/wire/planted.c", "enum planted { PLANTED };\n")),
+            t, "libcommon/wire/planted.c", "enum planted { PLANTED };\n")),
         "a room that the table lacks": (every_folder_is_a_room_of_the_table, lambda t: (
             with_text(t, "libclient/planted/a.c", ""), t.files["libclient/planted"].append("a.c"))),
         "a room of 41 files": (rooms_and_files_are_small, lambda t: t.files["libclient/hash"].extend(

@@ -15,7 +15,7 @@ for page in README.md CONTRIBUTING.md SECURITY.md docs/*.md; do
 		[ -e "$(dirname "$page")/$link" ] || { echo "$page: no file $link"; bad=1; }
 	done
 	# shellcheck disable=SC2016 # the backquotes are the page's
-	for path in $(grep -o '`[^`]*`' "$page" | tr -d '`' | grep -v '[*]' | grep -oE '^(bench|docs|examples|include|libclient|libworker|scripts|tests)/[A-Za-z0-9_./-]*' | sort -u); do
+	for path in $(grep -o '`[^`]*`' "$page" | tr -d '`' | grep -v '[*]' | grep -oE '^(bench|docs|examples|include|libcommon|libclient|libworker|libserver|scripts|tests)/[A-Za-z0-9_./-]*' | sort -u); do
 		[ -e "$path" ] || ls "$path".* >/dev/null 2>&1 || { echo "$page: no file $path"; bad=1; }
 	done
 done

@@ -10,7 +10,7 @@ from checks import need
 from models import GEMMA_WINDOW
 
 CHUNK = 128
-# In the header of an object in a file (libworker/l2/object.h): group, KV rank, length of the hash, hash.
+# In the header of an object in a file (libserver/l2/object.h): group, KV rank, length of the hash, hash.
 KEY_AT, KEY = 40 + 2 + 16 + 8, struct.Struct("<HHB")
 
 

@@ -21,7 +21,7 @@
 /*
  * DESIGN
  *
- * What makes a process that an engine has spawned into a server of its own. libclient/instance/instance_spawn.c has done what
+ * What makes a process that an engine has spawned into a server of its own. libcommon/host/instance_spawn.c has done what
  * posix_spawn() can; here, before anything else and with one thread: descriptors of the host are closed but the streams
  * and the lock, a second process goes on and the first one ends (so that the host is not the parent and its waitpid() finds
  * nothing), and the working directory, umask, CPUs and scheduling policy are those of a daemon.

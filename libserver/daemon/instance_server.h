@@ -11,7 +11,7 @@
 
 /*
  * kvscoutd as the server that a client or worker with endpoint=auto has started: `kvscoutd --instance FOLDER [--KEY=VALUE]...`
- * with the lock of that folder as descriptor 3 (libclient/instance).
+ * with the lock of that folder as descriptor 3 (libcommon/host).
  */
 struct scout__instance_server {
 	struct scout__instance paths;

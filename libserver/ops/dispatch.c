@@ -26,7 +26,7 @@
  * A sender without HELLO is served from one scratch destination, whose frame leaves before the next message is looked
  * at, so senders without HELLO cost no memory.
  *
- * libclient/wire/msg.h lists all places that a new operation needs.
+ * libcommon/wire/msg.h lists all places that a new operation needs.
  *
  * Threads: loop.
  */

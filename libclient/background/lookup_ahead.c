@@ -22,6 +22,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+size_t
+scout__present_at(const struct scout_client *client, const struct scout__lookup_slot *slot, uint32_t g,
+		  size_t *ret_bytes)
+{
+	size_t at = 0, bytes = 0;
+
+	for (uint32_t i = 0; i <= g; i++) {
+		at += 2 * bytes;
+		if (i < client->groups.n)
+			bytes = ((uint64_t)slot->n * client->cfg.hash_tokens / client->groups.group[i].unit_tokens +
+				 7) /
+				8;
+	}
+	*ret_bytes = bytes;
+	return at;
+}
+
 /* What the first server has. */
 static void SCOUT_ON_COURIER
 first_reply(const struct scout_client *c, struct scout__lookup_slot *slot, const struct scout__ahead_groups *reply)
