@@ -34,7 +34,7 @@ static const struct scout__option options[] = {
 		.max = 4096,
 		.max_items = SCOUT__ENDPOINTS_MAX,
 		.check_item = scout__list_check_endpoint,
-		.doc = "Where the server listens: `ipc:///path`, `tcp://host:port` or `inproc://name` (a server in this process). "
+		.doc = "Where the server listens: `ipc:///path` or `tcp://host:port`. "
 		       "Unset or `auto`: the server of this user on this host, which is started if there is none; "
 		       "`auto:///folder`: another one, with its files there. Several servers hold some of the KV ranks each, and the smallest hit counts",
 	},

@@ -15,7 +15,6 @@
 #include "dispatch.h"
 #include "doorbell.h"
 #include "fetch.h"
-#include "inproc.h"
 #include "l2_adapters.h"
 #include "loop.h"
 #include "metrics.h"
@@ -265,8 +264,6 @@ scout_server_start(const struct scout_server_config *cfg, struct scout_server **
 		scout__log(&s->log, SCOUT_LOG_INFO, "removed %u private folders of servers that were killed",
 			   (unsigned)s->transport->paths.n_swept);
 	scout__curve_warn(s);
-	if (s->transport->inproc)
-		scout__inproc_serve(s->transport->inproc);
 	*ret_server = s;
 	return 0;
 

@@ -25,7 +25,7 @@ static const struct scout__option options[] = {
 		.min = 1,
 		.max = 4096,
 		.check_item = scout__list_check_one_endpoint,
-		.doc = "Where the server of this machine listens: `ipc:///path`, `tcp://host:port` or `inproc://name`",
+		.doc = "Where the server of this machine listens: `ipc:///path` or `tcp://host:port`",
 	},
 	SCOUT__OPTION_NAMESPACE,
 	{

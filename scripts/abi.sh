@@ -22,7 +22,7 @@ build_for_abi()
 dump_abi()
 {
 	abidw --headers-dir "$ROOT/include" --drop-private-types --exported-interfaces-only \
-		--suppressions "$ABI_FOLDER/private.abignore" --no-corpus-path --no-comp-dir-path --no-show-locs --no-elf-needed \
+		--no-corpus-path --no-comp-dir-path --no-show-locs --no-elf-needed \
 		--no-parameter-names --type-id-style hash --out-file "$2" "$ROOT/build-abi/$1"
 }
 

@@ -121,7 +121,7 @@ stage_lto()
 {
 	build "$ROOT/build-lto" --buildtype=release -Db_lto=true -Dwerror=true || return 1
 	run_tests "$ROOT/build-lto" --suite unit --suite system --suite abi || return 1
-	# Both archives in one program: they share the registry of inproc:// servers.
+	# All archives in one program.
 	build "$ROOT/build-archives" --buildtype=release -Db_lto=true -Ddefault_library=static -Dwerror=true || return 1
 	run_tests "$ROOT/build-archives" --suite abi
 }

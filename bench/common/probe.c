@@ -15,7 +15,6 @@
 #include <kvscout/error.h>
 
 #include "clock.h"
-#include "inproc.h"
 #include "keys.h"
 #include "log.h"
 #include "msg.h"
@@ -25,7 +24,6 @@
 #define HEARTBEAT_MS 3600000u
 
 struct probe {
-	struct scout__inproc *inproc; /* whose the context is; NULL: our own */
 	void *ctx;
 	void *socket;
 	bool (*is_stopped)(void);
@@ -189,20 +187,9 @@ static int
 open_socket(struct probe *probe, const struct probe_config *cfg, char *err, size_t err_len)
 {
 	int linger = 0, immediate = 1, timeout_ms = (int)probe->timeout_ms;
-	char address[SCOUT__INPROC_ADDRESS_BYTES];
-	const char *endpoint = cfg->endpoint;
 	int rc;
 
-	if (scout__inproc_is(endpoint)) {
-		probe->inproc = scout__inproc_join(endpoint);
-		if (!probe->inproc)
-			return scout__fail(err, err_len, SCOUT_ERR_UNREACHABLE, "no server at %s", endpoint);
-		probe->ctx = scout__inproc_zmq(probe->inproc);
-		scout__inproc_address(probe->inproc, address, sizeof(address));
-		endpoint = address;
-	} else {
-		probe->ctx = zmq_ctx_new();
-	}
+	probe->ctx = zmq_ctx_new();
 	if (!probe->ctx)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "%s", scout_strerror(SCOUT_ERR_NOMEM));
 	probe->socket = zmq_socket(probe->ctx, ZMQ_DEALER);
@@ -212,7 +199,7 @@ open_socket(struct probe *probe, const struct probe_config *cfg, char *err, size
 	    zmq_setsockopt(probe->socket, ZMQ_RCVTIMEO, &timeout_ms, sizeof(timeout_ms)) < 0)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "no socket: %s", zmq_strerror(zmq_errno()));
 	rc = use_keys(probe, cfg, err, err_len);
-	if (rc == 0 && zmq_connect(probe->socket, endpoint) < 0)
+	if (rc == 0 && zmq_connect(probe->socket, cfg->endpoint) < 0)
 		rc = scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "cannot connect to %s: %s", cfg->endpoint,
 				 zmq_strerror(zmq_errno()));
 	return rc;
@@ -263,8 +250,6 @@ probe_free(struct probe *probe)
 		return;
 	if (probe->socket)
 		zmq_close(probe->socket);
-	if (probe->inproc)
-		probe->ctx = scout__inproc_leave(probe->inproc);
 	if (probe->ctx)
 		zmq_ctx_term(probe->ctx); /* at once: no linger */
 	free(probe->buf);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "curve.h"
+#include "option_list.h"
 
 #define KEY_BYTES 64u
 #define ERR_BYTES 512u
@@ -65,9 +66,8 @@ settings_check(const struct settings *settings, const struct cli *cli, const cha
 	char err[ERR_BYTES] = "";
 	int rc;
 
-	if (endpoint && endpoint[strcspn(endpoint, ", \t")])
-		return cli_usage_error(cli, "--endpoint = \"%s\": must be one endpoint, without blanks and commas",
-				       endpoint);
+	if (endpoint && scout__list_check_one_endpoint("--endpoint", endpoint, err, sizeof(err)) != 0)
+		return cli_usage_error(cli, "%s", err);
 	if (endpoint && settings->server.n)
 		return cli_usage_error(cli, "--server-option is for the embedded server, not for --endpoint");
 	scout_server_config_init(&server);

@@ -72,7 +72,6 @@ start_server(struct lat_session *session)
 		opt->l1_bytes ? opt->l1_bytes : L1_SPARE_BYTES + lat->keys.n_prompts * lat->keys.chunks * L1_KEY_BYTES;
 	/* All of it may be promised: the limit of promises is not measured here. */
 	cfg.max_promised = cfg.l1_bytes;
-	cfg.listen = opt->transport == LAT_INPROC ? "inproc://kvscout-latency" : NULL;
 	cfg.spin_us = (uint32_t)opt->server_spin_us;
 	cfg.reply_delay_us = (uint32_t)opt->server_delay_us;
 	cfg.reply_jitter_us = (uint32_t)opt->server_jitter_us;

@@ -54,13 +54,6 @@ enum lat_mode {
 	LAT_N_MODES
 };
 
-/* To the embedded server, and of the floor. */
-enum lat_transport {
-	LAT_IPC,
-	LAT_INPROC
-};
-
-extern const char *const lat_transport_names[]; /* ends with NULL */
 extern const char *const lat_mode_names[LAT_N_MODES];
 
 /* What a mode measures. */
@@ -104,7 +97,6 @@ struct lat_options {
 	uint64_t l1_bytes; /* 0: what the prompts need */
 	uint64_t spin_us;
 	uint64_t server_spin_us;
-	unsigned int transport;
 	uint64_t seed;
 };
 
@@ -264,7 +256,7 @@ size_t lat_lookup_bytes(const struct lat_options *opt);
 size_t lat_answer_bytes(void);
 
 /* ---- lat_floor.c ---- */
-/* What the floor runs on: "ipc", "inproc" or "tcp", always within this machine. */
+/* What the floor runs on: "ipc" or "tcp", always within this machine. */
 const char *lat_floor_transport(const struct lat_options *opt);
 
 /* ---- lat_report.c ---- */

@@ -17,7 +17,6 @@
 #define QUIET_NS UINT64_C(2000000000)
 #define PROGRESS_NS UINT64_C(1000000000)
 
-const char *const lat_transport_names[] = {"ipc", "inproc", NULL};
 const char *const lat_mode_names[LAT_N_MODES] = {"async", "polled", "sync", "floor", "peer"};
 
 const char *const lat_metric_names[LAT_N_METRICS] = {

@@ -4,8 +4,8 @@
  *
  * Purpose: what the transport alone takes. A DEALER on the main thread and a ROUTER on a thread of its own send each
  * other messages of the sizes that a lookup and its answer have, over ipc in a private folder, each with a context of
- * its own - as client and embedded server have; with --transport inproc, in one context - and neither end looks into
- * them. It is paced like `sync`: `inflight` round trips in each step, then rest until the next one.
+ * its own - as client and embedded server have - and neither end looks into them. It is paced like `sync`: `inflight`
+ * round trips in each step, then rest until the next one.
  *
  * It stays on this machine where the server of the other modes is elsewhere (--endpoint tcp://...), but on their kind
  * of transport: TCP by the loopback interface. Where they have keys it has some, made for the run: encrypting is a
@@ -37,8 +37,8 @@
 
 struct lat_floor {
 	struct lat *lat;
-	void *near_ctx; /* NULL: it is far_ctx */
-	void *near;     /* DEALER */
+	void *near_ctx;
+	void *near; /* DEALER */
 	void *far_ctx;
 	void *far; /* ROUTER; the echo thread's while it runs */
 	uint8_t *question;
@@ -57,7 +57,7 @@ lat_floor_transport(const struct lat_options *opt)
 {
 	if (opt->endpoint && strncmp(opt->endpoint, "tcp://", 6) == 0)
 		return "tcp";
-	return lat_transport_names[opt->transport];
+	return "ipc";
 }
 
 static void *
@@ -177,9 +177,8 @@ start_echo(struct lat_floor *floor)
 
 	floor->far_ctx = zmq_ctx_new();
 	floor->far = make_socket(floor->far_ctx, ZMQ_ROUTER, ECHO_TIMEOUT_MS);
-	if (floor->lat->opt->transport == LAT_IPC)
-		floor->near_ctx = zmq_ctx_new();
-	floor->near = make_socket(floor->near_ctx ? floor->near_ctx : floor->far_ctx, ZMQ_DEALER, (int)LAT_TIMEOUT_MS);
+	floor->near_ctx = zmq_ctx_new();
+	floor->near = make_socket(floor->near_ctx, ZMQ_DEALER, (int)LAT_TIMEOUT_MS);
 	if (!floor->far || !floor->near)
 		return lat_fail(floor->lat, "floor: no socket (%s)", zmq_strerror(errno));
 	if (floor->lat->opt->keys.secret_file && use_keys(floor))
@@ -214,9 +213,7 @@ floor_open(struct lat *lat, void **ret_self)
 		(void)lat_fail(lat, "out of memory");
 		goto err_close;
 	}
-	if (lat->opt->transport == LAT_INPROC)
-		(void)snprintf(floor->endpoint, sizeof(floor->endpoint), "inproc://floor");
-	else if (strcmp(lat_floor_transport(lat->opt), "tcp") == 0)
+	if (strcmp(lat_floor_transport(lat->opt), "tcp") == 0)
 		(void)snprintf(floor->endpoint, sizeof(floor->endpoint), "tcp://127.0.0.1:*");
 	else if (make_folder(floor))
 		goto err_close;

@@ -33,7 +33,7 @@ static const char notes[] =
 	"  polled  the same client, waiting for each answer\n"
 	"  sync    what engines did before: a blocking round trip for each request, on the scheduler thread\n"
 	"  floor   bare ZeroMQ ping-pong of messages of the same sizes, within this machine, on the kind of transport of\n"
-	"          the others (ipc, inproc, tcp); encrypted if they are\n"
+	"          the others (ipc, tcp); encrypted if they are\n"
 	"  peer    (--peer) another program that does what engines do today, with a server of its own on this machine\n"
 	"\n"
 	"Metrics (nanoseconds): submit_ns a call that queues a lookup; pending_ns a call that answers \"not yet\";\n"
@@ -87,9 +87,9 @@ n_to_stdout(const struct lat_options *opt)
 }
 
 /* What was said, as far as it matters; options of the embedded server by the index in embedded_only. */
-#define N_EMBEDDED 5
+#define N_EMBEDDED 4
 static const char *const embedded_only[N_EMBEDDED] = {"server-delay-us", "server-jitter-us", "server-spin-us",
-						      "transport", "l1-bytes"};
+						      "l1-bytes"};
 
 struct lat_given {
 	bool mode, rounds, clients, embedded[N_EMBEDDED];
@@ -270,8 +270,6 @@ lat_options_parse(struct lat_options *opt, int argc, char **argv, int *ret_statu
 		CLI_BYTES("l1-bytes", &opt->l1_bytes, 0, UINT64_C(1) << 40, "embedded server's pool; 0: enough"),
 		CLI_NUMBER("server-spin-us", &opt->server_spin_us, 0, 1000000,
 			   "the embedded server's loop spins before it sleeps"),
-		CLI_WORDS("transport", &opt->transport, lat_transport_names,
-			  "to the embedded server; of the floor too"),
 		CLI_NUMBER("spin-us", &opt->spin_us, 0, 1000000, "courier and waiting caller spin before they sleep"),
 		CLI_TEXT("pin", "CPU,CPU", &opt->pin, "where the main thread runs, and where all others"),
 		CLI_NUMBER("seed", &opt->seed, 0, INT64_MAX, "of the chunk hashes"),

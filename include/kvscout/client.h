@@ -238,11 +238,10 @@ struct scout_hit {
  * Thread:   any.
  * Blocks:   no, but allocates and starts a thread.
  * Returns:  0, or SCOUT_ERR_INVALID, SCOUT_ERR_CONFIG_RANGE (a field is out of range; @err names it),
- *           SCOUT_ERR_CONFIG_SYNTAX and SCOUT_ERR_GROUP_LIMIT (key `group`), SCOUT_ERR_UNSUPPORTED (structure size; two
- *           inproc endpoints), SCOUT_ERR_UNREACHABLE (inproc://name
- *           without a server of that name in this process), SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM; with "auto" also
- *           SCOUT_ERR_PERMISSION (the folder of the server belongs to another user), SCOUT_ERR_CONFIG_SYNTAX,
- *           SCOUT_ERR_CONFIG_KEY (server_keys).
+ *           SCOUT_ERR_CONFIG_SYNTAX and SCOUT_ERR_GROUP_LIMIT (key `group`), SCOUT_ERR_UNSUPPORTED
+ *           (structure size; an inproc:// endpoint), SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM; with "auto"
+ *           also SCOUT_ERR_PERMISSION (the folder of the server belongs to another user),
+ *           SCOUT_ERR_CONFIG_SYNTAX, SCOUT_ERR_CONFIG_KEY (server_keys).
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_client_new(const struct scout_client_config *cfg, struct scout_client **ret_client,
 						char *err, size_t err_len);

@@ -36,7 +36,7 @@ enum scout_l2_objects {
 /* As struct scout_client_config: 0 and NULL mean default, strings are copied by scout_server_start(). */
 struct scout_server_config {
 	uint32_t size;            /* of this structure; set by scout_server_config_init() */
-	const char *listen;       /* ipc:///path, tcp://host:port or inproc://name; default: ipc in a private folder */
+	const char *listen;       /* ipc:///path or tcp://host:port; default: ipc in a private folder */
 	const char *eviction;     /* policy, default hdc; see scout_server_config_help() */
 	uint64_t l1_bytes;        /* bytes of slots in host memory, default 1 GiB */
 	uint64_t extent_bytes;    /* the pool grows by this much at a time, default 64 MiB */
@@ -128,7 +128,7 @@ SCOUT_API void scout_server_config_fini(struct scout_server_config *cfg);
  * Blocks:   shortly, on bind and thread start.
  * Returns:  0, or SCOUT_ERR_INVALID, SCOUT_ERR_UNSUPPORTED (structure size, transport, policy, kernel older than 5.6;
  *           metrics in a build without libmicrohttpd), SCOUT_ERR_CONFIG_SYNTAX (metrics is not HOST:PORT),
- *           SCOUT_ERR_CONFIG_RANGE, SCOUT_ERR_BIND (cannot be bound; path too long; not an inproc name),
+ *           SCOUT_ERR_CONFIG_RANGE, SCOUT_ERR_BIND (cannot be bound; path too long),
  *           SCOUT_ERR_IN_USE (held by a living server; @err says which pid), SCOUT_ERR_PERMISSION (others may write
  *           the folder), SCOUT_ERR_POOL_SIZE (l1_bytes is more than this machine's memory), SCOUT_ERR_NOMEM,
  *           SCOUT_ERR_SYSTEM.
@@ -168,8 +168,8 @@ SCOUT_API SCOUT_MUST_CHECK int scout_server_set(struct scout_server *server, con
 
 /**
  * Stop: no new work, running replies go out, loop thread joined, sockets and folders removed. NULL is ignored. Workers
- * keep their own mappings of the pool until they let go. Clients and workers on inproc:// may be freed before or
- * after: they find the server unreachable, and a server that is started under the same name is found again. A child of
+ * keep their own mappings of the pool until they let go. Clients and workers of this process may be freed before or
+ * after: they find the server unreachable, and find one that is started at the same endpoint. A child of
  * fork() may call it: it then does nothing, and the parent's server goes on.
  *
  * Thread:   any but the loop's.

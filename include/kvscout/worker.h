@@ -138,8 +138,8 @@ struct scout_table {
  * Thread:   any.
  * Blocks:   no, but allocates and starts threads.
  * Returns:  0, or SCOUT_ERR_INVALID, SCOUT_ERR_CONFIG_RANGE, SCOUT_ERR_CONFIG_SYNTAX and SCOUT_ERR_GROUP_LIMIT (key
- *           `group`), SCOUT_ERR_UNSUPPORTED (structure size, backend not in this build), SCOUT_ERR_DEVICE,
- *           SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM; with endpoint "auto" those of scout_client_new(), and
+ *           `group`), SCOUT_ERR_UNSUPPORTED (structure size, backend not in this build, an inproc://
+ *           endpoint), SCOUT_ERR_DEVICE, SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM; with endpoint "auto" those of scout_client_new(), and
  *           SCOUT_ERR_CONFIG_RANGE for rank_count below kv_ranks.
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_new(const struct scout_worker_config *cfg, struct scout_worker **ret_worker,

@@ -16,6 +16,9 @@
  */
 
 #define BLANKS " \t\r\n\f\v"
+#define ENDPOINTS                                                                                                      \
+	"allowed are ipc:///path, tcp://host:port and auto; for a server in this process, write what "                 \
+	"scout_server_endpoint() returns"
 
 int
 scout__list_split(const char *list, const char ***ret_items, uint32_t *ret_n)
@@ -77,13 +80,26 @@ scout__list_check(const struct scout__option *option, const char *list, char *er
 	return rc;
 }
 
+/* libzmq knows inproc:// within one context, and each client, worker and server has its own. */
+static int
+refuse_inproc(const char *key, const char *item, const char *allowed, char *err, size_t err_len)
+{
+	static const char scheme[] = "inproc:";
+	char shown[SCOUT__OPTION_TEXT];
+
+	if (strncmp(item, scheme, sizeof(scheme) - 1) != 0)
+		return 0;
+	return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED, "%s = \"%s\": must not be inproc://; %s", key,
+			   scout__option_quote(shown, item), allowed);
+}
+
 int
 scout__list_check_endpoint(const char *key, const char *item, char *err, size_t err_len)
 {
 	char shown[SCOUT__OPTION_TEXT];
 
 	if (!strchr(item, ','))
-		return 0;
+		return refuse_inproc(key, item, ENDPOINTS, err, err_len);
 	return scout__fail(
 		err, err_len, SCOUT_ERR_CONFIG_SYNTAX,
 		"%s = \"%s\": must hold no comma; write several endpoints with blanks between them, or give the key "
@@ -97,11 +113,21 @@ scout__list_check_one_endpoint(const char *key, const char *item, char *err, siz
 	char shown[SCOUT__OPTION_TEXT];
 
 	if (!item[strcspn(item, "," BLANKS)])
-		return 0;
+		return refuse_inproc(key, item, ENDPOINTS, err, err_len);
 	return scout__fail(
 		err, err_len, SCOUT_ERR_CONFIG_SYNTAX,
 		"%s = \"%s\": must be one endpoint, without blanks and commas; several servers are for clients only",
 		key, scout__option_quote(shown, item));
+}
+
+int
+scout__list_check_listen(const char *key, const char *item, char *err, size_t err_len)
+{
+	return refuse_inproc(
+		key, item,
+		"allowed are ipc:///path and tcp://host:port; where it is not set, the server listens on ipc in "
+		"a private folder, and scout_server_endpoint() returns the endpoint",
+		err, err_len);
 }
 
 int

@@ -22,13 +22,18 @@ char *scout__list_join(const char *list, const char *more);
 
 /*
  * Whether @list has 1 to option->max_items items and each of them is well-formed. Its length is the caller's to check.
- * Returns 0, SCOUT_ERR_CONFIG_RANGE or option->too_many (number of items), SCOUT_ERR_CONFIG_SYNTAX (an item) or SCOUT_ERR_NOMEM, with a sentence in @err.
+ * Returns 0, SCOUT_ERR_CONFIG_RANGE or option->too_many (number of items), SCOUT_ERR_CONFIG_SYNTAX or SCOUT_ERR_UNSUPPORTED (an
+ * item) or SCOUT_ERR_NOMEM, with a sentence in @err.
  */
 int scout__list_check(const struct scout__option *option, const char *list, char *err, size_t err_len);
 
-/* For option->check_item. An endpoint of a list, and the only one that a key holds: neither has a comma; the latter no blank. */
+/*
+ * For option->check_item. An endpoint of a list, and the only one that a key holds: neither has a comma; the latter no blank. Neither is
+ * inproc://, nor is the address that a server listens on.
+ */
 int scout__list_check_endpoint(const char *key, const char *item, char *err, size_t err_len);
 int scout__list_check_one_endpoint(const char *key, const char *item, char *err, size_t err_len);
+int scout__list_check_listen(const char *key, const char *item, char *err, size_t err_len);
 
 /*
  * For option->check_item: a URL may hold commas (redis://host:port,host:port is one), but no second URL behind a comma. The message

@@ -3,28 +3,9 @@
  * DESIGN
  *
  * The libzmq context of a courier: made on the caller's thread before the courier starts, terminated by the courier when its last
- * socket is closed. It belongs to the courier, but for inproc://NAME, where it is the server's (inproc.h) and the last that leaves
- * it terminates it.
+ * socket is closed.
  */
 #include "courier_internal.h"
-
-#include "inproc.h"
-
-/* Become part of the context of a server in this process. */
-static int
-join(struct scout__courier *c, const char *endpoint, char *err, size_t err_len)
-{
-	if (c->env.inproc)
-		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED,
-				   "endpoint \"%s\": only one endpoint of a client may be inproc://", endpoint);
-	c->env.inproc = scout__inproc_join(endpoint);
-	if (!c->env.inproc)
-		return scout__fail(err, err_len, SCOUT_ERR_UNREACHABLE,
-				   "endpoint \"%s\": no server of this process listens there; start it first",
-				   endpoint);
-	c->env.zmq = scout__inproc_zmq(c->env.inproc);
-	return 0;
-}
 
 static int
 create(struct scout__courier *c, char *err, size_t err_len)
@@ -51,8 +32,8 @@ check_endpoint(void *zmq, const char *endpoint, char *err, size_t err_len)
 	(void)zmq_setsockopt(sock, ZMQ_LINGER, &zero, sizeof(zero));
 	if (zmq_connect(sock, endpoint) != 0)
 		rc = scout__fail(err, err_len, SCOUT_ERR_INVALID,
-				 "endpoint \"%s\": %s; allowed are ipc:///path, tcp://host:port and inproc://name",
-				 endpoint, zmq_strerror(zmq_errno()));
+				 "endpoint \"%s\": %s; allowed are ipc:///path, tcp://host:port and auto", endpoint,
+				 zmq_strerror(zmq_errno()));
 	(void)zmq_close(sock);
 	return rc;
 }
@@ -61,26 +42,17 @@ int
 scout__courier_open_context(struct scout__courier *c, const char *const *endpoints, uint32_t n, char *err,
 			    size_t err_len)
 {
-	int rc = 0;
+	int rc = create(c, err, err_len);
 
 	for (uint32_t i = 0; i < n && rc == 0; i++)
-		if (scout__inproc_is(endpoints[i]))
-			rc = join(c, endpoints[i], err, err_len);
-	if (rc == 0 && !c->env.zmq)
-		rc = create(c, err, err_len);
-	for (uint32_t i = 0; i < n && rc == 0; i++)
-		if (!scout__inproc_is(endpoints[i]))
-			rc = check_endpoint(c->env.zmq, endpoints[i], err, err_len);
+		rc = check_endpoint(c->env.zmq, endpoints[i], err, err_len);
 	return rc;
 }
 
 void
 scout__courier_close_context(struct scout__courier *c)
 {
-	void *zmq = c->env.inproc ? scout__inproc_leave(c->env.inproc) : c->env.zmq;
-
-	if (zmq)
-		(void)zmq_ctx_term(zmq);
-	c->env.inproc = NULL;
+	if (c->env.zmq)
+		(void)zmq_ctx_term(c->env.zmq);
 	c->env.zmq = NULL;
 }

@@ -78,7 +78,6 @@ struct scout__link_env {
 	const struct scout__courier_ops *ops; /* called with `user` */
 	void *user;
 	void *zmq;
-	struct scout__inproc *inproc; /* NULL, or of the one endpoint that is inproc:// */
 	const struct scout__log *log;
 	struct scout__courier_stats *stats;
 	uint32_t heartbeat_ms;

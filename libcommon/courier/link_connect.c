@@ -10,9 +10,6 @@
 #include <string.h>
 #include <zmq.h>
 
-#include "inproc.h"
-
-#define SERVER_AGAIN_US UINT64_C(10000) /* while no server of this process listens */
 #define CONNECT_AGAIN_US UINT64_C(500000)
 #define ATTEMPT_MS 2000u
 
@@ -45,10 +42,6 @@ scout__link_connect(struct scout__link *link, uint64_t now_us)
 	/* One attempt may take longer than lookups wait for it: the network may be slow, and they answer at once meanwhile. */
 	int timeout_ms = connect_ms > ATTEMPT_MS ? (int)connect_ms : (int)ATTEMPT_MS;
 
-	if (scout__inproc_is(link->endpoint) && !scout__inproc_is_served(link->env->inproc)) {
-		link->next_try_us = now_us + SERVER_AGAIN_US;
-		return;
-	}
 	if (link->env->starter && !find_server(link, now_us))
 		return;
 	link->next_try_us = now_us + CONNECT_AGAIN_US; /* if it fails: no descriptors, usually */

@@ -10,8 +10,6 @@
 #include <stdio.h>
 #include <zmq.h>
 
-#include "inproc.h"
-
 #define RECONNECT_IVL_MS 10
 #define EVENTS                                                                                                         \
 	(ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |         \
@@ -80,17 +78,6 @@ open_monitor(struct scout__link *link)
 	return true;
 }
 
-static bool
-connect_socket(const struct scout__link *link)
-{
-	char address[SCOUT__INPROC_ADDRESS_BYTES];
-
-	if (!scout__inproc_is(link->endpoint))
-		return zmq_connect(link->sock, link->endpoint) == 0;
-	scout__inproc_address(link->env->inproc, address, sizeof(address));
-	return zmq_connect(link->sock, address) == 0;
-}
-
 bool
 scout__link_open(struct scout__link *link, int timeout_ms)
 {
@@ -98,7 +85,8 @@ scout__link_open(struct scout__link *link, int timeout_ms)
 	if (!link->sock)
 		return false;
 	(void)zmq_setsockopt(link->sock, ZMQ_CONNECT_TIMEOUT, &timeout_ms, sizeof(timeout_ms));
-	if (set_options(link->sock) && set_keys(link) && open_monitor(link) && connect_socket(link))
+	if (set_options(link->sock) && set_keys(link) && open_monitor(link) &&
+	    zmq_connect(link->sock, link->endpoint) == 0)
 		return true;
 	scout__log(link->env->log, SCOUT_LOG_ERROR, "%s: cannot connect: %s", link->endpoint,
 		   zmq_strerror(zmq_errno()));

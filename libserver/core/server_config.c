@@ -22,8 +22,8 @@ static const struct scout__option options[] = {
 		.offset = FIELD(listen),
 		.min = 1,
 		.max = 4096,
-		.doc = "Endpoint, `ipc:///path`, `tcp://host:port`, or `inproc://name` for clients in the same process; none: ipc in a "
-		       "private folder",
+		.check_item = scout__list_check_listen,
+		.doc = "Endpoint, `ipc:///path` or `tcp://host:port`; none: ipc in a private folder",
 	},
 	{
 		.name = "eviction",

@@ -18,6 +18,7 @@
 #include "keygen.h"
 #include "log.h"
 #include "log_queue.h"
+#include "option_list.h"
 
 /*
  * DESIGN
@@ -238,16 +239,16 @@ read_options(struct scout_server_config *cfg, int argc, char **argv, int *ret_ex
 			return 1;
 		}
 	}
+	if (ask && scout__list_check_one_endpoint("status", ask, err, sizeof(err)) != 0) {
+		*ret_exit = usage(err);
+		return 1;
+	}
 	if (ask) {
 		*ret_exit = ask_status(ask, cfg->curve_secret_file);
 		return 1;
 	}
 	if (is_instance && cfg->listen != instance.listen) {
 		*ret_exit = usage("listen cannot be set: clients and workers with endpoint=auto look in one place");
-		return 1;
-	}
-	if (cfg->listen && strncmp(cfg->listen, "inproc:", 7) == 0) {
-		*ret_exit = usage("--listen inproc:// is for a server inside the clients' own process");
 		return 1;
 	}
 	return 0;

@@ -96,7 +96,7 @@ scout__conns_open(struct scout_server *s, uint32_t reserved, char *err, size_t e
 	const int zero = 0, greeting_ms = GREETING_MS;
 	int rc = set_limit(s, reserved, err, err_len);
 
-	if (rc || s->transport->inproc) /* in one process there are no connections but leases */
+	if (rc)
 		return rc;
 	s->transport->monitor = zmq_socket(s->transport->zctx, ZMQ_PAIR);
 	/* No high-water mark: the I/O thread would wait for us there, with a lock that closing needs. */

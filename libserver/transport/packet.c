@@ -69,13 +69,13 @@ scout__packet_take(struct scout_server *s, const struct scout__dest *sender, str
 	scout__note_step(s, before_us);
 }
 
-/* Every sender is with ipc and inproc; with tcp the address tells. */
+/* Every sender is with ipc; with tcp the address tells. */
 SCOUT_ON_LOOP static bool
 is_local(const struct scout_server *s, zmq_msg_t *msg)
 {
 	const char *address;
 
-	if (s->transport->paths.socket || s->transport->inproc)
+	if (s->transport->paths.socket)
 		return true;
 	address = zmq_msg_gets(msg, "Peer-Address");
 	return address && (strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0);

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "fork_guard.h"
-#include "inproc.h"
 #include "log.h"
 
 /*
@@ -223,7 +222,7 @@ open_private(struct scout__paths *paths, char *err, size_t err_len)
 	return rc;
 }
 
-/* tcp and inproc have no file of their own, but the lease socket is one; the lock says whether its server lives. */
+/* tcp has no file of its own, but the lease socket is one; the lock says whether its server lives. */
 static int
 open_folder(struct scout__paths *paths, char *err, size_t err_len)
 {
@@ -250,11 +249,11 @@ scout__paths_open(struct scout__paths *paths, const char *listen, char **ret_bin
 		rc = open_private(paths, err, err_len);
 	else if (strncmp(listen, "ipc://", 6) == 0)
 		rc = open_ipc(paths, listen + 6, err, err_len);
-	else if (strncmp(listen, "tcp://", 6) == 0 || scout__inproc_is(listen))
+	else if (strncmp(listen, "tcp://", 6) == 0)
 		rc = open_folder(paths, err, err_len);
 	else
 		rc = scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED,
-				 "listen \"%s\": only ipc://, tcp:// and inproc:// are served", listen);
+				 "listen \"%s\": only ipc:// and tcp:// are served", listen);
 	if (rc)
 		return rc;
 	if (paths->socket)

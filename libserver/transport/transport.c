@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "conns.h"
-#include "inproc.h"
 #include "lease.h"
 #include "server_core.h"
 #include "server_curve.h"
@@ -18,13 +17,12 @@
  * DESIGN
  *
  * The transport's memory, and its start and stop: paths and their lock, the ROUTER socket, the lease socket. libzmq's context
- * is our own, but that of inproc://, which clients in this process share (inproc.h).
+ * is our own.
  *
  * Threads: the one that starts and stops the server, without the loop.
  */
 
 #define STOP_LINGER_MS 100
-#define INPROC_SOCKETS 16383
 
 static int
 no_memory(char *err, size_t err_len)
@@ -76,10 +74,7 @@ keep_endpoint(struct scout_server *s, char *err, size_t err_len)
 	char text[512];
 	size_t len = sizeof(text);
 
-	if (s->transport->inproc)
-		len = (size_t)snprintf(text, sizeof(text), "%s",
-				       s->cfg.listen); /* the address that libzmq binds is internal */
-	else if (zmq_getsockopt(s->transport->router, ZMQ_LAST_ENDPOINT, text, &len) != 0)
+	if (zmq_getsockopt(s->transport->router, ZMQ_LAST_ENDPOINT, text, &len) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "ZMQ_LAST_ENDPOINT: %s", zmq_strerror(errno));
 	s->endpoint = strdup(text);
 	if (!s->endpoint)
@@ -107,13 +102,7 @@ open_router(struct scout_server *s, const char *address, uint32_t reserved, char
 {
 	int rc;
 
-	if (s->transport->inproc) {
-		s->transport->zctx = scout__inproc_zmq(s->transport->inproc);
-		(void)zmq_ctx_set(s->transport->zctx, ZMQ_MAX_SOCKETS,
-				  INPROC_SOCKETS); /* its clients' are among them */
-	} else {
-		s->transport->zctx = zmq_ctx_new();
-	}
+	s->transport->zctx = zmq_ctx_new();
 	s->transport->router = s->transport->zctx ? zmq_socket(s->transport->zctx, ZMQ_ROUTER) : NULL;
 	if (!s->transport->router)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "no ZeroMQ socket: %s", zmq_strerror(errno));
@@ -132,40 +121,12 @@ open_router(struct scout_server *s, const char *address, uint32_t reserved, char
 	return keep_endpoint(s, err, err_len);
 }
 
-static int
-take_name(struct scout_server *s, char **ret_address, char *err, size_t err_len)
-{
-	char address[SCOUT__INPROC_ADDRESS_BYTES];
-	int rc;
-
-	if (!s->cfg.listen || !scout__inproc_is(s->cfg.listen))
-		return 0;
-	rc = scout__inproc_listen(s->cfg.listen, zmq_ctx_new, &s->transport->inproc, err, err_len);
-	if (rc)
-		return rc;
-	scout__inproc_address(s->transport->inproc, address, sizeof(address));
-	free(*ret_address);
-	*ret_address = strdup(address);
-	return *ret_address ? 0 : no_memory(err, err_len);
-}
-
-static void
-close_context(struct scout_server *s)
-{
-	void *zctx = s->transport->inproc ? scout__inproc_leave(s->transport->inproc) : s->transport->zctx;
-
-	if (zctx)
-		(void)zmq_ctx_term(zctx); /* waits for the linger time at most */
-}
-
 int
 scout__transport_open(struct scout_server *s, uint32_t reserved, char *err, size_t err_len)
 {
 	char *address = NULL;
 	int rc = scout__paths_open(&s->transport->paths, s->cfg.listen, &address, err, err_len);
 
-	if (rc == 0)
-		rc = take_name(s, &address, err, err_len);
 	if (rc == 0)
 		rc = open_router(s, address, reserved, err, err_len);
 	if (rc == 0)
@@ -179,15 +140,14 @@ scout__transport_close(struct scout_server *s)
 {
 	struct scout__transport *t = s->transport;
 
-	if (t->inproc)
-		scout__inproc_unlisten(t->inproc);
 	scout__conns_close(s);
 	if (t->router) {
 		(void)set_int(t->router, ZMQ_LINGER, STOP_LINGER_MS);
 		(void)zmq_close(t->router);
 	}
 	scout__curve_close(s);
-	close_context(s);
+	if (t->zctx)
+		(void)zmq_ctx_term(t->zctx); /* waits for the linger time at most */
 	scout__unsent_fini(s);
 	if (t->listener.fd >= 0)
 		(void)close(t->listener.fd);

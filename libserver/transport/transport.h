@@ -15,7 +15,6 @@
 #include "watch.h"
 
 struct scout_server;
-struct scout__inproc;
 struct scout__lease;
 struct scout__lease_msg;
 
@@ -37,7 +36,6 @@ struct scout__transport_hooks {
 struct scout__transport {
 	const struct scout__transport_hooks *hooks;
 	struct scout__paths paths;
-	struct scout__inproc *inproc; /* NULL unless it listens there; then zctx is shared */
 	void *zctx;
 	void *router;
 	void *monitor;                /* of the router: connections that come and go */

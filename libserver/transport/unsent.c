@@ -21,8 +21,7 @@
  * ZeroMQ's high-water mark counts messages, and a reply may have 16 MiB. libzmq does not tell how full its queues are,
  * but it frees each message when its I/O thread has passed the bytes on, or when the connection ends; so every reply is
  * a buffer with a free function, and that function counts down. What is not counted: the kernel's socket buffers, and
- * the last 8 KiB or the one large message that the I/O thread is sending. With inproc:// a reply counts until the
- * client in this process has read it.
+ * the last 8 KiB or the one large message that the I/O thread is sending.
  *
  * Bounds. A peer has PEER_MAX, as with its channel, and all have UNSENT_ALL with the backlogs of all channels; a
  * connection that has not said HELLO has UNKNOWN_MAX, and those together have UNKNOWN_ALL, so that unknown senders take
@@ -31,8 +30,7 @@
  *
  * The end of a connection: libzmq 4.3 cannot end one, so the descriptor that its frames came from is shut down, and the
  * I/O thread closes it as if the peer had. The inode number of the socket tells whether the descriptor was closed and
- * used again since. A peer on inproc:// has no descriptor: it gets no reply any more, and finds out by its own time
- * limit.
+ * used again since.
  *
  * A connection without HELLO has no structure of its own. Its account is in a table by identity, for as long as
  * something is unsent: there are not more of these than connections.

@@ -100,7 +100,7 @@ class Device(Case):
             import ctypes, kvscout, sys
             sys.path.insert(0, sys.argv[1])
             from pages import Pages
-            server = kvscout.Server(listen="inproc://device", l1_bytes="64Mi", extent_bytes="4Mi")
+            server = kvscout.Server(l1_bytes="64Mi", extent_bytes="4Mi")
             worker = kvscout.Worker(endpoint=server.endpoint, backend="cuda", chunk_tokens=64)
             Pages().register(worker)
             driver = ctypes.CDLL("libcuda.so.1", mode=ctypes.RTLD_GLOBAL)

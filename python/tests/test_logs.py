@@ -42,8 +42,8 @@ class Logs(unittest.TestCase):
         self.logger.removeHandler(self.keep)
         self.logger.setLevel(logging.NOTSET)
 
-    def some_lines(self, name="logs"):
-        with kvscout.Server(listen="inproc://" + name, l1_bytes="16Mi"):
+    def some_lines(self):
+        with kvscout.Server(l1_bytes="16Mi"):
             pass
 
     def test_a_line_comes_with_its_level_and_the_time_it_was_logged(self):
@@ -52,7 +52,7 @@ class Logs(unittest.TestCase):
             self.some_lines()
             after = time.time()
         _logs.flush()
-        record = next(r for r in self.keep.records if "serving inproc://logs" in r.getMessage())
+        record = next(r for r in self.keep.records if "serving ipc://" in r.getMessage())
         self.assertEqual((record.name, record.levelno), ("kvscout", logging.INFO))
         self.assertTrue(before - 0.001 <= record.created <= after, (before, record.created, after))
         self.assertTrue(self.keep.texts()[-1].endswith("stopped"))
@@ -63,9 +63,9 @@ class Logs(unittest.TestCase):
         self.assertEqual({record.threadName for record in self.keep.records}, {"kvscout-log"})
 
     def test_client_and_server_both_log(self):
-        with kvscout.Server(listen="inproc://both", l1_bytes="16Mi") as server:
+        with kvscout.Server(l1_bytes="16Mi") as server:
             client = kvscout.Client(endpoint=server.endpoint)
-            wait_for(lambda: any("client: inproc://both: connected" in text for text in self.keep.texts()))
+            wait_for(lambda: any(f"client: {server.endpoint}: connected" in text for text in self.keep.texts()))
             client.close()
 
     def test_a_full_ring_drops_the_newest_and_says_how_many(self):
@@ -139,7 +139,7 @@ class Logs(unittest.TestCase):
                     self.keep.records.clear()
                     _logs.flush()
                     os.write(writer, repr(self.keep.texts()).encode())
-                    self.some_lines("child")
+                    self.some_lines()
                     wait_for(lambda: any("stopped" in text for text in self.keep.texts()))
                     status = 0
                 finally:
@@ -158,13 +158,13 @@ class AtExit(unittest.TestCase):
 import logging, sys
 logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
 import kvscout
-keep = kvscout.Server(listen="inproc://exit", l1_bytes="16Mi")
+keep = kvscout.Server(l1_bytes="16Mi")
 """
 
     def test_the_lines_of_the_end_are_handed_over(self):
         ended = subprocess.run([sys.executable, "-c", self.CODE], capture_output=True, text=True, timeout=LIMIT_S)
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
-        self.assertIn("serving inproc://exit", ended.stdout)
+        self.assertIn("serving ipc://", ended.stdout)
         self.assertTrue(ended.stdout.endswith("server: stopped\n"), ended.stdout)
 
     def test_what_handles_a_line_and_never_returns_does_not_hold_the_exit(self):
@@ -175,7 +175,7 @@ def never(record):  # a filter: logging.shutdown() would wait for the lock of a 
     threading.Event().wait()
 stuck = threading.Event()
 logging.getLogger("kvscout").addFilter(never)
-kvscout.Server(listen="inproc://more", l1_bytes="16Mi").stop()
+kvscout.Server(l1_bytes="16Mi").stop()
 stuck.wait()
 """
         start = time.monotonic()
@@ -184,7 +184,7 @@ stuck.wait()
         self.assertGreaterEqual(time.monotonic() - start, 2)
 
     def test_without_a_handler_warnings_are_on_stderr_and_nothing_else(self):
-        code = "import kvscout\nkvscout.Server(listen='inproc://quiet', l1_bytes='16Mi').stop()"
+        code = "import kvscout\nkvscout.Server(l1_bytes='16Mi').stop()"
         ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_S)
         self.assertEqual((ended.returncode, ended.stdout, ended.stderr), (0, "", ""))
 

@@ -132,7 +132,7 @@ class Lives(unittest.TestCase):
     """Two engines on one server, one after the other."""
 
     def setUp(self):
-        self.server = kvscout.Server(listen="inproc://adapters", l1_bytes="64Mi", extent_bytes="4Mi")
+        self.server = kvscout.Server(l1_bytes="64Mi", extent_bytes="4Mi")
         self.addCleanup(self.server.stop)
 
     def engine(self, content):

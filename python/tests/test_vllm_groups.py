@@ -250,7 +250,7 @@ class SideBySide(unittest.TestCase):
         self.assertEqual(order("BLHNC", pad=4), orders[0])  # the bytes of a block are the same
 
     def test_the_server_keeps_engines_with_merged_views_apart_from_others(self):
-        server = kvscout.Server(listen="inproc://side-by-side", l1_bytes="64Mi", extent_bytes="4Mi")
+        server = kvscout.Server(l1_bytes="64Mi", extent_bytes="4Mi")
         self.addCleanup(server.stop)
         tables = []
         for views in (self.views("BLHNC"), self.views("BLHNC", (2, 1, 0)), self.views("LBHNC")):
@@ -479,11 +479,8 @@ def request(name, prompt, tokens):
 
 
 class Lives(unittest.TestCase):
-    servers = 0
-
     def start(self, *specs, views=1):
-        Lives.servers += 1
-        server = kvscout.Server(listen=f"inproc://groups{Lives.servers}", l1_bytes="64Mi", extent_bytes="4Mi")
+        server = kvscout.Server(l1_bytes="64Mi", extent_bytes="4Mi")
         self.addCleanup(server.stop)
         return Engine(self, server.endpoint, *specs, views=views)
 

@@ -46,11 +46,8 @@ def request(name):
 
 
 class Beside(unittest.TestCase):
-    servers = 0
-
     def setUp(self):
-        Beside.servers += 1
-        self.server = kvscout.Server(listen=f"inproc://held{Beside.servers}", l1_bytes="64Mi", extent_bytes="4Mi")
+        self.server = kvscout.Server(l1_bytes="64Mi", extent_bytes="4Mi")
         self.addCleanup(self.server.stop)
         self.engine = Engine(self, self.server.endpoint, 0)
         self.scheduler, self.worker = self.engine.scheduler, self.engine.worker

@@ -11,11 +11,8 @@ from vllm_rig import Engine, request
 
 
 class TwoEngines(unittest.TestCase):
-    servers = 0
-
     def setUp(self):
-        TwoEngines.servers += 1
-        self.server = kvscout.Server(listen=f"inproc://reset{TwoEngines.servers}", l1_bytes="64Mi", extent_bytes="4Mi")
+        self.server = kvscout.Server(l1_bytes="64Mi", extent_bytes="4Mi")
         self.addCleanup(self.server.stop)
 
     def engines(self, weights_version):

@@ -14,7 +14,7 @@ from vllm_rig import Engine, request
 
 class Lives(unittest.TestCase):
     def setUp(self):
-        self.server = kvscout.Server(listen="inproc://scheduler", l1_bytes="64Mi", extent_bytes="4Mi")
+        self.server = kvscout.Server(l1_bytes="64Mi", extent_bytes="4Mi")
         self.addCleanup(self.server.stop)
         self.engine = Engine(self, self.server.endpoint, 0, block_tokens=CHUNK_TOKENS)
         self.scheduler = self.engine.scheduler

@@ -33,11 +33,8 @@ class Watched:
 
 
 class Steps(unittest.TestCase):
-    servers = 0
-
     def setUp(self):
-        Steps.servers += 1
-        self.server = kvscout.Server(listen=f"inproc://worker-steps{Steps.servers}", l1_bytes="64Mi", extent_bytes="4Mi")
+        self.server = kvscout.Server(l1_bytes="64Mi", extent_bytes="4Mi")
         self.addCleanup(self.server.stop)
         self.engine = Engine(self, self.server.endpoint, 0)
         self.worker = self.engine.worker

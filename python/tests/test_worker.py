@@ -18,7 +18,7 @@ class Case(unittest.TestCase):
 
     def setUp(self):
         Case.namespaces += 1
-        self.server = kvscout.Server(listen=f"inproc://worker{Case.namespaces}", l1_bytes="64Mi", extent_bytes="4Mi")
+        self.server = kvscout.Server(l1_bytes="64Mi", extent_bytes="4Mi")
         self.addCleanup(self.server.stop)
         self.client = self.make(kvscout.Client, lookup_timeout_ms=60000)
         self.client.wait_ready(60000)

@@ -29,7 +29,7 @@ def run(code, *args, stderr=subprocess.PIPE):
 
 class Case(unittest.TestCase):
     def setUp(self):
-        self.server = kvscout.Server(listen="inproc://life", l1_bytes="64Mi", extent_bytes="4Mi")
+        self.server = kvscout.Server(l1_bytes="64Mi", extent_bytes="4Mi")
         self.addCleanup(self.server.stop)
 
     def registered(self, pages=None):
@@ -226,7 +226,7 @@ class Garbage(Case):
     def test_one_that_nobody_closed(self):
         worker, pages = self.registered()
         self.doCleanups()  # it holds the worker
-        server = kvscout.Server(listen="inproc://life", l1_bytes="64Mi")
+        server = kvscout.Server(l1_bytes="64Mi")
         worker = kvscout.Worker(endpoint=server.endpoint, chunk_tokens=CHUNK_TOKENS)
         pages.register(worker)
         worker.store(0, hashes_of("g", 4), range(16))
@@ -258,7 +258,7 @@ class Garbage(Case):
 
 
 OPEN = """
-server = kvscout.Server(listen="inproc://open", l1_bytes="256Mi")
+server = kvscout.Server(l1_bytes="256Mi")
 worker = kvscout.Worker(endpoint=server.endpoint, chunk_tokens=64)
 pages = Pages(n=64, sizes=(1 << 20,))
 pages.register(worker)
@@ -419,7 +419,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 class Large(unittest.TestCase):
     def test_chunks_of_10_to_80_MiB(self):
         for mib in (10, 80):
-            with self.subTest(mib=mib), kvscout.Server(listen="inproc://large", l1_bytes="512Mi") as server, \
+            with self.subTest(mib=mib), kvscout.Server(l1_bytes="512Mi") as server, \
                     kvscout.Worker(endpoint=server.endpoint, chunk_tokens=CHUNK_TOKENS) as worker, \
                     kvscout.Client(endpoint=server.endpoint, chunk_tokens=CHUNK_TOKENS, lookup_timeout_ms=60000) as client:
                 client.wait_ready(60000)

@@ -42,10 +42,9 @@ def exported(library):
 
 def check(folder, script, library, headers):
     nodes = listed(script)
-    public = {name for name, node in nodes.items() if "PRIVATE" not in node}
     bad = 0
-    for what, one, other in (("declared and not listed", declared(folder, headers), public),
-                             ("listed and not declared", public, declared(folder, headers)),
+    for what, one, other in (("declared and not listed", declared(folder, headers), set(nodes)),
+                             ("listed and not declared", set(nodes), declared(folder, headers)),
                              ("listed and not exported", set(nodes), exported(library)),
                              ("exported and not listed", exported(library), set(nodes))):
         for name in sorted(one - other):

@@ -2,6 +2,7 @@
 /* The callback is taken back from a server, a client and a worker that go on living and have something to say. */
 #include <stdatomic.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include <kvscout/client.h>
 #include <kvscout/server.h>
@@ -10,10 +11,9 @@
 #include "check_main.h"
 #include "waiting.h"
 
-#define NAME "inproc://log-off"
 #define HASH 32u
 
-static char err[512];
+static char err[512], endpoint[64];
 static atomic_uint server_lines, client_lines, worker_lines;
 
 static void
@@ -30,8 +30,9 @@ make_server(void)
 	struct scout_server_config cfg;
 	struct scout_server *server;
 
+	(void)snprintf(endpoint, sizeof(endpoint), "ipc:///tmp/kvscout-log-off-%d.sock", (int)getpid());
 	scout_server_config_init(&cfg);
-	cfg.listen = NAME;
+	cfg.listen = endpoint;
 	cfg.l1_bytes = 1 << 20;
 	cfg.log = count;
 	cfg.log_user = &server_lines;
@@ -46,7 +47,7 @@ make_client(void)
 	struct scout_client *client;
 
 	scout_client_config_init(&cfg);
-	cfg.endpoint = NAME;
+	cfg.endpoint = endpoint;
 	cfg.log = count;
 	cfg.log_user = &client_lines;
 	ck_assert_msg(scout_client_new(&cfg, &client, err, sizeof(err)) == 0, "%s", err);
@@ -65,7 +66,7 @@ make_worker(void)
 	struct scout_worker *worker;
 
 	scout_worker_config_init(&cfg);
-	cfg.endpoint = NAME;
+	cfg.endpoint = endpoint;
 	cfg.log = count;
 	cfg.log_user = &worker_lines;
 	ck_assert_msg(scout_worker_new(&cfg, &worker, err, sizeof(err)) == 0, "%s", err);

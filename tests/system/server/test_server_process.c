@@ -231,6 +231,9 @@ START_TEST(other_transports_and_bad_configurations_are_refused)
 	char err[256] = "";
 
 	ck_assert_int_eq(start("udp://x", err, sizeof(err)), SCOUT_ERR_UNSUPPORTED);
+	ck_assert_int_eq(start("inproc://x", err, sizeof(err)), SCOUT_ERR_UNSUPPORTED);
+	ck_assert_ptr_nonnull(strstr(err, "listen = \"inproc://x\": must not be inproc://; allowed are ipc:///path"));
+	ck_assert_ptr_nonnull(strstr(err, "scout_server_endpoint()"));
 	ck_assert_int_eq(start("ipc://relative", err, sizeof(err)), SCOUT_ERR_BIND);
 	ck_assert_int_eq(start("ipc:///no/such/folder/s", err, sizeof(err)), SCOUT_ERR_BIND);
 	ck_assert_ptr_nonnull(strstr(err, "No such file or directory"));

@@ -197,15 +197,15 @@ PY
 ok $? "--server-jitter-us spreads the delay"
 
 # shellcheck disable=SC2086
-run 0 $small --requests 40 --compare --rounds 2 --transport inproc --spin-us 20 --server-spin-us 20 --verify --json - &&
+run 0 $small --requests 40 --compare --rounds 2 --spin-us 20 --server-spin-us 20 --verify --json - &&
 	"$python" - "$dir/out" <<'PY'
 import json, sys
 top = json.load(open(sys.argv[1]))
-assert top["options"]["transport"] == "inproc" and top["options"]["server_spin_us"] == 20, top["options"]
+assert top["options"]["server_spin_us"] == 20 and top["floor_transport"] == "ipc", top["options"]
 for mode in ("async", "polled", "sync", "floor"):
     assert any(metric["n"] for metric in top["modes"][mode].values()), mode
 PY
-ok $? "all modes run on inproc, spinning, with the right answers"
+ok $? "all modes run with both sides spinning, with the right answers"
 
 # A server that takes 3 ms for each is asked 2000 times a second: one round trip after the other cannot follow, and the
 # time from the intended start says so, which the round trip does not.
@@ -254,7 +254,7 @@ import csv, json, math, sys, xml.etree.ElementTree as tree
 folder = sys.argv[1]
 modes = json.load(open(folder + "/t.json"))["modes"]
 lines = open(folder + "/t.csv").read().splitlines()
-for key in ("revision", "cpu", "cores", "kernel", "build_type", "chunks", "transport", "seed", "compare"):
+for key in ("revision", "cpu", "cores", "kernel", "build_type", "chunks", "seed", "compare"):
     assert any(line.startswith(f"# {key}: ") for line in lines), key
 rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
 assert {(row["mode"], row["metric"]) for row in rows} == {
@@ -379,7 +379,6 @@ refused --prompts 1000001 "0..1000000"
 refused --server-delay-us 10000001 "0..10000000"
 refused --spin-us 1000001 "0..1000000"
 refused --server-spin-us 1000001 "0..1000000"
-refused --transport tcp "ipc, inproc"
 refused --server-jitter-us 10000001 "0..10000000"
 refused --rate 10000001 "0..10000000"
 refused --clients 0 "1..1000"
@@ -410,7 +409,7 @@ run 2 --json - --csv - && grep -q "only one of" "$dir/err"
 ok $? "two outputs cannot share standard output"
 run 2 --clients 1000 --inflight 4096 && grep -q -e "--clients times --inflight" "$dir/err"
 ok $? "--clients times --inflight is limited"
-for option in --server-delay-us=5 --server-jitter-us=5 --server-spin-us=5 --transport=inproc --l1-bytes=1Mi; do
+for option in --server-delay-us=5 --server-jitter-us=5 --server-spin-us=5 --l1-bytes=1Mi; do
 	run 2 --endpoint "ipc://$dir/none" $option && grep -q -e "${option%=*} is for the embedded server" "$dir/err"
 	ok $? "${option%=*} is refused with --endpoint"
 done

@@ -122,6 +122,23 @@ START_TEST(endpoints_are_written_with_blanks_and_not_with_commas)
 }
 END_TEST
 
+START_TEST(an_inproc_endpoint_is_refused_and_the_sentence_says_what_is_allowed)
+{
+	struct scout_client_config cfg, taken;
+	const char *names[] = {"endpoint = \"inproc://a\"", "ipc:///path, tcp://host:port and auto",
+			       "scout_server_endpoint()"};
+
+	scout_client_config_init(&cfg);
+	ck_assert_int_eq(scout_client_config_set(&cfg, "endpoint", "ipc:///b inproc://a", err, sizeof(err)),
+			 SCOUT_ERR_UNSUPPORTED);
+	check_names(err, names, 3);
+	ck_assert_ptr_null(cfg.endpoint);
+	cfg.endpoint = "inproc://a";
+	ck_assert_int_eq(scout__client_config_accept(&taken, &cfg, err, sizeof(err)), SCOUT_ERR_UNSUPPORTED);
+	check_names(err, names, 3);
+}
+END_TEST
+
 START_TEST(endpoints_of_a_file_and_of_the_environment_add_up)
 {
 	static const char text[] = "endpoint = ipc:///f\nendpoint = ipc:///g ipc:///h\n";
@@ -151,6 +168,7 @@ suite_of_this_file(void)
 	tcase_add_test(tcase, a_time_may_be_never);
 	tcase_add_test(tcase, a_client_without_an_endpoint_is_accepted);
 	tcase_add_test(tcase, endpoints_are_written_with_blanks_and_not_with_commas);
+	tcase_add_test(tcase, an_inproc_endpoint_is_refused_and_the_sentence_says_what_is_allowed);
 	tcase_add_test(tcase, endpoints_of_a_file_and_of_the_environment_add_up);
 	suite_add_tcase(suite, tcase);
 	return suite;

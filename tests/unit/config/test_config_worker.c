@@ -228,6 +228,7 @@ static const struct {
 } disagreeing[] = {
 	{"ipc:///w ipc:///x", "auto", 0, 4, 0, 0, SCOUT_ERR_CONFIG_SYNTAX, {"endpoint", "one endpoint"}},
 	{"ipc:///w,ipc:///x", "auto", 0, 4, 0, 0, SCOUT_ERR_CONFIG_SYNTAX, {"endpoint", "one endpoint"}},
+	{"inproc://w", "auto", 0, 4, 0, 0, SCOUT_ERR_UNSUPPORTED, {"inproc://w", "and auto", "_endpoint()"}},
 	{"ipc:///w", "auto", 2, 3, 2, 0, SCOUT_ERR_CONFIG_RANGE, {"rank_first = 2", "rank_count = 3", "kv_ranks = 4"}},
 	{NULL, "auto", 2, 2, 2, 0, SCOUT_ERR_CONFIG_RANGE, {"endpoint", "kv_ranks = 4", "rank_count = 2"}},
 	{"ipc:///w", "auto", 2, 2, 1, 0, SCOUT_ERR_CONFIG_RANGE, {"kv_rank = 1", "2..3"}},

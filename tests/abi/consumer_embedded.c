@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A program that uses both installed libraries: a server from the one is found on inproc:// by a client from the other, and by a worker.
- * In the other tests there is only one copy of what they share. As consumer_local, it links neither and loads those that it is given, in
- * that order, each with names of its own (RTLD_LOCAL).
+ * A program that uses all installed libraries: an embedded server, and a client and a worker that find it by scout_server_endpoint().
+ * In the other tests there is only one copy of what the libraries have in common. As consumer_local, it links none and loads those that
+ * it is given, in that order, each with names of its own (RTLD_LOCAL).
  */
 #include <stdio.h>
 
@@ -57,16 +57,15 @@ use(void)
 	int rc;
 
 	CALL(scout_server_config_init_sized)(&server_cfg, sizeof(server_cfg));
-	server_cfg.listen = "inproc://abi";
 	server_cfg.l1_bytes = 1 << 20;
 	if (CALL(scout_server_start)(&server_cfg, &server, err, sizeof(err)) != 0)
 		return fail("server", err);
 	CALL(scout_client_config_init_sized)(&client_cfg, sizeof(client_cfg));
-	client_cfg.endpoint = "inproc://abi";
+	client_cfg.endpoint = CALL(scout_server_endpoint)(server);
 	if (CALL(scout_client_new)(&client_cfg, &client, err, sizeof(err)) != 0)
 		return fail("client", err);
 	CALL(scout_worker_config_init_sized)(&worker_cfg, sizeof(worker_cfg));
-	worker_cfg.endpoint = "inproc://abi";
+	worker_cfg.endpoint = CALL(scout_server_endpoint)(server);
 	if (CALL(scout_worker_new)(&worker_cfg, &worker, err, sizeof(err)) != 0)
 		return fail("worker", err);
 	rc = CALL(scout_client_wait_ready)(client, 10000, err, sizeof(err)) ? fail("wait", err) : 0;
