@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=sh
 #
-# The stage abi of `./dev check`: the exported functions of both libraries and the types of the installed headers, as libabigail reads
+# The stage abi of `./dev check`: the exported functions of the three libraries and the types of the installed headers, as libabigail reads
 # them from debug information, must be those of the stored dumps tests/abi/*.abi. `./dev check abi --update` writes the dumps.
 # Debug information lacks an enum that no function names: tests/abi/numbers.c holds those. check.sh sources this file.
 
@@ -15,7 +15,8 @@ build_for_abi()
 	ba_version=$(sed -n "s/^  version: '\(.*\)',\$/\1/p" "$ROOT/meson.build")
 	ABI_CLIENT=libclient/libkvscout-client.so.$ba_version
 	ABI_WORKER=libworker/libkvscout-worker.so.$ba_version
-	build "$ROOT/build-abi" --target "$ABI_CLIENT $ABI_WORKER" --buildtype=debug -Dtests=disabled -Dcuda=disabled -Dwerror=false
+	ABI_SERVER=libserver/libkvscout-server.so.$ba_version
+	build "$ROOT/build-abi" --target "$ABI_CLIENT $ABI_WORKER $ABI_SERVER" --buildtype=debug -Dtests=disabled -Dcuda=disabled -Dwerror=false
 }
 
 # dump_abi LIBRARY FILE: no paths, lines or parameter names, so that a dump changes when the ABI does.
@@ -44,11 +45,12 @@ stage_abi()
 	fi
 	build_for_abi || return 1
 	if [ "$CHECK_UPDATE" = yes ]; then
-		dump_abi "$ABI_CLIENT" "$ABI_FOLDER/libkvscout-client.abi" && dump_abi "$ABI_WORKER" "$ABI_FOLDER/libkvscout-worker.abi"
+		dump_abi "$ABI_CLIENT" "$ABI_FOLDER/libkvscout-client.abi" && dump_abi "$ABI_WORKER" "$ABI_FOLDER/libkvscout-worker.abi" &&
+			dump_abi "$ABI_SERVER" "$ABI_FOLDER/libkvscout-server.abi"
 		return
 	fi
 	ab_status=0
-	for ab_library in "$ABI_CLIENT" "$ABI_WORKER"; do
+	for ab_library in "$ABI_CLIENT" "$ABI_WORKER" "$ABI_SERVER"; do
 		compare_abi "$ab_library" || ab_status=1
 	done
 	[ $ab_status -eq 0 ] && return

@@ -91,8 +91,10 @@ def build(revision, folder):
     made = folder / name / "build"
     if not (made / "build.ninja").exists():
         run(["meson", "setup", made, source, "-Dtests=disabled", "-Dpython=disabled"])
-    run(["meson", "compile", "-C", made, "libclient/kvscout-client", "libworker/kvscout-worker"])
-    libraries = (made / "libclient", made / "libworker")
+    # Before the server had a library of its own, it was in the worker's.
+    parts = [part for part in ("client", "worker", "server") if (source / f"lib{part}/kvscout-{part}.map").exists()]
+    run(["meson", "compile", "-C", made, *(f"lib{part}/kvscout-{part}" for part in parts)])
+    libraries = [made / f"lib{part}" for part in parts]
     program = folder / name / "micro_ops"
     run(
         ["cc", "-std=gnu11", "-O2", "-g", "-D_GNU_SOURCE", "-o", program]
@@ -100,7 +102,7 @@ def build(revision, folder):
         + [ROOT / "bench/micro/micro_ops.c", ROOT / "bench/common/thread_cpu.c"]
         + [f"-L{path}" for path in libraries]
         + [f"-Wl,-rpath,{path}" for path in libraries]
-        + ["-lkvscout-worker", "-lkvscout-client"]
+        + [f"-lkvscout-{part}" for part in parts]
     )
     return program
 

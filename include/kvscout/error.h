@@ -18,6 +18,9 @@ extern "C" {
  * says how far the damage reaches: only this call's arguments, this request, the connection, the
  * whole client or worker, or the device.
  *
+ * libkvscout-client, libkvscout-worker and libkvscout-server each export the functions of this header
+ * and of version.h, and all three answer alike.
+ *
  *   name, number, scope, retriable, text
  */
 #define SCOUT_ERROR_TABLE(X)                                                                                           \

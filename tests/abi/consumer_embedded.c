@@ -14,17 +14,39 @@
 #include <dlfcn.h>
 #include <string.h>
 
-static void *libraries[2];
+static void *libraries[3];
 
 /* Of whichever library has it. */
 static void
 look_up(const char *name, void *ret_call, size_t size)
 {
-	void *symbol = dlsym(libraries[0], name);
+	void *symbol = NULL;
 
-	if (!symbol)
-		symbol = dlsym(libraries[1], name);
+	for (int i = 0; i < 3 && !symbol; i++)
+		symbol = dlsym(libraries[i], name);
 	memcpy(ret_call, &symbol, size);
+}
+
+/* Each library exports a copy of these, and all answer alike. */
+static int
+compare_copies(void)
+{
+	__typeof__(scout_version) *version;
+	__typeof__(scout_strerror) *text;
+	void *symbols[2];
+
+	for (int i = 0; i < 3; i++) {
+		symbols[0] = dlsym(libraries[i], "scout_version");
+		symbols[1] = dlsym(libraries[i], "scout_strerror");
+		if (!symbols[0] || !symbols[1])
+			return -1;
+		memcpy(&version, &symbols[0], sizeof(version));
+		memcpy(&text, &symbols[1], sizeof(text));
+		if (strcmp(version(), SCOUT_VERSION_STRING) != 0 ||
+		    strcmp(text(SCOUT_ERR_BIND), "the endpoint cannot be bound") != 0)
+			return -1;
+	}
+	return 0;
 }
 
 #define CALL(name)                                                                                                     \
@@ -79,11 +101,13 @@ int
 main(int argc, char **argv)
 {
 #ifdef LOAD
-	for (int i = 0; i < 2; i++) {
-		libraries[i] = argc == 3 ? dlopen(argv[1 + i], RTLD_NOW | RTLD_LOCAL) : NULL;
+	for (int i = 0; i < 3; i++) {
+		libraries[i] = argc == 4 ? dlopen(argv[1 + i], RTLD_NOW | RTLD_LOCAL) : NULL;
 		if (!libraries[i])
-			return fail("dlopen", argc == 3 ? dlerror() : "usage: consumer_local LIBRARY LIBRARY");
+			return fail("dlopen", argc == 4 ? dlerror() : "usage: consumer_local LIBRARY LIBRARY LIBRARY");
 	}
+	if (compare_copies() != 0)
+		return fail("a library", "no copy of scout_version() and scout_strerror(), or another one");
 #else
 	(void)argc;
 	(void)argv;

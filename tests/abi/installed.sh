@@ -34,7 +34,7 @@ libs=${pc%/pkgconfig/*}
 # The prefix is that of the build: here it lies below the folder.
 sed -i "s|^prefix=|prefix=$dir|" "$libs"/pkgconfig/kvscout-*.pc
 flags() {
-	PKG_CONFIG_PATH=$libs/pkgconfig pkg-config "$@" kvscout-client kvscout-worker
+	PKG_CONFIG_PATH=$libs/pkgconfig pkg-config "$@" kvscout-client kvscout-worker kvscout-server
 }
 
 # consumer NAME COMPILER SOURCE LINK...

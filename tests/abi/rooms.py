@@ -6,6 +6,7 @@ Each folder of the product is a room. ROOMS lists them from the roof to the grou
 use these and whatever these stand on. The test reads the sources and the objects that were built from them:
 
 - a file includes files of its own room and of rooms below it; no circle of includes leaves a room;
+- a file of client, worker or server includes none of the other two: each is an installed library of its own;
 - an object asks for symbols of its own room and of rooms below it, as nm tells; the files of a room call each other in no circle;
 - a library holds objects of one room, and its compiler sees no folder but this and those below it;
 - a header's name is there once in the whole tree, a struct, enum or union tag once in the product and the tools;
@@ -36,6 +37,7 @@ CEILINGS_HEAD = """\
 # `python3 tests/abi/rooms.py --lines .` prints this file with the lines that there are.
 """
 
+WINGS = {"libclient", "libworker", "libserver"}
 TOOL = ["bench/common"]
 ROOMS = {
     "python/src": ["python/src/worker", "libserver"],
@@ -250,6 +252,13 @@ def includes_point_down(tree):
         yield f"{path} includes {name}, which is nowhere"
 
 
+def wings_know_nothing_of_each_other(tree):
+    for path, target in includes_of(tree)[0]:
+        wings = {path.split("/")[0], target.split("/")[0]}
+        if len(wings & WINGS) > 1:
+            yield f"{path} includes {target} of another library"
+
+
 def no_circle_of_files_leaves_a_room(tree):
     arrows = {(module(a), module(b)) for a, b in includes_of(tree)[0] if module(a) != module(b)}
     for group in circles(arrows):
@@ -339,8 +348,8 @@ def no_folder_is_above_its_ceiling(tree):
         yield f"{CEILINGS} names {folder}, which has no lines"
 
 
-RULES = [every_folder_is_a_room_of_the_table, includes_point_down, no_circle_of_files_leaves_a_room, symbols_point_down,
-         no_circle_of_calls, libraries_are_of_one_room, header_names_are_unique, a_tag_names_one_thing, rooms_and_files_are_small,
+RULES = [every_folder_is_a_room_of_the_table, includes_point_down, wings_know_nothing_of_each_other, no_circle_of_files_leaves_a_room,
+         symbols_point_down, no_circle_of_calls, libraries_are_of_one_room, header_names_are_unique, a_tag_names_one_thing, rooms_and_files_are_small,
          no_folder_is_above_its_ceiling]
 
 
@@ -358,6 +367,8 @@ def plants():
             t, "libcommon/wire/wire.h", '#include "courier.h"\n')),
         "a sideways include": (includes_point_down, lambda t: with_text(
             t, "libclient/hash/cbor.c", '#include "wire.h"\n')),
+        "an include of another library": (wings_know_nothing_of_each_other, lambda t: with_text(
+            t, "libworker/jobs/numa.c", '#include "pool.h"\n')),
         "a header that is not there": (includes_point_down, lambda t: with_text(
             t, "libclient/hash/cbor.c", '#include "nowhere.h"\n')),
         "a climb by a symbol": (symbols_point_down, lambda t: t.objects.append(

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # symbols.sh LIB...: a shared library may export only scout_[a-z]*, asks no other library for a name of ours, and needs no other library of
-# ours; an archive may define only names with our prefix.
+# ours; an archive may define only names with our prefix. Each library contains a copy of libcommon, so libcommon writes to nothing but its
+# callers' objects and the variables below: each of these is for fork() or for one thread, and no copy needs another's.
+state='fork_generation fork_once guarded in_callback lock n_guarded once'
 status=0
 for lib in "$@"; do
 	case $lib in
@@ -15,6 +17,19 @@ for lib in "$@"; do
 			status=1
 		fi
 		odd=$(nm -D --defined-only "$lib" | awk '$2 != "A" {sub(/@.*/, "", $3); if ($3 !~ /^scout_[a-z]/) print $3}')
+		;;
+	esac
+	case $lib in
+	*libcommon/*.a)
+		for name in $(objdump -t "$lib" | awk '/ \.(bss|data|tbss|tdata)\t/ && $NF !~ /^\./ {print $NF}' | grep -v gcov); do
+			case " $state " in
+			*" $name "*) ;;
+			*)
+				echo "$lib keeps a state of the process: $name"
+				status=1
+				;;
+			esac
+		done
 		;;
 	esac
 	if [ -n "$odd" ]; then
