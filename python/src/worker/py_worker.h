@@ -32,7 +32,7 @@ struct scout__py_worker {
 	struct scout__py_table *tables;                 /* own the pages' owners until the worker is closed */
 	struct scout__py_ids ids[SCOUT__PY_MAX_GROUPS]; /* of the call that runs */
 	struct scout__py_hash_room hash_room;
-	PyObject *jobs;  /* dict: number of a live job to what it needs from Python (scout__py_job_keep()) */
+	PyObject *jobs;  /* dict: number of a live job to what it needs from Python until poll() reports it */
 	uint64_t n_live; /* jobs that poll has not reported */
 };
 
