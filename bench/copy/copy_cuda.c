@@ -47,7 +47,7 @@ enum {
 static struct {
 	TOOL_FUNCTIONS(SCOUT__CUDA_FIELD)
 	CUmodule kernels;
-	int device, n_sms;
+	int n_sms;
 } tool;
 
 static const struct scout__cuda_image kernel_images[] = {
@@ -172,7 +172,6 @@ gpu_info(int ordinal, struct copy_gpu_info *ret_info)
 	rc = rc ? rc : tool.mem_info(&free_bytes, &total_bytes);
 	if (rc)
 		return rc;
-	tool.device = device;
 	read_link(device, info.link, sizeof(info.link));
 	info.n_sms = tool.n_sms;
 	info.has_batch = scout__cuda_api.has_batch();

@@ -138,17 +138,18 @@ struct scout_table {
  * Thread:   any.
  * Blocks:   no, but allocates and starts threads.
  * Returns:  0, or SCOUT_ERR_INVALID, SCOUT_ERR_CONFIG_RANGE, SCOUT_ERR_CONFIG_SYNTAX and SCOUT_ERR_GROUP_LIMIT (key
- *           `group`), SCOUT_ERR_UNSUPPORTED (structure size, backend not in this build, an inproc://
- *           endpoint), SCOUT_ERR_DEVICE, SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM; with endpoint "auto" those of scout_client_new(), and
- *           SCOUT_ERR_CONFIG_RANGE for rank_count below kv_ranks.
+ *           `group`), SCOUT_ERR_UNSUPPORTED (structure size, unknown backend, an inproc:// endpoint),
+ *           SCOUT_ERR_DEVICE, SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM; with endpoint "auto" those of
+ *           scout_client_new(), and SCOUT_ERR_CONFIG_RANGE for rank_count below kv_ranks.
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_new(const struct scout_worker_config *cfg, struct scout_worker **ret_worker,
 						char *err, size_t err_len);
 
 /**
- * Ask whether workers can copy to and from CUDA devices here: there is a driver for CUDA 12.0 or newer. For an engine that wants to end with a sentence at its start, and not with the refusal
- * of scout_worker_register() when its model is loaded. It loads the driver's library and initialises nothing of CUDA, so
- * this process may still fork others that use CUDA. It does not look for devices.
+ * Ask whether workers can copy to and from CUDA devices here: whether there is a driver for CUDA 12.0 or
+ * newer. An engine that asks at its start ends with a sentence then, and not when scout_worker_register()
+ * refuses the pages of a loaded model. The call loads the driver's library and initialises nothing of CUDA,
+ * so this process may still fork others that use CUDA. It does not look for devices.
  *
  * @err  receives one sentence on error, with what to do; may be NULL.
  *

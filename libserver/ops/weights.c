@@ -61,7 +61,7 @@ scout__serve_reset(struct scout_server *s, struct scout__peer *peer, const struc
 	if (peer->role == SCOUT_ROLE_WORKER && !scout__require_weights(s, peer, op))
 		return;
 	scout__weights_change(s, peer->ns, weights);
-	/* Our client says HELLO without a version until its reset is settled; from then on it has one, and follows nobody. */
+	/* Our client says HELLO without a version until its reset is settled. From then on it has a version of its own. */
 	if (peer->weights || peer->role == SCOUT_ROLE_CLIENT)
 		peer->weights = weights;
 	scout__reply_empty(s, &peer->dest, op->opcode, op->corr);

@@ -291,7 +291,7 @@ read_done(struct scout_server *s, struct scout__records *records, struct record_
 		}
 		store->seen = true;
 	} else if (before == BEHIND) {
-		store->failed = true; /* nobody waits for the write that cannot come yet */
+		store->failed = true; /* the write cannot start before a read succeeds: a CLEAR does not wait for it */
 	}
 	/* Not before: until now nothing was cached, so there was nothing to drop. */
 	store->tried = true;

@@ -26,8 +26,7 @@
  * every batch whose stop was set before is from then on enqueued no further, and the caller's stream is made
  * to wait for the events of all spans that are. No copy is waited for by a CPU. A stream that is being
  * captured must not wait for an event from outside of its capture: that would invalidate the capture. So the
- * engine asks first, and says that such a stream cannot wait. A default
- * stream is that of the pages' device.
+ * engine asks first, and says that such a stream cannot wait. A default stream is that of the pages' device.
  *
  * Locks: `mu` is held while spans are enqueued and taken off. A call of CUDA under it may take a while (a
  * batch of 128 pieces some 0.1 ms), nothing under it waits for the GPU but a device that fails: what is

@@ -12,8 +12,8 @@
  * Purpose: the driver's functions, found at run time by their names.
  *
  * No library of CUDA's is linked, so one build serves machines without a GPU, and every driver from 525 on, whatever toolkit the
- * application brings. The driver is the one that the application has loaded; only where it must be used and nobody has, we load it.
- * Once found it stays: the application may not unload it under us.
+ * application brings. The driver is the one that the application has loaded. In a process that has loaded none, only a caller that wants
+ * to use it loads it. Once found it stays: the application may not unload it under us.
  *
  * Looking does not load. A look at some pages must initialise nothing: a process that forks later has no CUDA in its children otherwise.
  *
