@@ -129,7 +129,7 @@ struct scout_table {
  * Backend "auto" is cuda where the pages that are registered lie in the memory of a CUDA device, else host, and logs
  * that it is. It calls nothing of CUDA before scout_worker_register(), so this process may still fork others that use
  * CUDA, and never initialises CUDA in a process that has not done so itself. Backend "cuda" initialises it here;
- * without a device that is SCOUT_ERR_DEVICE. A build without CUDA knows only host. Of several devices it is the one
+ * without a device that is SCOUT_ERR_DEVICE. Of several devices it is the one
  * that the pages lie on, all of them.
  *
  * @cfg  borrowed for the call; copied.
@@ -147,9 +147,8 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_new(const struct scout_worker_config
 
 /**
  * Ask whether workers can copy to and from CUDA devices here: whether there is a driver for CUDA 12.0 or
- * newer. An engine that asks at its start ends with a sentence then, and not when scout_worker_register()
- * refuses the pages of a loaded model. The call loads the driver's library and initialises nothing of CUDA,
- * so this process may still fork others that use CUDA. It does not look for devices.
+ * newer. An engine asks at its start, before scout_worker_register() refuses the pages of a loaded model.
+ * The call initialises nothing, so this process may still fork others that use CUDA. It does not count devices.
  *
  * @err  receives one sentence on error, with what to do; may be NULL.
  *

@@ -180,6 +180,9 @@ set_up_kernel(struct scout__cuda *cuda)
 	rc = rc ? rc : api->launch(&cuda->kernel, &nothing, 1, cuda->lanes[0].kernel);
 	if (rc == 0)
 		return api->stream_sync(cuda->lanes[0].kernel);
+	if (cuda->kernel.module)
+		api->free_kernel(&cuda->kernel);
+	cuda->kernel.module = NULL; /* the log must not say that there is one */
 	cuda->method = SCOUT__CUDA_BATCH;
 	if (cuda->log)
 		scout__log(

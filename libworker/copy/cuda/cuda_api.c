@@ -6,8 +6,7 @@
  * too. It is retained once for each device and never released, as the runtime does: a context that ends while a device
  * that failed may still write takes the memory away under it. Our own threads make it current once. A thread of the
  * application's has it for the time of a call: the application's current context is pushed down and comes back.
- *
- * Errors. The driver returns each call's own error, but a device that failed says so in every later call.
+ * Errors: the driver returns each call's own error, but a device that failed says so in every later call.
  *
  * Source access order. In a batch from the GPU the sources are pages that kernels before it in the stream
  * write, so it says STREAM: with ANY the copy engine may read them before those kernels are done. In a batch
@@ -34,13 +33,12 @@ driver(void)
 	return scout__cuda_driver();
 }
 
-/* Addresses are numbers to the driver. NOLINTBEGIN(performance-no-int-to-ptr) */
+/* Addresses are numbers to the driver. */
 static void *
 as_pointer(CUdeviceptr p)
 {
-	return (void *)(uintptr_t)p;
+	return (void *)(uintptr_t)p; /* NOLINT(performance-no-int-to-ptr) */
 }
-/* NOLINTEND(performance-no-int-to-ptr) */
 
 static CUdeviceptr
 as_address(const void *p)
