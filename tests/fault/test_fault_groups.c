@@ -217,7 +217,7 @@ START_TEST(groups_a_worker_is_killed_in_a_store)
 	start_client();
 	kill_a_worker(0);
 	ck_assert_uint_eq(look().tokens, 0);
-	fault_wait(&f, "quarantine", 0);
+	fault_wait(&f, "holds", 0);
 	fault_wait(&f, "l1.chunks", 0);
 	store_all(&worker);
 	look_until(LENGTH);
