@@ -2,7 +2,7 @@
 #ifndef SCOUT_WORKER_INTERNAL_H
 #define SCOUT_WORKER_INTERNAL_H
 
-#include "transfer.h"
+#include "job.h"
 #include "worker_config.h"
 #include "worker_state.h"
 
@@ -77,7 +77,7 @@ struct scout__table *scout__worker_table_of(const struct scout_worker *w, uint32
 /* @by 1: the job is live, it counts for each block that it names; -1: it is not any more. */
 void scout__worker_count_uses(struct scout_worker *w, const struct scout__work *work, int32_t by) SCOUT_ON_CALLER;
 
-/* worker_work.c */
+/* worker_job.c */
 
 struct scout__work_shape {
 	int kind;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transfer_internal.h"
+#include "job_internal.h"
 
 #include "clock.h"
 #include "doorbell.h"
@@ -8,8 +8,8 @@
  * DESIGN
  *
  * Purpose: one job from its arrival at the courier to the done ring. Here are its phases and every way in
- * which it ends; what it asks the server is in transfer_ask.c, what it copies in transfer_copy.c, what it has
- * to give back in transfer_grants.c.
+ * which it ends; what it asks the server is in job_ask.c, what it copies in job_copy.c, what it has
+ * to give back in job_grants.c.
  *
  *   ASK ──STORE/RETRIEVE──▶ ASKED ──grants──▶ GRANTED ──batch──▶ COPYING ──┬─ retrieve: verified, reported, DONE sent
  *    ▲                                                                     └─ store: DONE ──▶ TOLD ──reply──┐

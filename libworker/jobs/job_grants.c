@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transfer_internal.h"
+#include "job_internal.h"
 
 #include <string.h>
 
 /*
  * DESIGN
  *
- * Purpose: what the server has granted and is owed a DONE for. The rules are in transfer.c. A grant record that is due
+ * Purpose: what the server has granted and is owed a DONE for. The rules are in job.c. A grant record that is due
  * stands in `due` until a connection of its epoch takes its DONE; `result` says what that DONE reports.
  *
  * Threads: the courier's.

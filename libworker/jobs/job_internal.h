@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_TRANSFER_INTERNAL_H
-#define SCOUT_TRANSFER_INTERNAL_H
+#ifndef SCOUT_JOB_INTERNAL_H
+#define SCOUT_JOB_INTERNAL_H
 
-#include "transfer.h"
+#include "job.h"
 
 /* Between the files of the transfers. Each calls those below it only: ask, copy, transfer, grants. */
 
@@ -20,7 +20,7 @@ scout__transfer_error(int error)
 	return error == SCOUT_ERR_STATE ? SCOUT_ERR_UNREACHABLE : error;
 }
 
-/* transfer.c: phases and the end of a job. */
+/* job.c: phases and the end of a job. */
 void scout__transfer_publish_phase(struct scout_worker *w, struct scout__transfer *job, unsigned phase)
 	SCOUT_ON_COURIER;
 /* The time of its stage until now counts for that stage; the next one begins. */
@@ -30,11 +30,11 @@ void scout__transfer_untime(struct scout_worker *w, struct scout__transfer *job)
 void scout__transfer_finish(struct scout_worker *w, struct scout__transfer *job, int status) SCOUT_ON_COURIER;
 void scout__transfer_end_early(struct scout_worker *w, struct scout__transfer *job, int status) SCOUT_ON_COURIER;
 
-/* transfer_copy.c: a job that is in `granted` starts its copy, if everything is here; the DONE of a part is over. */
+/* job_copy.c: a job that is in `granted` starts its copy, if everything is here; the DONE of a part is over. */
 void scout__transfer_start(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
 void scout__transfer_next_part(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_COURIER;
 
-/* transfer_grants.c */
+/* job_grants.c */
 uint64_t scout__transfer_number_of(const struct scout_worker *w, const struct scout__grant_record *record)
 	SCOUT_ON_COURIER;
 /* One that is free, or NULL; and: it is in use now. */

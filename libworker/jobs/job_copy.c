@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "link.h"
-#include "transfer_internal.h"
+#include "job_internal.h"
 
 #include <string.h>
 
@@ -10,7 +10,7 @@
  * DESIGN
  *
  * Purpose: from grants to a batch of the copy engine, and from an ended batch to the chunks of it that are
- * good. The rules are in transfer.c.
+ * good. The rules are in job.c.
  *
  * The batch and its arrays are part of the job's memory, which stays where it is until the job is reported; a job
  * has one batch at a time. A segment counts the items of batches that use it, so it stays mapped under them,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transfer_internal.h"
+#include "job_internal.h"
 
 #include "clock.h"
 
@@ -7,7 +7,7 @@
  * DESIGN
  *
  * Purpose: what a job asks the server, STORE or RETRIEVE and later its DONE, and what becomes of it with the
- * answers. The rules are in transfer.c.
+ * answers. The rules are in job.c.
  *
  * Threads: the courier's.
  */

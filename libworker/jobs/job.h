@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_TRANSFER_H
-#define SCOUT_TRANSFER_H
+#ifndef SCOUT_JOB_H
+#define SCOUT_JOB_H
 
 #include "worker_state.h"
 
 /*
- * What becomes of a job on the courier's side. See the DESIGN comment of transfer.c.
+ * What becomes of a job on the courier's side. See the DESIGN comment of job.c.
  */
 
 void scout__transfer_init(struct scout_worker *w);
