@@ -193,7 +193,7 @@ build(struct scout_worker *w, char *err, size_t err_len)
 	if (rc)
 		return scout__fail(err, err_len, rc, "max_jobs = %u: no memory for so many jobs",
 				   (unsigned)w->cfg.max_jobs);
-	scout__transfer_init(w);
+	scout__jobs_init(w);
 	w->version = w->cfg.weights_version;
 	w->adopt.version = w->version; /* the first HELLO says it */
 	rc = open_descriptors(w, err, err_len);

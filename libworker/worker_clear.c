@@ -58,7 +58,7 @@ scout__worker_on_clear(struct scout_worker *w)
 	atomic_store(&w->clear_queued, false);
 	w->clear.generation = atomic_load(&w->clear_to);
 	w->clear.pending = true;
-	scout__transfer_sweep(w);
+	scout__jobs_sweep(w);
 }
 
 void

@@ -47,12 +47,12 @@ on_job(void *user, uint64_t word, uint64_t now_us)
 	} else if (word == SCOUT__WORD_KICK) {
 		/* Before the sweep: a drop that comes later kicks again. */
 		atomic_store(&w->kicked, false);
-		scout__transfer_sweep(w);
+		scout__jobs_sweep(w);
 	} else {
-		struct scout__transfer *job = &w->jobs[word & SCOUT__SLOT_MASK];
+		struct scout__job *job = &w->jobs[word & SCOUT__SLOT_MASK];
 
 		SCOUT_ASSERT(job->id == word);
-		scout__transfer_accept(w, job);
+		scout__job_accept(w, job);
 	}
 }
 
@@ -65,8 +65,8 @@ tell_jobs_down(struct scout_worker *w)
 	if (!error)
 		return;
 	if (!scout__worker_adopt_mends(w, error))
-		scout__transfer_fail_waiting(w, error);
-	scout__transfer_fail_due(w, error);
+		scout__jobs_fail_waiting(w, error);
+	scout__jobs_fail_due(w, error);
 }
 
 /* No connection is in sight: the server is away, or refuses us, which jobs are told. */
@@ -78,7 +78,7 @@ tell_jobs_unreachable(struct scout_worker *w)
 	if (scout_err_is_retriable(error))
 		error = SCOUT_ERR_UNREACHABLE;
 	if (!scout__worker_adopt_mends(w, error))
-		scout__transfer_fail_waiting(w, error);
+		scout__jobs_fail_waiting(w, error);
 }
 
 /* Tell the server what has been unmapped; what the socket does not take waits for the next turn. */
@@ -98,7 +98,7 @@ on_flush(void *user, uint64_t now_us)
 
 	if (!w->link)
 		return; /* neither up nor down yet, and so nothing to do */
-	scout__transfer_collect(w);
+	scout__jobs_collect(w);
 	tell_released(w);
 	tell_jobs_down(w);
 	if (!w->up && scout__link_is_unreachable(w->link))
@@ -106,7 +106,7 @@ on_flush(void *user, uint64_t now_us)
 	scout__worker_register_pump(w, now_us);
 	scout__worker_adopt(w);
 	scout__worker_clear_pump(w);
-	scout__transfer_pump(w, scout__worker_is_registered(w) && !w->adopt.pending && !w->clear.pending, now_us);
+	scout__jobs_pump(w, scout__worker_is_registered(w) && !w->adopt.pending && !w->clear.pending, now_us);
 }
 
 static void SCOUT_ON_COURIER
@@ -130,7 +130,7 @@ on_link_up(void *user, struct scout__link *link, bool new_epoch)
 	if (!new_epoch)
 		return;
 	scout__mappings_make_stale(&w->mappings);
-	scout__transfer_new_epoch(w);
+	scout__jobs_new_epoch(w);
 }
 
 static void SCOUT_ON_COURIER
@@ -166,7 +166,7 @@ on_ended(void *user, struct scout__link *link, uint64_t cookie, const struct sco
 		scout__worker_on_registered(w, number, op);
 		break;
 	case SCOUT__COOKIE_GRANTS:
-		scout__transfer_grants(w, number, op, error);
+		scout__job_grants(w, number, op, error);
 		break;
 	case SCOUT__COOKIE_ADOPT:
 		scout__worker_adopt_answer(w, op);
@@ -178,7 +178,7 @@ on_ended(void *user, struct scout__link *link, uint64_t cookie, const struct sco
 		scout__worker_clear_looked(w, op);
 		break;
 	default:
-		scout__transfer_told(w, number, op, error);
+		scout__job_told(w, number, op, error);
 		break;
 	}
 }
@@ -216,14 +216,14 @@ on_lease_new(void *user, struct scout__link *link)
 static void SCOUT_ON_COURIER
 on_user_ready(void *user)
 {
-	scout__transfer_collect(user);
+	scout__jobs_collect(user);
 }
 
 static uint64_t SCOUT_ON_COURIER
 on_tick(void *user, uint64_t now_us)
 {
 	struct scout_worker *w = user;
-	uint64_t next_us = scout__transfer_tick(w, now_us);
+	uint64_t next_us = scout__jobs_tick(w, now_us);
 	uint64_t register_us = scout__worker_register_next(w);
 
 	return register_us < next_us ? register_us : next_us;
@@ -236,7 +236,7 @@ on_closing(void *user)
 
 	w->closing = true;
 	w->reg_wanted = false;
-	scout__transfer_close(w);
+	scout__jobs_close(w);
 }
 
 static bool SCOUT_ON_COURIER

@@ -71,31 +71,31 @@ pages_of(const struct scout__table *table, const int64_t *ids, size_t n)
 }
 
 /* What the job has of the group that the pages are of, or NULL. */
-static const struct scout__work_group *
-group_of(const struct scout__work *work, const struct pages *pages)
+static const struct scout__job_group *
+group_of(const struct scout__job_data *data, const struct pages *pages)
 {
-	for (uint32_t g = 0; g < work->n_groups; g++)
-		if (work->groups[g].number == pages->table->group)
-			return &work->groups[g];
+	for (uint32_t g = 0; g < data->n_groups; g++)
+		if (data->groups[g].number == pages->table->group)
+			return &data->groups[g];
 	return NULL;
 }
 
 /* It may still touch one of the pages, which are marked. */
 static bool
-is_affected(const struct scout_worker *w, const struct scout__transfer *job, const struct pages *pages)
+is_affected(const struct scout_worker *w, const struct scout__job *job, const struct pages *pages)
 {
-	const struct scout__work *work = job->work;
-	const struct scout__work_group *group = group_of(work, pages);
+	const struct scout__job_data *data = job->data;
+	const struct scout__job_group *group = group_of(data, pages);
 	const uint64_t *marks = pages->table->marks;
 	const int64_t *ids;
 	uint64_t n;
 
-	if (!group || work->registration != w->registration || group->low_id > pages->high ||
+	if (!group || data->registration != w->registration || group->low_id > pages->high ||
 	    group->high_id < pages->low)
 		return false;
 	if (atomic_load(&job->phase) == SCOUT__PHASE_OVER)
 		return false;
-	ids = work->ids + group->ids_at;
+	ids = data->ids + group->ids_at;
 	n = (uint64_t)group->n * group->blocks_per_chunk;
 	for (uint64_t i = 0; i < n; i++)
 		if (ids[i] >= 0 && (marks[(uint64_t)ids[i] / 64] >> ((uint64_t)ids[i] % 64) & 1))
@@ -106,7 +106,7 @@ is_affected(const struct scout_worker *w, const struct scout__transfer *job, con
 static void
 wait_marked(struct scout_worker *w, const struct pages *pages)
 {
-	struct scout__transfer *job;
+	struct scout__job *job;
 
 	TAILQ_FOREACH(job, &w->live_jobs, live_link)
 	{
@@ -119,7 +119,7 @@ int
 scout_worker_fence(struct scout_worker *w, uint32_t group, const int64_t *block_ids, size_t n, void *stream)
 {
 	const struct scout__table *table;
-	struct scout__transfer *job;
+	struct scout__job *job;
 	struct pages pages;
 
 	if (!w || (n > 0 && !block_ids))

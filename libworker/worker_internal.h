@@ -60,26 +60,25 @@ int scout__worker_open_engine(struct scout_worker *w, char *err, size_t err_len)
 void scout__worker_drop_layout(struct scout_worker *w) SCOUT_ON_CALLER;
 
 /* worker_live.c: the live job of that number, or NULL. */
-struct scout__transfer *scout__worker_find_job(struct scout_worker *w, uint64_t id) SCOUT_ON_CALLER;
+struct scout__job *scout__worker_find_job(struct scout_worker *w, uint64_t id) SCOUT_ON_CALLER;
 /* No copy of the job starts any more; one that runs stops where it can. The courier ends the job soon. */
-void scout__worker_drop(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_CALLER;
+void scout__worker_drop(struct scout_worker *w, struct scout__job *job) SCOUT_ON_CALLER;
 /* No copy of any job that we have now starts any more. */
 void scout__worker_drop_all(struct scout_worker *w) SCOUT_ON_CALLER;
 /* The job of the next group of the same call, or NULL. */
-struct scout__transfer *scout__worker_next_group(const struct scout_worker *w,
-						 const struct scout__transfer *job) SCOUT_ON_CALLER;
+struct scout__job *scout__worker_next_group(const struct scout_worker *w, const struct scout__job *job) SCOUT_ON_CALLER;
 /* Return when no copy of the job runs; none starts any more where it was dropped before. */
-void scout__worker_wait_copy(struct scout_worker *w, struct scout__transfer *job) SCOUT_ON_CALLER;
+void scout__worker_wait_copy(struct scout_worker *w, struct scout__job *job) SCOUT_ON_CALLER;
 /* 0, SCOUT_ERR_INVALID (no ids) or SCOUT_ERR_BLOCK_ID (one is outside the pages). */
 int scout__worker_check_ids(const struct scout__table *table, const int64_t *ids, size_t n) SCOUT_ON_CALLER;
 /* The table of a group, or NULL. */
 struct scout__table *scout__worker_table_of(const struct scout_worker *w, uint32_t group) SCOUT_ON_CALLER;
 /* @by 1: the job is live, it counts for each block that it names; -1: it is not any more. */
-void scout__worker_count_uses(struct scout_worker *w, const struct scout__work *work, int32_t by) SCOUT_ON_CALLER;
+void scout__worker_count_uses(struct scout_worker *w, const struct scout__job_data *data, int32_t by) SCOUT_ON_CALLER;
 
 /* worker_job.c */
 
-struct scout__work_shape {
+struct scout__job_shape {
 	int kind;
 	uint32_t n_groups;
 	uint32_t n_chunks; /* of all groups */
@@ -93,20 +92,20 @@ struct scout__work_shape {
 };
 
 /* One allocation for the job and all its arrays, only those that its kind needs; NULL: no memory. */
-struct scout__work *scout__work_new(const struct scout_worker *w,
-				    const struct scout__work_shape *shape) SCOUT_ON_CALLER;
+struct scout__job_data *scout__job_data_new(const struct scout_worker *w,
+					    const struct scout__job_shape *shape) SCOUT_ON_CALLER;
 /*
- * Hand a job to the courier. Takes @work, unless it returns NULL: the courier's ring is full. @timeout_ms 0: the configured one.
+ * Hand a job to the courier. Takes @data, unless it returns NULL: the courier's ring is full. @timeout_ms 0: the configured one.
  */
-struct scout__transfer *scout__work_submit(struct scout_worker *w, struct scout__work *work,
-					   uint32_t timeout_ms) SCOUT_ON_CALLER;
+struct scout__job *scout__job_submit(struct scout_worker *w, struct scout__job_data *data,
+				     uint32_t timeout_ms) SCOUT_ON_CALLER;
 
 /* worker_weights.c */
 
 /* What ended a job that is outdated: SCOUT_ERR_WEIGHTS or SCOUT_ERR_CLEARED. */
-int scout__worker_outdated_by(const struct scout_worker *w, const struct scout__work *work) SCOUT_ON_CALLER;
+int scout__worker_outdated_by(const struct scout_worker *w, const struct scout__job_data *data) SCOUT_ON_CALLER;
 /* What poll reports of a job that has ended, and is outdated. */
-void scout__worker_outdate(const struct scout_worker *w, struct scout__work *work) SCOUT_ON_CALLER;
+void scout__worker_outdate(const struct scout_worker *w, struct scout__job_data *data) SCOUT_ON_CALLER;
 void scout__worker_on_reset(struct scout_worker *w) SCOUT_ON_COURIER;
 /* A connection of this worker is up: it has said HELLO. */
 void scout__worker_adopt_up(struct scout_worker *w) SCOUT_ON_COURIER;
@@ -119,7 +118,7 @@ bool scout__worker_adopt_mends(const struct scout_worker *w, int error) SCOUT_ON
 
 /* worker_stats.c: what poll reports is counted. */
 void scout__worker_count_submit(struct scout_worker *w, int kind) SCOUT_ON_CALLER;
-void scout__worker_count_end(struct scout_worker *w, const struct scout__work *work,
+void scout__worker_count_end(struct scout_worker *w, const struct scout__job_data *data,
 			     const struct scout_done *done) SCOUT_ON_CALLER;
 
 /* worker_poll.c: free what the jobs still have. After the courier was joined. */

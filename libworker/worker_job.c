@@ -35,65 +35,65 @@ place(struct plan *plan, size_t n, size_t size)
 }
 
 static void *
-at(struct scout__work *work, size_t offset)
+at(struct scout__job_data *data, size_t offset)
 {
-	return (uint8_t *)work + offset;
+	return (uint8_t *)data + offset;
 }
 
-struct scout__work *
-scout__work_new(const struct scout_worker *w, const struct scout__work_shape *s)
+struct scout__job_data *
+scout__job_data_new(const struct scout_worker *w, const struct scout__job_shape *s)
 {
 	bool is_retrieve = s->kind == SCOUT_JOB_RETRIEVE;
 	struct plan plan = {.bytes = 0};
-	struct scout__work *work;
+	struct scout__job_data *data;
 	size_t n_planes = s->n_layers ? ((size_t)s->n_layers + 1) * w->n_tables : 0;
-	size_t head = place(&plan, 1, sizeof(*work));
-	size_t groups = place(&plan, s->n_groups, sizeof(*work->groups));
-	size_t ids = place(&plan, s->n_ids, sizeof(*work->ids));
-	size_t grants = place(&plan, s->n_grants, sizeof(*work->grants));
-	size_t items = place(&plan, s->n_grants, sizeof(*work->items));
+	size_t head = place(&plan, 1, sizeof(*data));
+	size_t groups = place(&plan, s->n_groups, sizeof(*data->groups));
+	size_t ids = place(&plan, s->n_ids, sizeof(*data->ids));
+	size_t grants = place(&plan, s->n_grants, sizeof(*data->grants));
+	size_t items = place(&plan, s->n_grants, sizeof(*data->items));
 	size_t mappings = place(&plan, s->n_grants, sizeof(struct scout__mapping *));
-	size_t item_chunk = place(&plan, s->n_grants, sizeof(*work->item_chunk));
-	size_t filled = place(&plan, is_retrieve ? s->n_chunks : 0, sizeof(*work->filled));
-	size_t missing = place(&plan, is_retrieve ? s->n_blocks : 0, sizeof(*work->missing));
+	size_t item_chunk = place(&plan, s->n_grants, sizeof(*data->item_chunk));
+	size_t filled = place(&plan, is_retrieve ? s->n_chunks : 0, sizeof(*data->filled));
+	size_t missing = place(&plan, is_retrieve ? s->n_blocks : 0, sizeof(*data->missing));
 	size_t hashes = place(&plan, s->hash_bytes, 1);
 	size_t tenant = place(&plan, s->tenant_len, 1);
-	size_t first_plane = place(&plan, n_planes, sizeof(*work->first_plane));
+	size_t first_plane = place(&plan, n_planes, sizeof(*data->first_plane));
 	size_t layer_events = place(&plan, s->has_events ? s->n_layers : 0, sizeof(void *));
 
 	if (plan.overflow)
 		return NULL;
-	work = malloc(plan.bytes);
-	if (!work)
+	data = malloc(plan.bytes);
+	if (!data)
 		return NULL;
-	memset(work, 0, sizeof(*work));
+	memset(data, 0, sizeof(*data));
 	(void)head;
-	work->kind = s->kind;
-	work->n_chunks = s->n_chunks;
-	work->n_groups = s->n_groups;
-	work->groups = at(work, groups);
-	work->ids = at(work, ids);
-	work->grants = at(work, grants);
-	work->items = at(work, items);
-	work->mappings = at(work, mappings);
-	work->item_chunk = at(work, item_chunk);
-	work->filled = at(work, filled);
-	work->missing = at(work, missing);
-	work->hashes = at(work, hashes);
-	work->tenant = at(work, tenant);
-	work->n_layers = s->n_layers;
-	work->first_plane = at(work, first_plane);
-	work->layer_events = s->has_events ? at(work, layer_events) : NULL;
-	atomic_init(&work->outcome, SCOUT_NOT_YET);
+	data->kind = s->kind;
+	data->n_chunks = s->n_chunks;
+	data->n_groups = s->n_groups;
+	data->groups = at(data, groups);
+	data->ids = at(data, ids);
+	data->grants = at(data, grants);
+	data->items = at(data, items);
+	data->mappings = at(data, mappings);
+	data->item_chunk = at(data, item_chunk);
+	data->filled = at(data, filled);
+	data->missing = at(data, missing);
+	data->hashes = at(data, hashes);
+	data->tenant = at(data, tenant);
+	data->n_layers = s->n_layers;
+	data->first_plane = at(data, first_plane);
+	data->layer_events = s->has_events ? at(data, layer_events) : NULL;
+	atomic_init(&data->outcome, SCOUT_NOT_YET);
 	if (is_retrieve)
-		memset(work->filled, 0, s->n_chunks);
-	return work;
+		memset(data->filled, 0, s->n_chunks);
+	return data;
 }
 
 static void
-find_bounds(const struct scout__work *work, struct scout__work_group *group)
+find_bounds(const struct scout__job_data *data, struct scout__job_group *group)
 {
-	const int64_t *ids = work->ids + group->ids_at;
+	const int64_t *ids = data->ids + group->ids_at;
 	uint64_t n = (uint64_t)group->n * group->blocks_per_chunk;
 
 	group->low_id = INT64_MAX;
@@ -106,22 +106,22 @@ find_bounds(const struct scout__work *work, struct scout__work_group *group)
 	}
 }
 
-struct scout__transfer *
-scout__work_submit(struct scout_worker *w, struct scout__work *work, uint32_t timeout_ms)
+struct scout__job *
+scout__job_submit(struct scout_worker *w, struct scout__job_data *data, uint32_t timeout_ms)
 {
 	uint32_t slot = w->n_free > 0 ? w->free_slots[w->n_free - 1] : w->n_used;
-	struct scout__transfer *job = &w->jobs[slot];
+	struct scout__job *job = &w->jobs[slot];
 	uint64_t id = w->next_seq << SCOUT__SLOT_BITS | slot;
 
-	for (uint32_t g = 0; g < work->n_groups; g++)
-		find_bounds(work, &work->groups[g]);
-	work->submitted_us = scout__now_us();
-	work->since_us = work->submitted_us;
-	work->deadline_us =
-		work->submitted_us + (uint64_t)(timeout_ms ? timeout_ms : w->cfg.transfer_timeout_ms) * 1000;
-	work->weights_gen = atomic_load_explicit(&w->weights_gen, memory_order_relaxed);
-	work->registration = w->registration;
-	job->work = work;
+	for (uint32_t g = 0; g < data->n_groups; g++)
+		find_bounds(data, &data->groups[g]);
+	data->submitted_us = scout__now_us();
+	data->since_us = data->submitted_us;
+	data->deadline_us =
+		data->submitted_us + (uint64_t)(timeout_ms ? timeout_ms : w->cfg.transfer_timeout_ms) * 1000;
+	data->weights_gen = atomic_load_explicit(&w->weights_gen, memory_order_relaxed);
+	data->registration = w->registration;
+	job->data = data;
 	job->id = id;
 	job->leader = job->next_group = 0;
 	job->n_running = 1;
@@ -129,7 +129,7 @@ scout__work_submit(struct scout_worker *w, struct scout__work *work, uint32_t ti
 	atomic_store(&job->stop, false);
 	if (!scout__courier_push(w->courier, id)) {
 		job->id = 0;
-		job->work = NULL;
+		job->data = NULL;
 		return NULL;
 	}
 	if (w->n_free > 0)
@@ -137,7 +137,7 @@ scout__work_submit(struct scout_worker *w, struct scout__work *work, uint32_t ti
 	else
 		w->n_used++;
 	TAILQ_INSERT_TAIL(&w->live_jobs, job, live_link);
-	scout__worker_count_uses(w, work, 1);
+	scout__worker_count_uses(w, data, 1);
 	w->n_live++;
 	w->next_seq++;
 	(void)scout__courier_ring(w->courier);

@@ -24,19 +24,19 @@
 
 /* How far the job of one group is. */
 static int
-progress_of_one(struct scout_worker *w, struct scout__transfer *job, struct scout_progress *ret_progress)
+progress_of_one(struct scout_worker *w, struct scout__job *job, struct scout_progress *ret_progress)
 {
-	struct scout__work *work = job->work;
-	int outcome = atomic_load(&work->outcome);
-	uint32_t layers = work->n_layers ? work->n_layers : 1;
+	struct scout__job_data *data = job->data;
+	int outcome = atomic_load(&data->outcome);
+	uint32_t layers = data->n_layers ? data->n_layers : 1;
 
 	if (outcome < 0)
 		return outcome;
-	if (scout__worker_outdated(w, work))
-		return scout__worker_outdated_by(w, work);
+	if (scout__worker_outdated(w, data))
+		return scout__worker_outdated_by(w, data);
 	/* One that ended well had perhaps nothing to copy. */
-	ret_progress->enqueued = outcome == 0 ? layers : atomic_load(&work->progress.enqueued);
-	ret_progress->copied = outcome == 0 ? layers : atomic_load(&work->progress.copied);
+	ret_progress->enqueued = outcome == 0 ? layers : atomic_load(&data->progress.enqueued);
+	ret_progress->copied = outcome == 0 ? layers : atomic_load(&data->progress.copied);
 	ret_progress->layers = layers;
 	return 0;
 }
@@ -45,7 +45,7 @@ static int
 progress_of(struct scout_worker *w, uint64_t id, struct scout_progress *ret_progress)
 {
 	struct scout_progress one = {0};
-	struct scout__transfer *job;
+	struct scout__job *job;
 	int rc;
 
 	if (scout__courier_forked(w->courier))
@@ -90,9 +90,9 @@ left_until(uint64_t end_us)
 
 /* Wait for the job of one group. */
 static int
-wait_one(struct scout_worker *w, struct scout__transfer *job, uint32_t layers, uint64_t end_us)
+wait_one(struct scout_worker *w, struct scout__job *job, uint32_t layers, uint64_t end_us)
 {
-	struct scout__copy_progress *progress = &job->work->progress;
+	struct scout__copy_progress *progress = &job->data->progress;
 	struct scout_progress now = {0};
 	uint64_t left_us = 1;
 	int rc = 0;
@@ -120,7 +120,7 @@ scout_worker_wait_layer(struct scout_worker *w, uint64_t id, uint32_t layers, ui
 	struct scout_progress now = {0};
 	uint64_t end_us = scout__now_us() + (uint64_t)timeout_ms * 1000;
 	int rc = w ? progress_of(w, id, &now) : SCOUT_ERR_INVALID;
-	struct scout__transfer *job;
+	struct scout__job *job;
 
 	if (rc)
 		return rc;
@@ -136,7 +136,7 @@ scout_worker_wait_layer(struct scout_worker *w, uint64_t id, uint32_t layers, ui
 int
 scout_worker_layer_ready(struct scout_worker *w, uint64_t id, uint32_t layers)
 {
-	struct scout__transfer *job;
+	struct scout__job *job;
 
 	if (!w)
 		return SCOUT_ERR_INVALID;
@@ -145,13 +145,13 @@ scout_worker_layer_ready(struct scout_worker *w, uint64_t id, uint32_t layers)
 	job = scout__worker_find_job(w, id);
 	if (!job)
 		return SCOUT_ERR_STATE;
-	if (!job->work->announced || layers > job->work->n_layers)
+	if (!job->data->announced || layers > job->data->n_layers)
 		return SCOUT_ERR_INVALID;
-	if (layers <= atomic_load_explicit(&job->work->ready, memory_order_relaxed))
+	if (layers <= atomic_load_explicit(&job->data->ready, memory_order_relaxed))
 		return 0;
 	/* Before the flag: a courier that has taken the word off already has not read the layers yet. */
 	for (; job; job = scout__worker_next_group(w, job))
-		atomic_store(&job->work->ready, layers);
+		atomic_store(&job->data->ready, layers);
 	scout__worker_post_once(w, &w->layer_queued, SCOUT__WORD_LAYER);
 	return 0;
 }

@@ -14,7 +14,7 @@
  * Threads: caller.
  */
 
-struct scout__transfer *
+struct scout__job *
 scout__worker_find_job(struct scout_worker *w, uint64_t id)
 {
 	uint64_t slot = id & SCOUT__SLOT_MASK;
@@ -22,26 +22,26 @@ scout__worker_find_job(struct scout_worker *w, uint64_t id)
 	return id != 0 && slot < w->n_used && w->jobs[slot].id == id ? &w->jobs[slot] : NULL;
 }
 
-struct scout__transfer *
-scout__worker_next_group(const struct scout_worker *w, const struct scout__transfer *job)
+struct scout__job *
+scout__worker_next_group(const struct scout_worker *w, const struct scout__job *job)
 {
 	return job->next_group ? &w->jobs[job->next_group - 1] : NULL;
 }
 
 void
-scout__worker_drop(struct scout_worker *w, struct scout__transfer *job)
+scout__worker_drop(struct scout_worker *w, struct scout__job *job)
 {
 	atomic_store(&job->stop, true);
-	if (scout__transfer_move_phase(job, SCOUT__PHASE_WAITING, SCOUT__PHASE_DROPPED))
+	if (scout__job_move_phase(job, SCOUT__PHASE_WAITING, SCOUT__PHASE_DROPPED))
 		scout__worker_post_once(w, &w->kicked, SCOUT__WORD_KICK);
 }
 
 void
-scout__worker_wait_copy(struct scout_worker *w, struct scout__transfer *job)
+scout__worker_wait_copy(struct scout_worker *w, struct scout__job *job)
 {
 	(void)pthread_mutex_lock(&w->mu);
 	/* Between two parts of a long store it is WAITING again: then the rest is taken away. */
-	while (!scout__transfer_move_phase(job, SCOUT__PHASE_WAITING, SCOUT__PHASE_DROPPED) &&
+	while (!scout__job_move_phase(job, SCOUT__PHASE_WAITING, SCOUT__PHASE_DROPPED) &&
 	       atomic_load(&job->phase) == SCOUT__PHASE_ENQUEUED)
 		(void)pthread_cond_wait(&w->cond, &w->mu);
 	(void)pthread_mutex_unlock(&w->mu);
@@ -50,12 +50,12 @@ scout__worker_wait_copy(struct scout_worker *w, struct scout__transfer *job)
 void
 scout__worker_drop_all(struct scout_worker *w)
 {
-	struct scout__transfer *job;
+	struct scout__job *job;
 
 	TAILQ_FOREACH(job, &w->live_jobs, live_link)
 	{
 		atomic_store(&job->stop, true);
-		(void)scout__transfer_move_phase(job, SCOUT__PHASE_WAITING, SCOUT__PHASE_DROPPED);
+		(void)scout__job_move_phase(job, SCOUT__PHASE_WAITING, SCOUT__PHASE_DROPPED);
 	}
 }
 
@@ -80,13 +80,13 @@ scout__worker_table_of(const struct scout_worker *w, uint32_t group)
 }
 
 void
-scout__worker_count_uses(struct scout_worker *w, const struct scout__work *work, int32_t by)
+scout__worker_count_uses(struct scout_worker *w, const struct scout__job_data *data, int32_t by)
 {
-	if (work->registration != w->registration)
+	if (data->registration != w->registration)
 		return; /* of pages that were given back */
-	for (uint32_t g = 0; g < work->n_groups; g++) {
-		const struct scout__work_group *group = &work->groups[g];
-		const int64_t *ids = work->ids + group->ids_at;
+	for (uint32_t g = 0; g < data->n_groups; g++) {
+		const struct scout__job_group *group = &data->groups[g];
+		const int64_t *ids = data->ids + group->ids_at;
 		uint64_t n = (uint64_t)group->n * group->blocks_per_chunk;
 		uint32_t *uses = w->tables[group->table].uses;
 

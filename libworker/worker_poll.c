@@ -23,10 +23,10 @@ static void
 free_dead(struct scout_worker *w)
 {
 	while (w->dead) {
-		struct scout__work *work = w->dead;
+		struct scout__job_data *data = w->dead;
 
-		w->dead = work->next_dead;
-		free(work);
+		w->dead = data->next_dead;
+		free(data);
 	}
 }
 
@@ -54,37 +54,37 @@ lower_fd(struct scout_worker *w)
 
 /* What became of one job: added to what became of those of other groups of the same store. */
 static void
-add_end(struct scout_worker *w, struct scout__work *work, struct scout_done *done)
+add_end(struct scout_worker *w, struct scout__job_data *data, struct scout_done *done)
 {
-	uint64_t total_us = work->since_us - work->submitted_us;
+	uint64_t total_us = data->since_us - data->submitted_us;
 
-	if (scout__worker_outdated(w, work))
-		scout__worker_outdate(w, work);
-	done->status = done->status ? done->status : work->status;
-	done->bytes += work->bytes;
-	done->chunks += work->chunks;
-	done->present += work->present;
-	done->no_room += work->no_room;
-	done->null_chunks += work->null_chunks;
-	done->n_missing = work->n_missing; /* of a retrieve, which is one job */
-	done->missing = work->n_missing ? work->missing : NULL;
+	if (scout__worker_outdated(w, data))
+		scout__worker_outdate(w, data);
+	done->status = done->status ? done->status : data->status;
+	done->bytes += data->bytes;
+	done->chunks += data->chunks;
+	done->present += data->present;
+	done->no_room += data->no_room;
+	done->null_chunks += data->null_chunks;
+	done->n_missing = data->n_missing; /* of a retrieve, which is one job */
+	done->missing = data->n_missing ? data->missing : NULL;
 	if (total_us < done->total_us)
 		return; /* another one took longer */
-	done->queued_us = work->queued_us;
-	done->server_us = work->server_us;
-	done->copy_us = work->copy_us;
+	done->queued_us = data->queued_us;
+	done->server_us = data->server_us;
+	done->copy_us = data->copy_us;
 	done->total_us = total_us;
 }
 
 /* Its memory stays until the next poll, its slot is free. */
 static void
-bury(struct scout_worker *w, struct scout__transfer *job)
+bury(struct scout_worker *w, struct scout__job *job)
 {
-	scout__worker_count_uses(w, job->work, -1);
-	job->work->next_dead = w->dead;
-	w->dead = job->work;
+	scout__worker_count_uses(w, job->data, -1);
+	job->data->next_dead = w->dead;
+	w->dead = job->data;
 	w->n_led -= job->leader != 0;
-	job->work = NULL;
+	job->data = NULL;
 	job->id = 0;
 	TAILQ_REMOVE(&w->live_jobs, job, live_link);
 	w->n_live--;
@@ -95,16 +95,16 @@ bury(struct scout_worker *w, struct scout__transfer *job)
 static bool
 collect(struct scout_worker *w, uint64_t id, struct scout_done *done)
 {
-	struct scout__transfer *job = &w->jobs[id & SCOUT__SLOT_MASK], *first, *next;
+	struct scout__job *job = &w->jobs[id & SCOUT__SLOT_MASK], *first, *next;
 
 	SCOUT_ASSERT(job->id == id);
 	first = job->leader ? &w->jobs[job->leader - 1] : job;
 	if (--first->n_running > 0)
 		return false;
-	*done = (struct scout_done){.job = first->id, .ticket = first->work->ticket, .kind = first->work->kind};
+	*done = (struct scout_done){.job = first->id, .ticket = first->data->ticket, .kind = first->data->kind};
 	for (job = first; job; job = scout__worker_next_group(w, job))
-		add_end(w, job->work, done);
-	scout__worker_count_end(w, first->work, done);
+		add_end(w, job->data, done);
+	scout__worker_count_end(w, first->data, done);
 	for (job = first; job; job = next) {
 		next = scout__worker_next_group(w, job);
 		bury(w, job);
@@ -146,7 +146,7 @@ scout_worker_fd(struct scout_worker *w)
 int
 scout_worker_cancel(struct scout_worker *w, uint64_t id)
 {
-	struct scout__transfer *job;
+	struct scout__job *job;
 
 	if (!w)
 		return SCOUT_ERR_INVALID;
@@ -163,11 +163,11 @@ scout_worker_cancel(struct scout_worker *w, uint64_t id)
 void
 scout__worker_free_jobs(struct scout_worker *w)
 {
-	struct scout__transfer *job;
+	struct scout__job *job;
 
 	free_dead(w);
 	if (!w->jobs)
 		return; /* half built */
 	TAILQ_FOREACH(job, &w->live_jobs, live_link)
-	free(job->work);
+	free(job->data);
 }

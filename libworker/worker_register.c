@@ -123,7 +123,7 @@ scout__worker_register_pump(struct scout_worker *w, uint64_t now_us)
 	if (is_due(w) && now_us >= w->reg_retry_us)
 		send_register(w);
 	if (w->up && w->reg_error && !scout__worker_is_registered(w))
-		scout__transfer_fail_waiting(w, w->reg_error);
+		scout__jobs_fail_waiting(w, w->reg_error);
 }
 
 uint64_t
@@ -244,7 +244,7 @@ scout__worker_on_forget(struct scout_worker *w)
 {
 	w->reg_wanted = false;
 	w->reg_in_flight = false;
-	scout__transfer_sweep(w); /* no job looks at the tables again */
+	scout__jobs_sweep(w); /* no job looks at the tables again */
 	scout__worker_unregistered(w);
 	scout__mappings_detach(&w->mappings);
 	conclude(w, SCOUT__REG_NONE, 0, "");
@@ -407,7 +407,7 @@ scout_worker_register_sized(struct scout_worker *w, const struct scout_table *ta
 int
 scout_worker_unregister(struct scout_worker *w)
 {
-	struct scout__transfer *job;
+	struct scout__job *job;
 
 	if (!w)
 		return SCOUT_ERR_INVALID;

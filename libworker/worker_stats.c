@@ -50,7 +50,7 @@ end_of(struct scout_worker_counters *s, int kind, int status)
 }
 
 void
-scout__worker_count_end(struct scout_worker *w, const struct scout__work *work, const struct scout_done *done)
+scout__worker_count_end(struct scout_worker *w, const struct scout__job_data *data, const struct scout_done *done)
 {
 	struct scout_worker_counters *s = &w->stats;
 
@@ -70,7 +70,7 @@ scout__worker_count_end(struct scout_worker *w, const struct scout__work *work, 
 	s->retrieved_chunks += done->chunks;
 	s->retrieved_bytes += done->bytes;
 	s->missing_blocks += done->n_missing;
-	s->mismatches += work->mismatches;
+	s->mismatches += data->mismatches;
 	s->retrieve_queued_us += done->queued_us;
 	s->retrieve_server_us += done->server_us;
 	s->retrieve_copy_us += done->copy_us;

@@ -43,7 +43,7 @@ check_worker(const struct scout_worker *w, const void *request, const uint64_t *
 /* ---- what both kinds fill in ---- */
 
 static void
-fill_group(const struct scout_worker *w, const struct scout__named *named, struct scout__work_group *group)
+fill_group(const struct scout_worker *w, const struct scout__named *named, struct scout__job_group *group)
 {
 	group->table = named->number;
 	group->number = named->table->group;
@@ -53,23 +53,23 @@ fill_group(const struct scout_worker *w, const struct scout__named *named, struc
 
 /* Where the planes of group @g of the job begin in each layer. */
 static void
-fill_layers(const struct scout_worker *w, struct scout__work *work, const struct scout__all_named *all, uint32_t g,
+fill_layers(const struct scout_worker *w, struct scout__job_data *data, const struct scout__all_named *all, uint32_t g,
 	    const uint32_t *layer_planes)
 {
-	uint32_t *first_plane = work->first_plane + all->of[g].number;
+	uint32_t *first_plane = data->first_plane + all->of[g].number;
 
-	if (work->n_layers == 0)
+	if (data->n_layers == 0)
 		return;
 	first_plane[0] = 0;
-	for (size_t l = 0; l < work->n_layers; l++)
+	for (size_t l = 0; l < data->n_layers; l++)
 		first_plane[(l + 1) * w->n_tables] = first_plane[l * w->n_tables] + layer_planes[l * all->n + g];
 }
 
 static void
-fill_events(struct scout__work *work, void *const *events)
+fill_events(struct scout__job_data *data, void *const *events)
 {
-	if (work->layer_events)
-		memcpy(work->layer_events, events, work->n_layers * sizeof(*events));
+	if (data->layer_events)
+		memcpy(data->layer_events, events, data->n_layers * sizeof(*events));
 }
 
 /* ---- retrieve ---- */
@@ -125,11 +125,11 @@ cut_ends(struct scout__named *named)
 }
 
 static void
-fill_retrieve(struct scout__work *work, const struct scout__named *named, struct scout__work_group *group)
+fill_retrieve(struct scout__job_data *data, const struct scout__named *named, struct scout__job_group *group)
 {
 	uint64_t n_ids = (uint64_t)group->n * group->blocks_per_chunk;
 	uint64_t first = named->from * group->blocks_per_chunk;
-	int64_t *ids = work->ids + group->ids_at;
+	int64_t *ids = data->ids + group->ids_at;
 
 	for (uint64_t i = 0; i < n_ids; i++) {
 		uint64_t block = first + i;
@@ -142,7 +142,7 @@ fill_retrieve(struct scout__work *work, const struct scout__named *named, struct
 
 /* How large the job is; 0 or SCOUT_ERR_INVALID. */
 static int
-shape_retrieve(struct scout_worker *w, struct scout__all_named *all, struct scout__work_shape *shape)
+shape_retrieve(struct scout_worker *w, struct scout__all_named *all, struct scout__job_shape *shape)
 {
 	uint64_t hashes = 0;
 
@@ -168,14 +168,14 @@ shape_retrieve(struct scout_worker *w, struct scout__all_named *all, struct scou
 static int
 retrieve(struct scout_worker *w, const struct scout_retrieve *r, struct scout__all_named *all, uint64_t *ret_job)
 {
-	struct scout__work_shape shape = {.kind = SCOUT_JOB_RETRIEVE,
-					  .n_groups = all->n,
-					  .n_layers = r->n_layers,
-					  .has_events = r->layer_events != NULL};
+	struct scout__job_shape shape = {.kind = SCOUT_JOB_RETRIEVE,
+					 .n_groups = all->n,
+					 .n_layers = r->n_layers,
+					 .has_events = r->layer_events != NULL};
 	int rc = check_retrieve(w, r, all);
 	uint64_t ids_at = 0, missing_at = 0;
-	const struct scout__transfer *job;
-	struct scout__work *work;
+	const struct scout__job *job;
+	struct scout__job_data *data;
 	uint32_t at = 0;
 
 	if (rc)
@@ -185,36 +185,35 @@ retrieve(struct scout_worker *w, const struct scout_retrieve *r, struct scout__a
 	rc = shape_retrieve(w, all, &shape);
 	if (rc)
 		return rc;
-	work = scout__work_new(w, &shape);
-	if (!work)
+	data = scout__job_data_new(w, &shape);
+	if (!data)
 		return SCOUT_ERR_NOMEM;
-	work->ticket = r->ticket;
-	work->after = r->after;
-	work->event = r->event;
-	if (work->n_layers > 0)
-		memset(work->first_plane, 0, ((size_t)work->n_layers + 1) * w->n_tables * sizeof(*work->first_plane));
-	fill_events(work, r->layer_events);
+	data->ticket = r->ticket;
+	data->after = r->after;
+	data->event = r->event;
+	if (data->n_layers > 0)
+		memset(data->first_plane, 0, ((size_t)data->n_layers + 1) * w->n_tables * sizeof(*data->first_plane));
+	fill_events(data, r->layer_events);
 	for (uint32_t g = 0; g < all->n; g++) {
 		const struct scout__named *named = &all->of[g];
-		struct scout__work_group *group = &work->groups[g];
+		struct scout__job_group *group = &data->groups[g];
 
-		*group =
-			(struct scout__work_group){.at = at,
+		*group = (struct scout__job_group){.at = at,
 						   .n = (uint32_t)(named->to - named->from),
 						   .first_chunk = (uint32_t)named->from,
 						   .ids_at = ids_at,
 						   .from_block = named->blocks.first_token / named->table->block_tokens,
 						   .missing_at = missing_at};
 		fill_group(w, named, group);
-		fill_layers(w, work, all, g, r->layer_planes);
-		fill_retrieve(work, named, group);
+		fill_layers(w, data, all, g, r->layer_planes);
+		fill_retrieve(data, named, group);
 		at += group->n;
 		ids_at += (uint64_t)group->n * group->blocks_per_chunk;
 		missing_at += named->blocks.n;
 	}
-	job = scout__work_submit(w, work, r->timeout_ms);
+	job = scout__job_submit(w, data, r->timeout_ms);
 	if (!job) {
-		free(work);
+		free(data);
 		return SCOUT_ERR_BUSY;
 	}
 	scout__worker_count_submit(w, SCOUT_JOB_RETRIEVE);
@@ -335,9 +334,9 @@ is_whole(const struct scout__named *named, uint64_t i)
 
 static void
 fill_store(const struct scout_worker *w, const struct scout_store *s, const struct scout__named *named,
-	   struct scout__work *work)
+	   struct scout__job_data *data)
 {
-	const struct scout__work_group *group = &work->groups[0];
+	const struct scout__job_group *group = &data->groups[0];
 	uint64_t first_hash = s->first_token / w->cfg.hash_tokens;
 	uint32_t bpc = group->blocks_per_chunk;
 	size_t n = 0;
@@ -348,22 +347,22 @@ fill_store(const struct scout_worker *w, const struct scout_store *s, const stru
 		if (!is_ours(w, named, i) || !is_whole(named, i))
 			continue;
 		hash += ((i + 1) * group->hashes_per_chunk - 1 - first_hash) * s->hash_len;
-		memcpy(work->hashes + n * s->hash_len, hash, s->hash_len);
-		memcpy(work->ids + n * bpc, pages_of_chunk(named, i), bpc * sizeof(*work->ids));
+		memcpy(data->hashes + n * s->hash_len, hash, s->hash_len);
+		memcpy(data->ids + n * bpc, pages_of_chunk(named, i), bpc * sizeof(*data->ids));
 		n++;
 	}
-	if (work->tenant_len > 0)
-		memcpy(work->tenant, s->tenant, work->tenant_len);
+	if (data->tenant_len > 0)
+		memcpy(data->tenant, s->tenant, data->tenant_len);
 }
 
 /* The job of group @g; NULL: no memory. */
-static struct scout__work *
+static struct scout__job_data *
 store_work(const struct scout_worker *w, const struct scout_store *s, const struct scout__all_named *all, uint32_t g)
 {
 	const struct scout__named *named = &all->of[g];
-	struct scout__work_shape shape = {
+	struct scout__job_shape shape = {
 		.kind = SCOUT_JOB_STORE, .n_groups = 1, .n_layers = s->n_layers, .has_events = s->layer_events != NULL};
-	struct scout__work *work;
+	struct scout__job_data *data;
 	uint32_t n_null = 0;
 
 	for (uint64_t i = named->from; i < named->to; i++) {
@@ -378,26 +377,26 @@ store_work(const struct scout_worker *w, const struct scout_store *s, const stru
 	shape.n_grants = shape.n_chunks < SCOUT__STORE_PART ? shape.n_chunks : SCOUT__STORE_PART;
 	shape.hash_bytes = shape.n_chunks * s->hash_len;
 	shape.tenant_len = s->tenant ? strlen(s->tenant) : 0;
-	work = scout__work_new(w, &shape);
-	if (!work)
+	data = scout__job_data_new(w, &shape);
+	if (!data)
 		return NULL;
-	work->ticket = s->ticket;
-	work->null_chunks = n_null;
-	work->announced = s->announced;
-	work->tenant_len = (uint16_t)shape.tenant_len;
-	work->after = s->event;
-	work->groups[0] = (struct scout__work_group){.n = shape.n_chunks};
-	fill_group(w, named, &work->groups[0]);
-	if (work->n_layers > 0)
-		memset(work->first_plane, 0, ((size_t)work->n_layers + 1) * w->n_tables * sizeof(*work->first_plane));
-	fill_layers(w, work, all, g, s->layer_planes);
-	fill_events(work, s->layer_events);
-	fill_store(w, s, named, work);
-	return work;
+	data->ticket = s->ticket;
+	data->null_chunks = n_null;
+	data->announced = s->announced;
+	data->tenant_len = (uint16_t)shape.tenant_len;
+	data->after = s->event;
+	data->groups[0] = (struct scout__job_group){.n = shape.n_chunks};
+	fill_group(w, named, &data->groups[0]);
+	if (data->n_layers > 0)
+		memset(data->first_plane, 0, ((size_t)data->n_layers + 1) * w->n_tables * sizeof(*data->first_plane));
+	fill_layers(w, data, all, g, s->layer_planes);
+	fill_events(data, s->layer_events);
+	fill_store(w, s, named, data);
+	return data;
 }
 
 static void
-free_works(struct scout__work *const *works, uint32_t n)
+free_works(struct scout__job_data *const *works, uint32_t n)
 {
 	for (uint32_t g = 0; g < n; g++)
 		free(works[g]);
@@ -406,8 +405,8 @@ free_works(struct scout__work *const *works, uint32_t n)
 static int
 store(struct scout_worker *w, const struct scout_store *s, struct scout__all_named *all, uint64_t *ret_job)
 {
-	struct scout__work *works[SCOUT__GROUPS_MAX] = {NULL}; /* there is one at least, which gcc does not see */
-	struct scout__transfer *first, *last;
+	struct scout__job_data *works[SCOUT__GROUPS_MAX] = {NULL}; /* there is one at least, which gcc does not see */
+	struct scout__job *first, *last;
 	int rc = check_store(w, s, all);
 
 	if (rc)
@@ -421,13 +420,13 @@ store(struct scout_worker *w, const struct scout_store *s, struct scout__all_nam
 		free_works(works, g);
 		return SCOUT_ERR_NOMEM;
 	}
-	first = last = scout__work_submit(w, works[0], s->timeout_ms);
+	first = last = scout__job_submit(w, works[0], s->timeout_ms);
 	if (!first) {
 		free_works(works, all->n);
 		return SCOUT_ERR_BUSY;
 	}
 	for (uint32_t g = 1; g < all->n; g++) {
-		struct scout__transfer *job = scout__work_submit(w, works[g], s->timeout_ms);
+		struct scout__job *job = scout__job_submit(w, works[g], s->timeout_ms);
 
 		SCOUT_ASSERT(job); /* the ring has room for max_jobs */
 		job->leader = (uint32_t)(first - w->jobs) + 1;

@@ -76,29 +76,29 @@ scout_worker_reset(struct scout_worker *w, uint64_t weights_version)
 }
 
 int
-scout__worker_outdated_by(const struct scout_worker *w, const struct scout__work *work)
+scout__worker_outdated_by(const struct scout_worker *w, const struct scout__job_data *data)
 {
-	return work->weights_gen < w->reset_at ? SCOUT_ERR_WEIGHTS : SCOUT_ERR_CLEARED;
+	return data->weights_gen < w->reset_at ? SCOUT_ERR_WEIGHTS : SCOUT_ERR_CLEARED;
 }
 
 void
-scout__worker_outdate(const struct scout_worker *w, struct scout__work *work)
+scout__worker_outdate(const struct scout_worker *w, struct scout__job_data *data)
 {
-	switch (work->status) {
+	switch (data->status) {
 	case 0:
 	case SCOUT_ERR_MISSING:
 	case SCOUT_ERR_CANCELED:
 	case SCOUT_ERR_NO_SESSION:
-		work->status = scout__worker_outdated_by(w, work);
+		data->status = scout__worker_outdated_by(w, data);
 		break;
 	default: /* what happened to the device or the server is news all the same */
 		break;
 	}
-	work->chunks = 0;
-	if (work->kind != SCOUT_JOB_RETRIEVE)
+	data->chunks = 0;
+	if (data->kind != SCOUT_JOB_RETRIEVE)
 		return;
-	memset(work->filled, 0, work->n_chunks);
-	scout__transfer_name_missing(work);
+	memset(data->filled, 0, data->n_chunks);
+	scout__job_name_missing(data);
 }
 
 /* ---- the courier ---- */
@@ -136,7 +136,7 @@ scout__worker_on_reset(struct scout_worker *w)
 	/* Before the version is read: one that comes later sends its own word. */
 	atomic_store(&w->reset_queued, false);
 	version = atomic_load(&w->reset_to);
-	scout__transfer_sweep(w);
+	scout__jobs_sweep(w);
 	if (version == w->adopt.version)
 		return;
 	leave(w, version);
@@ -207,7 +207,7 @@ static void SCOUT_ON_COURIER
 refused(struct scout_worker *w, int error)
 {
 	w->adopt.n_races = 0;
-	scout__transfer_fail_asking(w, w->adopt.n_asked, error);
+	scout__jobs_fail_asking(w, w->adopt.n_asked, error);
 }
 
 /* The server's version is nothing to us. Said once for each: jobs bring it up again and again. */

@@ -42,7 +42,7 @@
  */
 
 void
-scout__transfer_init(struct scout_worker *w)
+scout__jobs_init(struct scout_worker *w)
 {
 	TAILQ_INIT(&w->open);
 	TAILQ_INIT(&w->timed);
@@ -55,14 +55,14 @@ scout__transfer_init(struct scout_worker *w)
 /* ---- phases and the end of a job ---- */
 
 bool
-scout__transfer_move_phase(struct scout__transfer *job, unsigned from, unsigned to)
+scout__job_move_phase(struct scout__job *job, unsigned from, unsigned to)
 {
 	return atomic_compare_exchange_strong(&job->phase, &from, to);
 }
 
 /* A copy has ended: a thread that waits in scout_worker_fence() looks again. */
 void
-scout__transfer_publish_phase(struct scout_worker *w, struct scout__transfer *job, unsigned phase)
+scout__job_publish_phase(struct scout_worker *w, struct scout__job *job, unsigned phase)
 {
 	(void)pthread_mutex_lock(&w->mu);
 	atomic_store(&job->phase, phase);
@@ -75,7 +75,7 @@ scout__transfer_publish_phase(struct scout_worker *w, struct scout__transfer *jo
  * exactly while there is something.
  */
 static void SCOUT_ON_COURIER
-report(struct scout_worker *w, struct scout__transfer *job)
+report(struct scout_worker *w, struct scout__job *job)
 {
 	bool pushed;
 
@@ -94,53 +94,53 @@ report(struct scout_worker *w, struct scout__transfer *job)
 
 /* Which blocks the engine has to compute itself. By the courier, or by the caller when the job has ended. */
 void
-scout__transfer_name_missing(struct scout__work *work)
+scout__job_name_missing(struct scout__job_data *data)
 {
 	uint32_t n = 0;
 
-	for (uint32_t g = 0; g < work->n_groups; g++) {
-		const struct scout__work_group *group = &work->groups[g];
+	for (uint32_t g = 0; g < data->n_groups; g++) {
+		const struct scout__job_group *group = &data->groups[g];
 
 		for (uint32_t c = 0; c < group->n; c++) {
-			const int64_t *ids = scout__work_ids(work, group, group->at + c);
+			const int64_t *ids = scout__job_ids(data, group, group->at + c);
 			uint64_t block = ((uint64_t)group->first_chunk + c) * group->blocks_per_chunk;
 
-			for (uint32_t b = 0; b < group->blocks_per_chunk && !work->filled[group->at + c]; b++)
+			for (uint32_t b = 0; b < group->blocks_per_chunk && !data->filled[group->at + c]; b++)
 				if (ids[b] >= 0)
-					work->missing[n++] =
+					data->missing[n++] =
 						(uint32_t)(group->missing_at + (block + b - group->from_block));
 		}
 	}
-	work->n_missing = n;
+	data->n_missing = n;
 }
 
 /* Where the time of a job goes: waiting in the worker, for the server, or being copied. */
 static uint64_t *
-clock_of(struct scout__transfer *job)
+clock_of(struct scout__job *job)
 {
 	switch (job->stage) {
 	case SCOUT__STAGE_ASKED:
 	case SCOUT__STAGE_TOLD:
-		return &job->work->server_us;
+		return &job->data->server_us;
 	case SCOUT__STAGE_COPYING:
-		return &job->work->copy_us;
+		return &job->data->copy_us;
 	default:
-		return &job->work->queued_us;
+		return &job->data->queued_us;
 	}
 }
 
 void
-scout__transfer_enter(struct scout__transfer *job, enum scout__stage stage)
+scout__job_enter(struct scout__job *job, enum scout__stage stage)
 {
 	uint64_t now_us = scout__now_us();
 
-	*clock_of(job) += now_us - job->work->since_us;
-	job->work->since_us = now_us;
+	*clock_of(job) += now_us - job->data->since_us;
+	job->data->since_us = now_us;
 	job->stage = stage;
 }
 
 void
-scout__transfer_unqueue(struct scout_worker *w, struct scout__transfer *job)
+scout__job_unqueue(struct scout_worker *w, struct scout__job *job)
 {
 	if (job->stage == SCOUT__STAGE_ASK)
 		TAILQ_REMOVE(&w->to_ask, job, queue_link);
@@ -149,7 +149,7 @@ scout__transfer_unqueue(struct scout_worker *w, struct scout__transfer *job)
 }
 
 void
-scout__transfer_untime(struct scout_worker *w, struct scout__transfer *job)
+scout__job_untime(struct scout_worker *w, struct scout__job *job)
 {
 	if (job->timed)
 		TAILQ_REMOVE(&w->timed, job, timed_link);
@@ -161,21 +161,21 @@ scout__transfer_untime(struct scout_worker *w, struct scout__transfer *job)
  * nothing of it may be touched.
  */
 void
-scout__transfer_finish(struct scout_worker *w, struct scout__transfer *job, int status)
+scout__job_finish(struct scout_worker *w, struct scout__job *job, int status)
 {
-	struct scout__work *work = job->work;
+	struct scout__job_data *data = job->data;
 
-	scout__transfer_enter(job, job->stage);
-	work->status = status;
-	atomic_store(&work->outcome, status);
-	scout__copy_progress_wake(&work->progress);
+	scout__job_enter(job, job->stage);
+	data->status = status;
+	atomic_store(&data->outcome, status);
+	scout__copy_progress_wake(&data->progress);
 	if (status)
 		scout__log(&w->log, SCOUT_LOG_DEBUG, "%s %llu ended: %s (%u chunks done)",
-			   work->kind == SCOUT_JOB_STORE ? "store" : "retrieve", (unsigned long long)job->id,
-			   scout_err_name(status), (unsigned)work->chunks);
-	scout__transfer_untime(w, job);
+			   data->kind == SCOUT_JOB_STORE ? "store" : "retrieve", (unsigned long long)job->id,
+			   scout_err_name(status), (unsigned)data->chunks);
+	scout__job_untime(w, job);
 	TAILQ_REMOVE(&w->open, job, open_link);
-	scout__transfer_detach(job);
+	scout__job_detach(job);
 	report(w, job);
 }
 
@@ -184,100 +184,100 @@ scout__transfer_finish(struct scout_worker *w, struct scout__transfer *job, int 
  * back; those still to come will be.
  */
 void
-scout__transfer_end_early(struct scout_worker *w, struct scout__transfer *job, int status)
+scout__job_end_early(struct scout_worker *w, struct scout__job *job, int status)
 {
 	struct scout__grant_record *record = job->record;
 
-	if (!scout__transfer_move_phase(job, SCOUT__PHASE_WAITING, SCOUT__PHASE_OVER) &&
+	if (!scout__job_move_phase(job, SCOUT__PHASE_WAITING, SCOUT__PHASE_OVER) &&
 	    atomic_load(&job->phase) == SCOUT__PHASE_DROPPED)
 		status = SCOUT_ERR_CANCELED;
-	scout__transfer_unqueue(w, job);
-	scout__transfer_detach(job);
+	scout__job_unqueue(w, job);
+	scout__job_detach(job);
 	if (record && record->state == SCOUT__GRANT_HELD)
-		scout__transfer_grant_due(w, record, 0);
-	if (job->work->kind == SCOUT_JOB_RETRIEVE)
-		scout__transfer_name_missing(job->work);
-	scout__transfer_finish(w, job, status);
+		scout__grant_record_due(w, record, 0);
+	if (job->data->kind == SCOUT_JOB_RETRIEVE)
+		scout__job_name_missing(job->data);
+	scout__job_finish(w, job, status);
 }
 
 /* ---- ends that come from outside ---- */
 
 void
-scout__transfer_sweep(struct scout_worker *w)
+scout__jobs_sweep(struct scout_worker *w)
 {
-	struct scout__transfer *job, *next;
+	struct scout__job *job, *next;
 
 	for (job = TAILQ_FIRST(&w->open); job; job = next) {
 		next = TAILQ_NEXT(job, open_link);
 		if (job->stage <= SCOUT__STAGE_GRANTED && atomic_load(&job->phase) == SCOUT__PHASE_DROPPED)
-			scout__transfer_end_early(w, job, SCOUT_ERR_CANCELED);
+			scout__job_end_early(w, job, SCOUT_ERR_CANCELED);
 	}
 }
 
 void
-scout__transfer_fail_waiting(struct scout_worker *w, int error)
+scout__jobs_fail_waiting(struct scout_worker *w, int error)
 {
-	struct scout__transfer *job;
+	struct scout__job *job;
 
 	while ((job = TAILQ_FIRST(&w->to_ask)) != NULL)
-		scout__transfer_end_early(w, job, scout__transfer_error(error));
+		scout__job_end_early(w, job, scout__job_error(error));
 	while ((job = TAILQ_FIRST(&w->granted)) != NULL)
-		scout__transfer_end_early(w, job, scout__transfer_error(error));
+		scout__job_end_early(w, job, scout__job_error(error));
 }
 
 void
-scout__transfer_close(struct scout_worker *w)
+scout__jobs_close(struct scout_worker *w)
 {
-	struct scout__transfer *job, *next;
+	struct scout__job *job, *next;
 
 	for (job = TAILQ_FIRST(&w->open); job; job = next) {
 		next = TAILQ_NEXT(job, open_link);
 		if (job->stage <= SCOUT__STAGE_GRANTED)
-			scout__transfer_end_early(w, job, SCOUT_ERR_CLOSED);
+			scout__job_end_early(w, job, SCOUT_ERR_CLOSED);
 	}
 }
 
 void
-scout__transfer_fail_asking(struct scout_worker *w, uint64_t n_asked, int error)
+scout__jobs_fail_asking(struct scout_worker *w, uint64_t n_asked, int error)
 {
-	struct scout__transfer *job, *next;
+	struct scout__job *job, *next;
 
 	for (job = TAILQ_FIRST(&w->to_ask); job; job = next) {
 		next = TAILQ_NEXT(job, queue_link);
 		if (job->asked_before < n_asked)
-			scout__transfer_end_early(w, job, scout__transfer_error(error));
+			scout__job_end_early(w, job, scout__job_error(error));
 	}
 }
 
 void
-scout__transfer_fail_due(struct scout_worker *w, int error)
+scout__jobs_fail_due(struct scout_worker *w, int error)
 {
 	struct scout__grant_record *record;
 
 	/* Copied, but the server cannot be told now. */
 	TAILQ_FOREACH(record, &w->due, link)
 	{
-		struct scout__transfer *job = record->job;
+		struct scout__job *job = record->job;
 
 		if (!job)
 			continue;
-		scout__transfer_detach(job);
-		scout__transfer_finish(w, job, scout__transfer_error(error));
+		scout__job_detach(job);
+		scout__job_finish(w, job, scout__job_error(error));
 	}
 }
 
 uint64_t
-scout__transfer_tick(struct scout_worker *w, uint64_t now_us)
+scout__jobs_tick(struct scout_worker *w, uint64_t now_us)
 {
-	struct scout__transfer *job;
+	struct scout__job *job;
 
 	while ((job = TAILQ_FIRST(&w->timed)) != NULL) {
-		if (job->work->deadline_us > now_us)
-			return job->work->deadline_us;
+		if (job->data->deadline_us > now_us)
+			return job->data->deadline_us;
 		if (job->stage > SCOUT__STAGE_GRANTED)
-			scout__transfer_untime(w, job);
+			scout__job_untime(w, job);
 		else
-			scout__transfer_end_early(w, job, SCOUT_ERR_TIMEOUT);
+			scout__job_end_early(w, job, SCOUT_ERR_TIMEOUT);
 	}
 	return UINT64_MAX;
 }

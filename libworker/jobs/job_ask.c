@@ -16,22 +16,22 @@
 
 /* Nothing is asked for, but the job's events have to be recorded: as if all of it were granted. */
 static void SCOUT_ON_COURIER
-skip_asking(struct scout_worker *w, struct scout__transfer *job)
+skip_asking(struct scout_worker *w, struct scout__job *job)
 {
-	scout__transfer_unqueue(w, job);
+	scout__job_unqueue(w, job);
 	job->stage = SCOUT__STAGE_GRANTED;
 	TAILQ_INSERT_TAIL(&w->granted, job, queue_link);
-	scout__transfer_start(w, job);
+	scout__job_start(w, job);
 }
 
 /* In the order of the deadlines. Mostly the last one: jobs with a shorter time than those before them step forward. */
 static void SCOUT_ON_COURIER
-add_timed(struct scout_worker *w, struct scout__transfer *job)
+add_timed(struct scout_worker *w, struct scout__job *job)
 {
-	struct scout__transfer *before = TAILQ_LAST(&w->timed, scout__transfer_list);
+	struct scout__job *before = TAILQ_LAST(&w->timed, scout__job_list);
 
-	while (before && before->work->deadline_us > job->work->deadline_us)
-		before = TAILQ_PREV(before, scout__transfer_list, timed_link);
+	while (before && before->data->deadline_us > job->data->deadline_us)
+		before = TAILQ_PREV(before, scout__job_list, timed_link);
 	if (before)
 		TAILQ_INSERT_AFTER(&w->timed, before, job, timed_link);
 	else
@@ -40,7 +40,7 @@ add_timed(struct scout_worker *w, struct scout__transfer *job)
 }
 
 void
-scout__transfer_accept(struct scout_worker *w, struct scout__transfer *job)
+scout__job_accept(struct scout_worker *w, struct scout__job *job)
 {
 	job->record = NULL;
 	job->stage = SCOUT__STAGE_ASK;
@@ -48,37 +48,37 @@ scout__transfer_accept(struct scout_worker *w, struct scout__transfer *job)
 	add_timed(w, job);
 	TAILQ_INSERT_TAIL(&w->to_ask, job, queue_link);
 	job->asked_before = w->adopt.n_asked;
-	if (job->work->n_chunks == 0 && !scout__transfer_has_events(job->work))
-		scout__transfer_end_early(w, job, 0);
+	if (job->data->n_chunks == 0 && !scout__job_has_events(job->data))
+		scout__job_end_early(w, job, 0);
 	else if (atomic_load(&job->phase) == SCOUT__PHASE_DROPPED) /* a reset's word may have come before the job */
-		scout__transfer_end_early(w, job, SCOUT_ERR_CANCELED);
+		scout__job_end_early(w, job, SCOUT_ERR_CANCELED);
 	else if (w->closing)
-		scout__transfer_end_early(w, job, SCOUT_ERR_CLOSED);
-	else if (job->work->n_chunks == 0)
+		scout__job_end_early(w, job, SCOUT_ERR_CLOSED);
+	else if (job->data->n_chunks == 0)
 		skip_asking(w, job);
 }
 
 static void SCOUT_ON_COURIER
-put_store(struct scout_worker *w, struct scout__writer *writer, const struct scout__work *work)
+put_store(struct scout_worker *w, struct scout__writer *writer, const struct scout__job_data *data)
 {
 	struct scout__store_msg msg = {
-		.ticket = work->ticket,
-		.n = work->part_n,
-		.group = work->groups[0].number,
-		.tenant = {.p = work->tenant, .len = work->tenant_len},
-		.hashes = work->hashes + (size_t)work->part_first * w->cfg.hash_bytes,
+		.ticket = data->ticket,
+		.n = data->part_n,
+		.group = data->groups[0].number,
+		.tenant = {.p = data->tenant, .len = data->tenant_len},
+		.hashes = data->hashes + (size_t)data->part_first * w->cfg.hash_bytes,
 	};
 
 	scout__put_store(writer, &msg, w->cfg.hash_bytes);
 }
 
 static void SCOUT_ON_COURIER
-put_retrieve(struct scout__writer *writer, const struct scout__work *work)
+put_retrieve(struct scout__writer *writer, const struct scout__job_data *data)
 {
-	struct scout__retrieve_msg msg = {.ticket = work->ticket, .n_parts = (uint16_t)work->n_groups};
+	struct scout__retrieve_msg msg = {.ticket = data->ticket, .n_parts = (uint16_t)data->n_groups};
 
-	for (uint32_t g = 0; g < work->n_groups; g++) {
-		const struct scout__work_group *group = &work->groups[g];
+	for (uint32_t g = 0; g < data->n_groups; g++) {
+		const struct scout__job_group *group = &data->groups[g];
 
 		msg.parts[g].group = group->number;
 		msg.parts[g].from = group->first_chunk * group->hashes_per_chunk;
@@ -88,9 +88,9 @@ put_retrieve(struct scout__writer *writer, const struct scout__work *work)
 }
 
 static uint32_t SCOUT_ON_COURIER
-budget_of(const struct scout__transfer *job, uint64_t now_us)
+budget_of(const struct scout__job *job, uint64_t now_us)
 {
-	uint64_t left_us = job->work->deadline_us > now_us ? job->work->deadline_us - now_us : 1;
+	uint64_t left_us = job->data->deadline_us > now_us ? job->data->deadline_us - now_us : 1;
 
 	if (!job->timed)
 		return 0;
@@ -99,12 +99,12 @@ budget_of(const struct scout__transfer *job, uint64_t now_us)
 
 /* Send the STORE or RETRIEVE of a job in to_ask. False: no credit, or nothing to keep the grants in. */
 static bool SCOUT_ON_COURIER
-ask(struct scout_worker *w, struct scout__transfer *job, uint64_t now_us)
+ask(struct scout_worker *w, struct scout__job *job, uint64_t now_us)
 {
-	struct scout__work *work = job->work;
-	struct scout__grant_record *record = scout__transfer_free_grant(w);
-	bool is_store = work->kind == SCOUT_JOB_STORE;
-	uint32_t n = work->n_chunks - work->part_first;
+	struct scout__job_data *data = job->data;
+	struct scout__grant_record *record = scout__grant_record_find_free(w);
+	bool is_store = data->kind == SCOUT_JOB_STORE;
+	uint32_t n = data->n_chunks - data->part_first;
 	struct scout__writer *writer;
 	uint64_t cookie;
 	size_t bytes;
@@ -112,25 +112,25 @@ ask(struct scout_worker *w, struct scout__transfer *job, uint64_t now_us)
 	if (!record)
 		return false;
 	n = is_store && n > SCOUT__STORE_PART ? SCOUT__STORE_PART : n;
-	bytes = is_store ? 18u + work->tenant_len + (size_t)n * w->cfg.hash_bytes
-			 : SCOUT__RETRIEVE_BYTES(work->n_groups);
-	cookie = scout__transfer_number_of(w, record) << SCOUT__COOKIE_BITS | SCOUT__COOKIE_GRANTS;
+	bytes = is_store ? 18u + data->tenant_len + (size_t)n * w->cfg.hash_bytes
+			 : SCOUT__RETRIEVE_BYTES(data->n_groups);
+	cookie = scout__grant_record_number(w, record) << SCOUT__COOKIE_BITS | SCOUT__COOKIE_GRANTS;
 	writer = scout__link_op_begin(w->link, is_store ? SCOUT_OP_STORE : SCOUT_OP_RETRIEVE, budget_of(job, now_us),
 				      cookie, bytes);
 	if (!writer)
 		return false;
-	work->part_n = n;
+	data->part_n = n;
 	if (is_store)
-		put_store(w, writer, work);
+		put_store(w, writer, data);
 	else
-		put_retrieve(writer, work);
+		put_retrieve(writer, data);
 	scout__link_op_end(w->link);
-	scout__transfer_unqueue(w, job);
-	scout__transfer_enter(job, SCOUT__STAGE_ASKED);
+	scout__job_unqueue(w, job);
+	scout__job_enter(job, SCOUT__STAGE_ASKED);
 	job->record = record;
-	scout__transfer_take_grant(w, record);
+	scout__grant_record_take(w, record);
 	record->state = SCOUT__GRANT_ASKED;
-	record->kind = work->kind;
+	record->kind = data->kind;
 	record->job = job;
 	record->epoch = w->epoch;
 	record->id = scout__link_last_corr(w->link);
@@ -139,18 +139,18 @@ ask(struct scout_worker *w, struct scout__transfer *job, uint64_t now_us)
 }
 
 void
-scout__transfer_pump(struct scout_worker *w, bool may_ask, uint64_t now_us)
+scout__jobs_pump(struct scout_worker *w, bool may_ask, uint64_t now_us)
 {
-	struct scout__transfer *job, *next;
+	struct scout__job *job, *next;
 
-	scout__transfer_send_dones(w);
+	scout__jobs_send_dones(w);
 	for (job = TAILQ_FIRST(&w->granted); job; job = next) {
 		next = TAILQ_NEXT(job, queue_link);
-		scout__transfer_start(w, job);
+		scout__job_start(w, job);
 	}
 	while (may_ask && w->up && (job = TAILQ_FIRST(&w->to_ask)) != NULL) {
 		if (atomic_load(&job->phase) == SCOUT__PHASE_DROPPED)
-			scout__transfer_end_early(w, job, SCOUT_ERR_CANCELED);
+			scout__job_end_early(w, job, SCOUT_ERR_CANCELED);
 		else if (!ask(w, job, now_us))
 			break;
 	}
@@ -185,17 +185,17 @@ read_grants(const struct scout__grant_record *record, const struct scout__op *op
 static void SCOUT_ON_COURIER
 refuse(struct scout_worker *w, struct scout__grant_record *record, const struct scout__op *op, int error)
 {
-	struct scout__transfer *job = record->job;
+	struct scout__job *job = record->job;
 
 	if (job)
-		scout__transfer_end_early(w, job, scout__transfer_error(error));
+		scout__job_end_early(w, job, scout__job_error(error));
 	if (op) {
-		scout__transfer_grant_free(w, record);
+		scout__grant_record_free(w, record);
 	} else {
 		/* The server may have granted it all the same, and would hold it as long as we live: give it back unseen. */
 		record->state = SCOUT__GRANT_HELD;
 		record->n = 0;
-		scout__transfer_grant_due(w, record, 0);
+		scout__grant_record_due(w, record, 0);
 	}
 	if (op && op->status == SCOUT_WIRE_CLEARED) {
 		w->clear.looks = w->clear.generation != 0;
@@ -211,10 +211,10 @@ refuse(struct scout_worker *w, struct scout__grant_record *record, const struct 
 }
 
 void
-scout__transfer_grants(struct scout_worker *w, uint64_t number, const struct scout__op *op, int error)
+scout__job_grants(struct scout_worker *w, uint64_t number, const struct scout__op *op, int error)
 {
 	struct scout__grant_record *record = &w->records[number];
-	struct scout__transfer *job = record->job;
+	struct scout__job *job = record->job;
 	struct scout__grants grants = {.n = 0};
 	uint32_t granted = 0;
 	int rc = op ? read_grants(record, op, &grants, &granted) : error;
@@ -228,21 +228,21 @@ scout__transfer_grants(struct scout_worker *w, uint64_t number, const struct sco
 	record->id = grants.id;
 	record->n = granted;
 	if (!job) {
-		scout__transfer_grant_due(w, record, 0);
+		scout__grant_record_due(w, record, 0);
 		return;
 	}
 	for (uint32_t i = 0; i < grants.n; i++)
-		job->work->grants[i] = scout__grant_at(&grants, i);
-	scout__transfer_enter(job, SCOUT__STAGE_GRANTED);
+		job->data->grants[i] = scout__grant_at(&grants, i);
+	scout__job_enter(job, SCOUT__STAGE_GRANTED);
 	TAILQ_INSERT_TAIL(&w->granted, job, queue_link);
-	scout__transfer_start(w, job);
+	scout__job_start(w, job);
 }
 
 void
-scout__transfer_told(struct scout_worker *w, uint64_t number, const struct scout__op *op, int error)
+scout__job_told(struct scout_worker *w, uint64_t number, const struct scout__op *op, int error)
 {
 	struct scout__grant_record *record = &w->records[number];
-	struct scout__transfer *job = record->job;
+	struct scout__job *job = record->job;
 	uint32_t readable = 0;
 	const char *field;
 	int rc = 0;
@@ -252,22 +252,22 @@ scout__transfer_told(struct scout_worker *w, uint64_t number, const struct scout
 	if (!op) {
 		/* Whether the server has read it is unknown. Twice does no harm. */
 		if (job) {
-			scout__transfer_detach(job);
-			scout__transfer_finish(w, job, scout__transfer_error(error));
+			scout__job_detach(job);
+			scout__job_finish(w, job, scout__job_error(error));
 		}
 		record->state = SCOUT__GRANT_HELD;
-		scout__transfer_grant_due(w, record, record->result);
+		scout__grant_record_due(w, record, record->result);
 		return;
 	}
 	if (op->status != SCOUT_WIRE_OK)
 		rc = scout__wire_error(op->status);
 	else if (record->kind == SCOUT_JOB_STORE && scout__get_store_done_reply(op, &readable, &field) != SCOUT_WIRE_OK)
 		rc = SCOUT_ERR_PROTOCOL;
-	scout__transfer_grant_free(w, record);
+	scout__grant_record_free(w, record);
 	if (!job)
 		return;
-	job->work->chunks += readable;
+	job->data->chunks += readable;
 	if (rc)
-		job->work->status = scout__transfer_error(rc);
-	scout__transfer_next_part(w, job);
+		job->data->status = scout__job_error(rc);
+	scout__job_next_part(w, job);
 }

@@ -13,14 +13,14 @@
  */
 
 uint64_t
-scout__transfer_number_of(const struct scout_worker *w, const struct scout__grant_record *record)
+scout__grant_record_number(const struct scout_worker *w, const struct scout__grant_record *record)
 {
 	return (uint64_t)(record - w->records);
 }
 
 /* Those that were used before come first: a page of the table is touched when it is needed. */
 struct scout__grant_record *
-scout__transfer_free_grant(struct scout_worker *w)
+scout__grant_record_find_free(struct scout_worker *w)
 {
 	struct scout__grant_record *record = TAILQ_FIRST(&w->free_records);
 
@@ -30,7 +30,7 @@ scout__transfer_free_grant(struct scout_worker *w)
 }
 
 void
-scout__transfer_take_grant(struct scout_worker *w, struct scout__grant_record *record)
+scout__grant_record_take(struct scout_worker *w, struct scout__grant_record *record)
 {
 	if (record == &w->records[w->n_used_records])
 		w->n_used_records++;
@@ -39,7 +39,7 @@ scout__transfer_take_grant(struct scout_worker *w, struct scout__grant_record *r
 }
 
 void
-scout__transfer_grant_free(struct scout_worker *w, struct scout__grant_record *record)
+scout__grant_record_free(struct scout_worker *w, struct scout__grant_record *record)
 {
 	if (record->state == SCOUT__GRANT_DUE)
 		TAILQ_REMOVE(&w->due, record, link);
@@ -50,7 +50,7 @@ scout__transfer_grant_free(struct scout_worker *w, struct scout__grant_record *r
 }
 
 void
-scout__transfer_detach(struct scout__transfer *job)
+scout__job_detach(struct scout__job *job)
 {
 	if (job->record)
 		job->record->job = NULL;
@@ -59,10 +59,10 @@ scout__transfer_detach(struct scout__transfer *job)
 
 /* DONE is to be sent, with this @result. */
 void
-scout__transfer_grant_due(struct scout_worker *w, struct scout__grant_record *record, uint32_t result)
+scout__grant_record_due(struct scout_worker *w, struct scout__grant_record *record, uint32_t result)
 {
 	if (record->id == 0 || (w->up && record->epoch != w->epoch)) {
-		scout__transfer_grant_free(w, record);
+		scout__grant_record_free(w, record);
 		return;
 	}
 	record->state = SCOUT__GRANT_DUE;
@@ -73,7 +73,7 @@ scout__transfer_grant_due(struct scout_worker *w, struct scout__grant_record *re
 static bool SCOUT_ON_COURIER
 send_done(struct scout_worker *w, struct scout__grant_record *record)
 {
-	uint64_t cookie = scout__transfer_number_of(w, record) << SCOUT__COOKIE_BITS | SCOUT__COOKIE_DONE;
+	uint64_t cookie = scout__grant_record_number(w, record) << SCOUT__COOKIE_BITS | SCOUT__COOKIE_DONE;
 	bool is_store = record->kind == SCOUT_JOB_STORE;
 	struct scout__writer *writer =
 		scout__link_op_begin(w->link, is_store ? SCOUT_OP_STORE_DONE : SCOUT_OP_RETRIEVE_DONE, 0, cookie, 16);
@@ -101,7 +101,7 @@ send_done(struct scout_worker *w, struct scout__grant_record *record)
  * Beginning an operation may find out that the connection is gone, and end others in flight: lists may have changed.
  */
 void
-scout__transfer_send_dones(struct scout_worker *w)
+scout__jobs_send_dones(struct scout_worker *w)
 {
 	struct scout__grant_record *record;
 
@@ -110,13 +110,13 @@ scout__transfer_send_dones(struct scout_worker *w)
 }
 
 void
-scout__transfer_new_epoch(struct scout_worker *w)
+scout__jobs_new_epoch(struct scout_worker *w)
 {
 	struct scout__grant_record *record, *next;
 
 	for (record = TAILQ_FIRST(&w->due); record; record = next) {
 		next = TAILQ_NEXT(record, link);
 		if (record->epoch != w->epoch)
-			scout__transfer_grant_free(w, record);
+			scout__grant_record_free(w, record);
 	}
 }

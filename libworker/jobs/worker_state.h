@@ -22,7 +22,7 @@
 
 /*
  * The state of a worker: struct scout_worker and what is in it. The public calls (worker*.c) and the
- * transfers (this folder) share it; each field says which thread owns it.
+ * jobs (this folder) share it; each field says which thread owns it.
  *
  * A job lives in one of max_jobs slots. The caller fills a slot and pushes its number; from then on the courier owns
  * it, until it pushes the number into the done ring; poll frees the slot. Only `phase` and `stop` are touched from
@@ -83,7 +83,7 @@ struct scout__table {
 };
 
 /* What a job has to do with one group: some of its chunks in a row. Const after submit. */
-struct scout__work_group {
+struct scout__job_group {
 	uint32_t table;            /* its place in the worker's tables */
 	uint16_t number;           /* of the group */
 	uint32_t hashes_per_chunk; /* unit_tokens / hash_tokens */
@@ -97,8 +97,8 @@ struct scout__work_group {
 };
 
 /* All memory of one job, allocated at submit: nothing allocates afterwards. A chunk is an object of whichever group. */
-struct scout__work {
-	struct scout__work *next_dead; /* caller: reported, freed by the next poll */
+struct scout__job_data {
+	struct scout__job_data *next_dead; /* caller: reported, freed by the next poll */
 
 	/* const after submit */
 	int kind;
@@ -111,7 +111,7 @@ struct scout__work {
 	uint32_t n_chunks;     /* of all groups */
 	uint32_t null_chunks;  /* store: left out */
 	uint32_t n_groups;     /* 1 of a store */
-	struct scout__work_group *groups;
+	struct scout__job_group *groups;
 	int64_t *ids;          /* group by group, of each chunk its blocks; retrieve: -1 is not touched */
 	uint8_t *hashes;       /* store */
 	char *tenant;          /* store */
@@ -151,10 +151,10 @@ struct scout__work {
 
 struct scout__grant_record;
 
-struct scout__transfer {
-	uint64_t id;                            /* caller; const while it is the courier's. 0: the slot is free */
-	struct scout__work *work;               /* as id */
-	TAILQ_ENTRY(scout__transfer) live_link; /* caller */
+struct scout__job {
+	uint64_t id;                       /* caller; const while it is the courier's. 0: the slot is free */
+	struct scout__job_data *data;      /* as id */
+	TAILQ_ENTRY(scout__job) live_link; /* caller */
 	/* caller: a store of several groups is a job for each of them, behind the number of the first. */
 	uint32_t leader;     /* slot of the first plus 1; 0: it is that itself */
 	uint32_t next_group; /* slot of the next one plus 1; 0: there is none */
@@ -166,11 +166,11 @@ struct scout__transfer {
 	bool timed;            /* in `timed`: nothing was enqueued yet */
 	uint64_t asked_before; /* how often we had asked for our version of the weights when it came */
 	struct scout__grant_record *record;
-	TAILQ_ENTRY(scout__transfer) open_link;
-	TAILQ_ENTRY(scout__transfer) timed_link;
-	TAILQ_ENTRY(scout__transfer) queue_link; /* to_ask or granted */
+	TAILQ_ENTRY(scout__job) open_link;
+	TAILQ_ENTRY(scout__job) timed_link;
+	TAILQ_ENTRY(scout__job) queue_link; /* to_ask or granted */
 };
-TAILQ_HEAD(scout__transfer_list, scout__transfer);
+TAILQ_HEAD(scout__job_list, scout__job);
 
 /*
  * One STORE or RETRIEVE and its DONE. It outlives its job: what the server has granted must be given back, however
@@ -189,7 +189,7 @@ enum scout__grant_state {
 struct scout__grant_record {
 	enum scout__grant_state state; /* courier, as all of it */
 	int kind;
-	struct scout__transfer *job; /* NULL: it has ended */
+	struct scout__job *job; /* NULL: it has ended */
 	uint64_t epoch;
 	uint64_t id; /* store_id or retrieve_id: the correlation id of the operation; 0: nothing was granted */
 	uint32_t n;
@@ -257,17 +257,16 @@ struct scout_worker {
 	bool registered;       /* the layout was taken: jobs may come */
 	uint64_t registration; /* counts them */
 	uint64_t next_seq;
-	struct scout__transfer
-		*jobs; /* max_jobs, mapped lazily: slots from 0 to n_used were used; see struct scout__transfer */
-	uint32_t *free_slots; /* max_jobs, mapped lazily: a stack */
-	uint32_t n_free;      /* in free_slots: those that were used before, and come first */
+	struct scout__job *jobs; /* max_jobs, mapped lazily: slots from 0 to n_used were used; see struct scout__job */
+	uint32_t *free_slots;    /* max_jobs, mapped lazily: a stack */
+	uint32_t n_free;         /* in free_slots: those that were used before, and come first */
 	uint32_t n_used;
-	struct scout__transfer_list live_jobs; /* submitted, and not reported by poll */
+	struct scout__job_list live_jobs; /* submitted, and not reported by poll */
 	uint32_t n_live;
-	uint32_t n_led;           /* of these: behind another one's number */
-	struct scout__work *dead; /* freed by the next poll */
-	uint64_t version;         /* of the weights, as last given to us */
-	uint64_t reset_at;        /* `weights_gen` since the last reset; what is older ended by it, else by a clear */
+	uint32_t n_led;               /* of these: behind another one's number */
+	struct scout__job_data *dead; /* freed by the next poll */
+	uint64_t version;             /* of the weights, as last given to us */
+	uint64_t reset_at; /* `weights_gen` since the last reset; what is older ended by it, else by a clear */
 	struct scout__log_limit refusal_limit;
 	struct scout_worker_counters stats; /* what is counted here; the rest is put in when it is read */
 
@@ -305,10 +304,10 @@ struct scout_worker {
 	uint64_t reg_retry_us;
 	int reg_error; /* of the last refused one on this connection */
 	struct scout__mappings mappings;
-	struct scout__transfer_list open;  /* all jobs of the courier */
-	struct scout__transfer_list timed; /* ... that have enqueued nothing yet, by deadline */
-	struct scout__transfer_list to_ask;
-	struct scout__transfer_list granted; /* wait for a segment */
+	struct scout__job_list open;  /* all jobs of the courier */
+	struct scout__job_list timed; /* ... that have enqueued nothing yet, by deadline */
+	struct scout__job_list to_ask;
+	struct scout__job_list granted;      /* wait for a segment */
 	struct scout__grant_record *records; /* 2 * max_jobs, mapped lazily: from 0 to n_used_records were used */
 	uint32_t n_used_records;
 	struct scout__grant_list free_records; /* of these */
@@ -340,9 +339,9 @@ enum scout__cookie_kind {
 
 /* The job is of older weights than the worker is. */
 static inline bool
-scout__worker_outdated(const struct scout_worker *w, const struct scout__work *work)
+scout__worker_outdated(const struct scout_worker *w, const struct scout__job_data *data)
 {
-	return work->weights_gen != atomic_load(&w->weights_gen);
+	return data->weights_gen != atomic_load(&w->weights_gen);
 }
 
 /* -1 for what is never touched. */
@@ -354,16 +353,16 @@ scout__worker_plain_id(const struct scout__table *table, int64_t id)
 
 /* The first block of chunk @chunk of the job, which is one of @group's. */
 static inline int64_t *
-scout__work_ids(const struct scout__work *work, const struct scout__work_group *group, uint32_t chunk)
+scout__job_ids(const struct scout__job_data *data, const struct scout__job_group *group, uint32_t chunk)
 {
-	return work->ids + group->ids_at + (uint64_t)(chunk - group->at) * group->blocks_per_chunk;
+	return data->ids + group->ids_at + (uint64_t)(chunk - group->at) * group->blocks_per_chunk;
 }
 
 /* The group of chunk @chunk. */
-static inline const struct scout__work_group *
-scout__work_group_of(const struct scout__work *work, uint32_t chunk)
+static inline const struct scout__job_group *
+scout__job_group_of(const struct scout__job_data *data, uint32_t chunk)
 {
-	const struct scout__work_group *group = work->groups;
+	const struct scout__job_group *group = data->groups;
 
 	while (chunk >= group->at + group->n)
 		group++;

@@ -404,7 +404,7 @@ static void
 wait_phase(char **args, unsigned from, unsigned to)
 {
 	struct scout_worker *worker = me.workers[worker_of(args[1])];
-	struct scout__transfer *job = &worker->jobs[number(args[2]) & (SCOUT__MAX_JOBS - 1)];
+	struct scout__job *job = &worker->jobs[number(args[2]) & (SCOUT__MAX_JOBS - 1)];
 	uint64_t end_us = wait_begin();
 	unsigned phase;
 

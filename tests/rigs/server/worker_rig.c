@@ -288,7 +288,7 @@ rig_wait(struct scout_worker *worker, uint64_t job)
 void
 rig_wait_enqueued(const struct scout_worker *worker, uint64_t job)
 {
-	const struct scout__transfer *slot = &worker->jobs[job & (SCOUT__MAX_JOBS - 1)];
+	const struct scout__job *slot = &worker->jobs[job & (SCOUT__MAX_JOBS - 1)];
 
 	wait_until(atomic_load(&slot->phase) == SCOUT__PHASE_ENQUEUED)
 		;

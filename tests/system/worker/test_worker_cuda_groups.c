@@ -172,7 +172,7 @@ END_TEST
 static void *
 open_gate(void *arg)
 {
-	const struct scout__transfer *job = arg;
+	const struct scout__job *job = arg;
 
 	while (!atomic_load(&job->stop))
 		(void)sched_yield();

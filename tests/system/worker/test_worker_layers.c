@@ -287,22 +287,22 @@ END_TEST
 
 /* ---- waiting for a layer ---- */
 
-static struct scout__work *
+static struct scout__job_data *
 work_of(uint64_t job)
 {
-	struct scout__transfer *found = scout__worker_find_job(rig.workers[0], job);
+	struct scout__job *found = scout__worker_find_job(rig.workers[0], job);
 
 	ck_assert_ptr_nonnull(found);
-	return found->work;
+	return found->data;
 }
 
 /* Lets the next layer pass when the test's thread sleeps, or is about to. */
 static void *
 open_for_sleeper(void *arg)
 {
-	struct scout__work *work = arg;
+	struct scout__job_data *data = arg;
 
-	while (atomic_load(&work->progress.waiters) == 0)
+	while (atomic_load(&data->progress.waiters) == 0)
 		(void)sched_yield();
 	host_gate_pass(CHUNKS);
 	return NULL;
