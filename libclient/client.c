@@ -278,7 +278,7 @@ submit(struct scout_client *client, const struct scout_query *q, size_t id_len, 
 		scout__step_add(client, i);
 	scout__table_asked(client, i);
 	slot->deadline_us = scout__now_us() + (uint64_t)slot->timeout_ms * 1000;
-	scout__client_push(client, SCOUT__WORD(SCOUT__JOB_LOOKUP, i));
+	scout__client_push(client, SCOUT__WORD(SCOUT__WORD_LOOKUP, i));
 	client->stats.not_yet += when == ASK_NOW;
 	return SCOUT_NOT_YET;
 }
@@ -290,7 +290,7 @@ scout__client_forget(struct scout_client *client, uint32_t i)
 	scout__renew_forget(client, &client->slots[i]);
 	scout__step_remove(client, i);
 	if (client->slots[i].submitted)
-		scout__client_push(client, SCOUT__WORD(SCOUT__JOB_FINISH, i));
+		scout__client_push(client, SCOUT__WORD(SCOUT__WORD_FINISH, i));
 	else
 		scout__table_release(client, i);
 }
@@ -321,7 +321,7 @@ read_answer(struct scout_client *client, uint32_t i, const struct scout_query *q
 	if (slot->epochs != atomic_load_explicit(&client->epochs, memory_order_relaxed))
 		return ask_restarted(client, i, q, ret_hit);
 	if (slot->ahead)
-		scout__ahead_settle(client, i, q->computed_tokens);
+		scout__request_settle(client, i, q->computed_tokens);
 	*ret_hit = slot->hit;
 	return 0;
 }
@@ -462,7 +462,7 @@ poll_answer(struct scout_client *client, uint32_t i, uint64_t computed_tokens, s
 	if (slot->epochs != atomic_load_explicit(&client->epochs, memory_order_relaxed))
 		return SCOUT_NEED_QUERY;
 	if (slot->ahead)
-		scout__ahead_settle(client, i, computed_tokens);
+		scout__request_settle(client, i, computed_tokens);
 	*ret_hit = slot->hit;
 	return 0;
 }

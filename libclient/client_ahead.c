@@ -79,7 +79,7 @@ count_objects(const struct scout_client *client, const struct scout__lookup_slot
 }
 
 void
-scout__ahead_settle(struct scout_client *client, uint32_t i, uint64_t computed_tokens)
+scout__request_settle(struct scout_client *client, uint32_t i, uint64_t computed_tokens)
 {
 	struct scout__lookup_slot *slot = &client->slots[i];
 	uint64_t hash_tokens = client->cfg.hash_tokens, tokens;
@@ -108,5 +108,5 @@ scout__ahead_settle(struct scout_client *client, uint32_t i, uint64_t computed_t
 								    : SCOUT_REASON_MISS;
 	client->stats.hits += to > 0;
 	client->stats.hit_tokens += slot->hit.tokens;
-	scout__client_push(client, SCOUT__WORD(SCOUT__JOB_SETTLE, i));
+	scout__client_push(client, SCOUT__WORD(SCOUT__WORD_SETTLE, i));
 }

@@ -190,7 +190,7 @@ submit(struct scout_client *client, const struct scout_key_query *q, size_t id_l
 	slot->submitted = true;
 	scout__step_add(client, i);
 	slot->deadline_us = scout__now_us() + (uint64_t)slot->timeout_ms * 1000;
-	scout__client_push(client, SCOUT__WORD(SCOUT__JOB_LOOKUP, i));
+	scout__client_push(client, SCOUT__WORD(SCOUT__WORD_LOOKUP, i));
 	client->stats.not_yet++;
 	return SCOUT_NOT_YET;
 }

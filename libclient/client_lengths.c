@@ -141,7 +141,7 @@ admit(struct scout_client *client, const char *id, int64_t from_token, int64_t t
 		slot->admit_to -= slot->admit_to % client->stride;
 	slot->admitted = true;
 	if (slot->submitted)
-		scout__client_push(client, SCOUT__WORD(SCOUT__JOB_ADMIT, i));
+		scout__client_push(client, SCOUT__WORD(SCOUT__WORD_ADMIT, i));
 	return 0;
 }
 

@@ -83,7 +83,7 @@ scout__renew_ask(struct scout_client *client, uint32_t i, const struct scout_que
 	client->n_renewing++;
 	client->renew_tokens--;
 	client->stats.renewals++;
-	scout__client_push(client, SCOUT__WORD(SCOUT__JOB_RENEW, i));
+	scout__client_push(client, SCOUT__WORD(SCOUT__WORD_RENEW, i));
 }
 
 /* What came is the answer from now on, unless it says less: within a server's life tokens never decrease. */

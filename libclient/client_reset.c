@@ -5,9 +5,9 @@
  * What ends everything, on the caller's thread: a reset (new weights) and a clear (drop what is cached). The call ends the live requests
  * and leaves one number for the courier, the version or the clear's name; lookup_broadcast.c sends it to every server.
  *
- * The latest one wins. The number lies in one word that a later call overwrites, and at most one job is in the ring for it:
+ * The latest one wins. The number lies in one word that a later call overwrites, and at most one word is in the ring for it:
  * so the call is never refused, however long a server is away. The courier clears `queued` before it reads the number: a call that
- * comes later pushes a job of its own.
+ * comes later pushes a word of its own.
  */
 #include "client_internal.h"
 
@@ -21,7 +21,7 @@ broadcast(struct scout_client *client, enum scout__broadcast_what what, uint64_t
 		scout__client_forget(client, i);
 	atomic_store(&t->number, number);
 	if (!atomic_exchange(&t->queued, true))
-		scout__client_push(client, SCOUT__WORD(SCOUT__JOB_BROADCAST, (uint32_t)what));
+		scout__client_push(client, SCOUT__WORD(SCOUT__WORD_BROADCAST, (uint32_t)what));
 	return 0;
 }
 

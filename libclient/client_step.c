@@ -63,7 +63,7 @@ scout__client_push_on(struct scout_client *client)
 	if (!client->step_dirty)
 		return;
 	client->step_dirty = false;
-	SCOUT_ASSERT(scout__courier_push(client->courier, SCOUT__WORD(SCOUT__JOB_STEP_END, 0)));
+	SCOUT_ASSERT(scout__courier_push(client->courier, SCOUT__WORD(SCOUT__WORD_STEP_END, 0)));
 	if (scout__courier_ring(client->courier))
 		client->stats.rings++;
 }

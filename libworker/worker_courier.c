@@ -28,7 +28,7 @@
 /* ---- the courier's callbacks ---- */
 
 static void SCOUT_ON_COURIER
-on_job(void *user, uint64_t word, uint64_t now_us)
+on_word(void *user, uint64_t word, uint64_t now_us)
 {
 	struct scout_worker *w = user;
 
@@ -253,7 +253,7 @@ drain(void *user)
 }
 
 const struct scout__courier_ops scout__worker_courier_ops = {
-	.job = on_job,
+	.word = on_word,
 	.flush = on_flush,
 	.link_up = on_link_up,
 	.link_down = on_link_down,

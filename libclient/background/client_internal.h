@@ -41,16 +41,16 @@
 #define SCOUT__NO_SLOT UINT32_MAX
 #define SCOUT__CACHE_LINE 64
 
-enum scout__job_op {
-	SCOUT__JOB_LOOKUP = 1,
-	SCOUT__JOB_ADMIT,
-	SCOUT__JOB_FINISH,
-	SCOUT__JOB_BROADCAST, /* the "slot" is what: enum scout__broadcast_what */
-	SCOUT__JOB_STEP_END,
-	SCOUT__JOB_RENEW,
-	SCOUT__JOB_SETTLE
+enum scout__word_op {
+	SCOUT__WORD_LOOKUP = 1,
+	SCOUT__WORD_ADMIT,
+	SCOUT__WORD_FINISH,
+	SCOUT__WORD_BROADCAST, /* the "slot" is what: enum scout__broadcast_what */
+	SCOUT__WORD_STEP_END,
+	SCOUT__WORD_RENEW,
+	SCOUT__WORD_SETTLE
 };
-/* A job word: operation, whether it is part of a step (then nothing is sent before STEP_END), slot. */
+/* A word of the ring: operation, whether it is part of a step (then nothing is sent before STEP_END), slot. */
 #define SCOUT__WORD_OP(word) ((word)&15u)
 #define SCOUT__WORD_HELD (1u << 4)
 #define SCOUT__WORD(op, slot) ((uint64_t)(op) | (uint64_t)(slot) << 8)
@@ -213,7 +213,7 @@ struct scout__broadcast_link {
 
 struct scout__broadcast {
 	atomic_uint_fast64_t number; /* caller -> courier: the latest */
-	atomic_bool queued;          /* a job for it is in the ring */
+	atomic_bool queued;          /* a word for it is in the ring */
 	/* courier */
 	uint64_t latest;
 	struct scout__broadcast_link *links; /* n_links */
@@ -338,7 +338,7 @@ size_t scout__present_at(const struct scout_client *client, const struct scout__
 			 size_t *ret_bytes);
 
 /* The answer to a lookup ahead is asked for the first time. */
-void scout__ahead_settle(struct scout_client *client, uint32_t slot, uint64_t computed_tokens);
+void scout__request_settle(struct scout_client *client, uint32_t slot, uint64_t computed_tokens);
 
 /* ---- client_renew.c: caller ---- */
 

@@ -2,8 +2,8 @@
 /*
  * DESIGN
  *
- * The client's half on the courier thread: turns job words into operations on every link (lookup_send.c), replies and lost
- * connections (lookup_reply.c) into answers (lookup_answer.c). Here: the jobs, the deadlines, closing.
+ * The client's half on the courier thread: turns the words of the ring into operations on every link (lookup_send.c), replies and lost
+ * connections (lookup_reply.c) into answers (lookup_answer.c). Here: the words, the deadlines, closing.
  *
  * A slot has one lane for each link (client_internal.h). An answer is one of
  *   - all lanes answered: the minimum of their hits; lanes that promised more give the rest back;
@@ -21,7 +21,7 @@
 
 #define TIMEOUT_LOG_US UINT64_C(1000000) /* between two lines about timeouts */
 
-/* ---- jobs ---- */
+/* ---- words ---- */
 
 /* The LOOKUP word, or a RENEW word that opens a session. The arena's region was seen. */
 static void SCOUT_ON_COURIER
@@ -84,7 +84,7 @@ start_finish(struct scout_client *c, uint32_t i)
 }
 
 static void
-on_job(void *user, uint64_t word, uint64_t now_us)
+on_word(void *user, uint64_t word, uint64_t now_us)
 {
 	struct scout_client *c = user;
 	uint32_t i = SCOUT__WORD_SLOT(word);
@@ -94,31 +94,31 @@ on_job(void *user, uint64_t word, uint64_t now_us)
 	if (word & SCOUT__WORD_HELD)
 		c->held = true;
 	switch (SCOUT__WORD_OP(word)) {
-	case SCOUT__JOB_LOOKUP:
+	case SCOUT__WORD_LOOKUP:
 		scout__arena_see(&c->arena, c->slots[i].arena_pos);
 		start_lookup(c, i);
 		break;
-	case SCOUT__JOB_SETTLE:
-		scout__ahead_settled(c, i);
+	case SCOUT__WORD_SETTLE:
+		scout__apply_settle(c, i);
 		break;
-	case SCOUT__JOB_RENEW:
+	case SCOUT__WORD_RENEW:
 		if (scout__renew_start(c, i))
 			start_lookup(c, i);
 		break;
-	case SCOUT__JOB_ADMIT:
+	case SCOUT__WORD_ADMIT:
 		start_admit(c, i);
 		break;
-	case SCOUT__JOB_FINISH:
+	case SCOUT__WORD_FINISH:
 		start_finish(c, i);
 		break;
-	case SCOUT__JOB_BROADCAST:
+	case SCOUT__WORD_BROADCAST:
 		scout__broadcast_start(c, i);
 		break;
-	case SCOUT__JOB_STEP_END:
+	case SCOUT__WORD_STEP_END:
 		c->held = false;
 		break;
 	default:
-		SCOUT_ASSERT(!"unknown job");
+		SCOUT_ASSERT(!"unknown word");
 	}
 }
 
@@ -182,7 +182,7 @@ on_closing(void *user)
 }
 
 const struct scout__courier_ops scout__lookup_ops = {
-	.job = on_job,
+	.word = on_word,
 	.flush = scout__lookup_flush,
 	.link_up = scout__lookup_link_up,
 	.link_going = scout__lookup_link_going,

@@ -108,7 +108,7 @@ scout__lengths_free(struct scout__lookup_slot *slot)
 }
 
 void
-scout__ahead_settled(struct scout_client *c, uint32_t i)
+scout__apply_settle(struct scout_client *c, uint32_t i)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
 

@@ -70,7 +70,7 @@ uint32_t scout__deadlines_first(const struct scout_client *c) SCOUT_ON_COURIER;
 int scout__ahead_reply(struct scout_client *c, struct scout__lookup_slot *slot, const struct scout__op *op,
 		       struct scout__lookup_reply *ret) SCOUT_ON_COURIER;
 /* The SETTLE word. */
-void scout__ahead_settled(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
+void scout__apply_settle(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 /* On the courier, or on the thread that destroys the client. */
 void scout__ahead_free(struct scout__lookup_slot *slot);
 void scout__lengths_free(struct scout__lookup_slot *slot);

@@ -109,7 +109,7 @@ scout__arena_at(const struct scout__arena *arena, uint64_t pos)
 	return arena->bytes + pos % arena->size + sizeof(struct scout__arena_header);
 }
 
-/* Courier: a job named this region; everything up to its end is allocated. In the order in which they were taken. */
+/* Courier: a word named this region; everything up to its end is allocated. In the order in which they were taken. */
 static inline void
 scout__arena_see(struct scout__arena *arena, uint64_t pos)
 {

@@ -19,7 +19,7 @@
  * descriptors, and costs each client a sixth descriptor more; by turns with poll() neither was faster than the other.
  *
  * No wake without need: while the user waits for no answer (is_awaited), servers are not asked to ring. Their answers
- * meanwhile lie in the channel until the next job or timer.
+ * meanwhile lie in the channel until the next word or timer.
  *
  * Scheduling: the doorbell wakes the courier, often on the caller's own core, where it would preempt the scheduler's step in the
  * middle. SCHED_BATCH, which needs no privilege, lets the caller finish; where another core is idle it changes nothing.
@@ -71,7 +71,7 @@ drain_ring(struct scout__courier *c, uint64_t now_us)
 	uint64_t word;
 
 	while ((word = scout__ring_pop(&c->ring)) != 0) {
-		c->ops->job(c->user, word, now_us);
+		c->ops->word(c->user, word, now_us);
 		any = true;
 	}
 	return any;

@@ -15,12 +15,12 @@
 /*
  * The courier: the one background thread that owns the sockets of a client or of a worker.
  *
- * Jobs come in as 64-bit words through a ring (the caller pushes, the courier pops). The user of the courier (client or worker) gives a
+ * What the caller asks for comes as 64-bit words through a ring (the caller pushes, the courier pops). The user of the courier (client or worker) gives a
  * word its meaning and brings results back to the caller, through the callbacks below; all of them run on the courier thread. Nothing
  * else ever touches a socket.
  *
  *   caller                                courier thread
- *   scout__courier_push(word) ──ring──▶   ops->job(word) ... ops->flush()
+ *   scout__courier_push(word) ──ring──▶   ops->word(word) ... ops->flush()
  *                                          scout__link_op_begin/_end  ──▶ DEALER
  *                                          ops->ended(cookie, reply)  ◀── DEALER
  *
@@ -33,7 +33,7 @@ struct scout__link;
 
 struct scout__courier_ops {
 	/* One word from the ring. */
-	void (*job)(void *user, uint64_t word, uint64_t now_us);
+	void (*word)(void *user, uint64_t word, uint64_t now_us);
 	/* The ring is empty: what was collected can be put into the links' frames now. Also called after replies and link
 	   changes, when credits may have come back. May be NULL. */
 	void (*flush)(void *user, uint64_t now_us);
@@ -58,7 +58,7 @@ struct scout__courier_ops {
 	/* The user's own descriptor (scout__courier_config.user_fd) is readable. */
 	void (*user_ready)(void *user);
 	/* Whether the user waits for the answer to an operation in flight. While it does not, answers may be read late: at the next
-	   job or timer. Asked before each sleep. NULL: always. */
+	   word or timer. Asked before each sleep. NULL: always. */
 	bool (*is_awaited)(void *user);
 	/* Timers: do what is due, return when to be called again (monotonic us), UINT64_MAX for never. */
 	uint64_t (*tick)(void *user, uint64_t now_us);
