@@ -8,7 +8,7 @@
  *
  * The rule of what is spare is that of session_touch.c, where all numbers are known: a request's blocks of the window are those
  * that its hit was promised and those that it stored, in their order in the prompt. Its test is against the server itself
- * (test_server_spare.c); here it is what makes the difference between two runs.
+ * (test_server_unneeded.c); here it is what makes the difference between two runs.
  *
  * Threads: main, which is the loop; the pool's thread that makes extents.
  */

@@ -169,7 +169,7 @@ struct scout__chunk_index {
 	uint64_t set_aside_used; /* a bit for each queue that is not empty */
 	uint32_t n_set_aside;    /* in all of them */
 	uint32_t set_aside_turn; /* queue that is looked at next */
-	/* Objects that nothing needs (chunk_index_spare.c), in the queues that the policy had them in. */
+	/* Objects that nothing needs (chunk_index_unneeded.c), in the queues that the policy had them in. */
 	struct scout__chunked_queues spare;
 	uint64_t spare_used;          /* a bit for each queue that is not empty */
 	uint32_t n_spare;             /* in all of them */
@@ -385,7 +385,7 @@ SCOUT_ON_LOOP void scout__index_count_hints(struct scout__chunk_index *index);
 /* Finish: move in the eviction order, if it is in it. */
 SCOUT_ON_LOOP void scout__index_touch(struct scout__chunk_index *index, uint32_t entry, struct scout__touch *touch);
 
-/* ---- chunk_index_spare.c: objects that nothing needs ---- */
+/* ---- chunk_index_unneeded.c: objects that nothing needs ---- */
 
 /*
  * Nothing that is known of needs the object: while nothing pins it, it leaves before all that the policy orders and

@@ -6,7 +6,7 @@
 
 /*
  * Between the files of the chunk index. Each calls those behind it only: chunk_index_l2.c, chunk_index_use.c,
- * chunk_index.c, rebalance.c, chunk_index_pins.c, chunk_index_extents.c, rebalance_rule.c, chunk_index_spare.c,
+ * chunk_index.c, rebalance.c, chunk_index_pins.c, chunk_index_extents.c, rebalance_rule.c, chunk_index_unneeded.c,
  * chunk_index_table.c, shares.c.
  */
 
@@ -57,7 +57,7 @@ SCOUT_ON_LOOP bool scout__index_is_protected(const struct scout__chunk_index *in
 /* Something was evicted: what the next eviction needs is loaded. */
 SCOUT_ON_LOOP void scout__order_load_ahead(struct scout__chunk_index *index);
 
-/* ---- chunk_index_spare.c ---- */
+/* ---- chunk_index_unneeded.c ---- */
 
 /* A spare object leaves its queue. It is spare no more if it is pinned, and the policy has heard of it if it is gone. */
 SCOUT_ON_LOOP void scout__spare_leave(struct scout__chunk_index *index, uint32_t entry, enum scout__remove why);

@@ -11,7 +11,7 @@
  * refused.
  *
  * The order is the policy's, but for three kinds of entries. Temporary ones go first, then those that nothing
- * needs (chunk_index_spare.c). What the policy named although the
+ * needs (chunk_index_unneeded.c). What the policy named although the
  * guarantee of its tenant protects it is set aside: it keeps the queue number and the age that the policy noted, and
  * for the policy it is as if it were pinned. One queue's head is looked at for each victim, and when it is still
  * protected it moves to the tail if other tenants have something set aside: so what is protected no more is found soon,

@@ -20,7 +20,7 @@
  * The chunk indexes of one namespace, one for each group, share what the namespace has. A request needs the objects of
  * all groups together, so each group has memory for the same number of tokens: its part is in proportion to the bytes
  * that a token takes in it. What a group has too much of shows: objects that nothing needs stay unused in it for a
- * whole turn of evictions (chunk_index_spare.c). Then it gives an extent away, and as long as something is spare in it,
+ * whole turn of evictions (chunk_index_unneeded.c). Then it gives an extent away, and as long as something is spare in it,
  * it asks for none.
  *
  * Rejected: a share for each chunk index (a namespace with two groups would have two shares, and a small group as much

@@ -13,7 +13,7 @@
  * The HTTP endpoint for operators: /metrics, /healthz, /status. Optional when built (libmicrohttpd) and when run (key
  * `metrics`); without either, server.metrics is NULL and nothing here costs anything.
  *
- *   metrics.c         what goes from the loop to the HTTP thread
+ *   metrics_snapshot.c         what goes from the loop to the HTTP thread
  *   metrics_listen.c  HOST:PORT to a listening socket
  *   metrics_text.c    a block of values as a page
  *   metrics_http.c    the HTTP thread; the only file that knows libmicrohttpd

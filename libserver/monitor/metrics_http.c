@@ -21,7 +21,7 @@
  *
  * libmicrohttpd with one thread of its own that polls. A request is a path and nothing else: what a client sends beside
  * it is not looked at, every answer is made in memory and ends the connection. The thread never touches what the loop
- * owns; all it waits for is the snapshot of metrics.c, and that for a bounded time.
+ * owns; all it waits for is the snapshot of metrics_snapshot.c, and that for a bounded time.
  *
  * Clients that are slow or many: libmicrohttpd's timeout counts from the last byte, so one byte every few seconds keeps
  * a connection for ever, and at its limit it accepts nobody. So the connections are counted here, and the oldest goes

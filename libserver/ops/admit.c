@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "lookup_many.h"
+#include "group_walk.h"
 #include "msg.h"
-#include "ops_internal.h"
 #include "ns.h"
+#include "ops_internal.h"
 #include "peer.h"
 #include "pending_op.h"
 #include "reply.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "deferred_reply.h"
 #include "msg.h"
 #include "ops_internal.h"
-#include "owed.h"
 #include "peer.h"
 #include "reply.h"
 #include "server_core.h"

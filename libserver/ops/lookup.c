@@ -2,8 +2,8 @@
 #include <stdlib.h>
 
 #include "fetch.h"
+#include "group_walk.h"
 #include "list.h"
-#include "lookup_many.h"
 #include "ns.h"
 #include "ops_internal.h"
 #include "packet.h"
@@ -39,7 +39,7 @@
  * A lookup ahead keeps what is there by chunk: it notes a hole and goes on behind it. Its session's kept range then has
  * chunks without an entry, which count as nothing when they are given back.
  *
- * Where max_promised ends it, what is behind counts as used just now (lookup_soon.c).
+ * Where max_promised ends it, what is behind counts as used just now (lookup_keep_recent.c).
  *
  * This file is for a namespace of one group with policy all, whose objects are chunks; lookup_groups.c is for all others.
  *

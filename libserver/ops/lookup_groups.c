@@ -2,8 +2,8 @@
 #include <stdlib.h>
 
 #include "fetch.h"
+#include "group_walk.h"
 #include "list.h"
-#include "lookup_many.h"
 #include "ns.h"
 #include "ops_internal.h"
 #include "peer.h"
@@ -24,7 +24,7 @@
  *   PROMISE   what is needed; groups that need little first, those with policy all last
  *   ASK       if that is not all: one question to L2 about the objects that the pool does not have
  *   FOUND     its answer; then EVALUATE, DROP and PROMISE again
- *   SOON      of a lookup ahead that max_promised cut: what is behind counts as used just now (lookup_soon.c)
+ *   SOON      of a lookup ahead that max_promised cut: what is behind counts as used just now (lookup_keep_recent.c)
  *   LOADS     prefetch=before_answer: wait until what was promised has arrived
  *
  * An object that is gone when it is promised, that max_promised does not allow, or that does not arrive, is absent from

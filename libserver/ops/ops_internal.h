@@ -51,7 +51,7 @@ SCOUT_ON_LOOP void scout__serve_store(struct scout_server *s, struct scout__peer
 SCOUT_ON_LOOP void scout__serve_retrieve(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
 					 const struct scout__op *op, uint64_t deadline_us);
 
-/* ---- lookup_soon.c ---- */
+/* ---- lookup_keep_recent.c ---- */
 
 /* A lookup ahead that max_promised has limited: renew some of the chunks behind. True: there are more. */
 SCOUT_ON_LOOP bool scout__lookup_soon(struct scout_server *s, struct scout__pending_op *pending);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "lookup_many.h"
+#include "group_walk.h"
 #include "ns.h"
 #include "ops_internal.h"
 #include "peer.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "deferred_reply.h"
 #include "hold.h"
 #include "msg.h"
 #include "ops_internal.h"
-#include "owed.h"
 #include "peer.h"
 #include "reply.h"
 

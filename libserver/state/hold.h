@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "deferred_reply.h"
 #include "list.h"
-#include "owed.h"
 #include "run_queue.h"
 #include "thread.h"
 

@@ -7,9 +7,9 @@
 #include <stdint.h>
 
 #include "chunk_index.h"
+#include "deferred_reply.h"
 #include "list.h"
 #include "ns.h"
-#include "owed.h"
 #include "run_queue.h"
 #include "thread.h"
 

@@ -10,7 +10,7 @@
  * What the end of a request says of its objects. Of a group with policy all, every object counts as used: all of them are
  * needed by whatever goes on from this prompt. A window, a local or a state group is needed at its lengths only, and a
  * prompt that goes on leaves most of what it stored behind. So of these groups, what is not needed is marked spare and leaves
- * first (chunk_index_spare.c). Needed are, of what the session found and then stored, in this order,
+ * first (chunk_index_unneeded.c). Needed are, of what the session found and then stored, in this order,
  *
  *   - the last ones, as many as two lengths can need that share no object: a request that continues this one goes on here, or
  *     shortly before, where its text differs from the end of what was stored,

@@ -14,7 +14,7 @@
  *
  * A chunk that nothing pins has a time: when it was last let go or touched. The one with the smallest time is evicted; but
  * for a session never one that it stored or retrieved itself, if nobody else did since. That gets a new time instead, once in
- * an operation. Before all of these goes what is spare: see model_spare.c.
+ * an operation. Before all of these goes what is spare: see model_unneeded.c.
  *
  * Namespace 0 has workers and memory; namespace 1 has clients only, so it never hits anything.
  *

@@ -28,7 +28,7 @@ bool model_needs(const struct model *m, const struct model_group *group, uint32_
 /* The session promises all that a restore of @length needs, and all groups allow that length. */
 bool model_keeps(struct model *m, const struct model_session *s, uint32_t skip, uint32_t length);
 
-/* ---- model_spare.c ---- */
+/* ---- model_unneeded.c ---- */
 /* What FINISH says of the objects of one group, from the last that the session stored to the first that it found. */
 struct model_end {
 	uint32_t needs;      /* objects that one length needs, at most; MODEL_ALL: all before it */

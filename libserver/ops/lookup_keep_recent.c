@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "lookup_many.h"
+#include "group_walk.h"
 #include "ns.h"
 #include "ops_internal.h"
 #include "pending_op.h"

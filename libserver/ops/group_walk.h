@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_LOOKUP_MANY_H
-#define SCOUT_SERVER_LOOKUP_MANY_H
+#ifndef SCOUT_SERVER_GROUP_WALK_H
+#define SCOUT_SERVER_GROUP_WALK_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -90,7 +90,7 @@ SCOUT_ON_LOOP void scout__many_settle(struct scout__pending_op *pending);
 /* How many objects the hit needs, and in *ret_l2 how many of them were in L2 only. */
 SCOUT_ON_LOOP uint32_t scout__many_count(const struct scout__pending_op *pending, uint32_t *ret_l2);
 
-/* ---- lookup_many_answer.c ---- */
+/* ---- group_walk_answer.c ---- */
 
 /* Give back the room of what no length needs: [low, high) of each group has all that is promised. */
 SCOUT_ON_LOOP void scout__many_trim(struct scout_server *s, struct scout__pending_op *pending);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_OWED_H
-#define SCOUT_SERVER_OWED_H
+#ifndef SCOUT_SERVER_DEFERRED_REPLY_H
+#define SCOUT_SERVER_DEFERRED_REPLY_H
 
 #include <stdint.h>
 
@@ -9,7 +9,7 @@
 struct scout_server;
 struct scout__peer;
 
-/* The reply to an operation that is answered when the last chunk is given back (owed.c). */
+/* The reply to an operation that is answered when the last chunk is given back (deferred_reply.c). */
 struct scout__owed {
 	/* NULL: no reply is owed. @n: chunks that became readable. */
 	void (*reply)(struct scout_server *s, struct scout__peer *peer, uint64_t corr, uint32_t n);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "owed.h"
+#include "deferred_reply.h"
 
 #include "peer.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "group_walk.h"
 #include "list.h"
-#include "lookup_many.h"
 #include "msg.h"
 #include "ns.h"
 #include "ops_internal.h"

@@ -190,7 +190,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("l1_spare");
+	Suite *suite = suite_create("l1_unneeded");
 	TCase *tcase = tcase_create("spare");
 
 	tcase_add_loop_test(tcase, spare_objects_leave_first_and_in_their_order, 0, 3);

@@ -257,7 +257,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("server_spare");
+	Suite *suite = suite_create("server_unneeded");
 	TCase *tcase = tcase_create("spare");
 
 	tcase_add_loop_test(tcase, what_a_prompt_leaves_behind_goes_first, 0, 3);
