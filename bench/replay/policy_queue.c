@@ -56,10 +56,10 @@ static SCOUT_ON_LOOP void
 renew(const struct policy_queue *queue, uint32_t from, uint32_t to)
 {
 	while (to > from) {
-		uint32_t n = to - from < SCOUT__SOON ? to - from : SCOUT__SOON;
+		uint32_t n = to - from < SCOUT__KEEP_RECENT ? to - from : SCOUT__KEEP_RECENT;
 
 		to -= n;
-		(void)scout__index_soon(queue->index, 1, queue->hashes + (size_t)to * TRACE_HASH_BYTES, n);
+		(void)scout__index_keep_recent(queue->index, 1, queue->hashes + (size_t)to * TRACE_HASH_BYTES, n);
 	}
 }
 

@@ -371,15 +371,15 @@ SCOUT_ON_LOOP uint32_t scout__index_known_apart(const struct scout__chunk_index 
 SCOUT_ON_LOOP uint32_t scout__index_behind_gap(const struct scout__chunk_index *index, uint32_t space,
 					       const uint8_t *hashes, uint32_t from, uint32_t n);
 /*
- * A request that waits will ask for these @n keys, at most SCOUT__SOON, and no promise keeps them: those of the leading
+ * A request that waits will ask for these @n keys, at most SCOUT__KEEP_RECENT, and no promise keeps them: those of the leading
  * ones that are in the order become the newest of their queues, the last key first. Nothing is learned from it; the
  * touch comes when the request is over. Returns how many they were.
  */
-#define SCOUT__SOON 256u
-SCOUT_ON_LOOP uint32_t scout__index_soon(struct scout__chunk_index *index, uint32_t space, const uint8_t *hashes,
-					 uint32_t n);
+#define SCOUT__KEEP_RECENT 256u
+SCOUT_ON_LOOP uint32_t scout__index_keep_recent(struct scout__chunk_index *index, uint32_t space, const uint8_t *hashes,
+						uint32_t n);
 /* The same for one entry that was found. Returns whether it was in the order. */
-SCOUT_ON_LOOP bool scout__index_soon_entry(struct scout__chunk_index *index, uint32_t entry);
+SCOUT_ON_LOOP bool scout__index_keep_recent_entry(struct scout__chunk_index *index, uint32_t entry);
 /* Bring l1.hinted up to date. */
 SCOUT_ON_LOOP void scout__index_count_hints(struct scout__chunk_index *index);
 /* Finish: move in the eviction order, if it is in it. */

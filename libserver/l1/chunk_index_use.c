@@ -100,7 +100,7 @@ scout__index_touch(struct scout__chunk_index *index, uint32_t entry, struct scou
 }
 
 bool
-scout__index_soon_entry(struct scout__chunk_index *index, uint32_t entry)
+scout__index_keep_recent_entry(struct scout__chunk_index *index, uint32_t entry)
 {
 	const struct scout__entry *e = &index->entries[entry];
 
@@ -113,14 +113,14 @@ scout__index_soon_entry(struct scout__chunk_index *index, uint32_t entry)
 }
 
 uint32_t
-scout__index_soon(struct scout__chunk_index *index, uint32_t space, const uint8_t *hashes, uint32_t n)
+scout__index_keep_recent(struct scout__chunk_index *index, uint32_t space, const uint8_t *hashes, uint32_t n)
 {
-	uint32_t entries[SCOUT__SOON];
+	uint32_t entries[SCOUT__KEEP_RECENT];
 	uint32_t found, renewed = 0;
 
-	SCOUT_ASSERT(n <= SCOUT__SOON);
+	SCOUT_ASSERT(n <= SCOUT__KEEP_RECENT);
 	found = scout__index_find_run(index, space, hashes, n, entries);
 	for (uint32_t i = found; i-- > 0;)
-		renewed += scout__index_soon_entry(index, entries[i]);
+		renewed += scout__index_keep_recent_entry(index, entries[i]);
 	return renewed;
 }

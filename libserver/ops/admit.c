@@ -70,7 +70,7 @@ keeps_length(const struct scout__session *session, uint32_t length)
 		if (!scout__need_of(&ns->groups.group[g], ns->hash_tokens, session->skip, length, &need) ||
 		    kept->n_holes)
 			return false;
-		if (need.from < need.to && !scout__many_is_vacant(kept->group) &&
+		if (need.from < need.to && !scout__group_is_vacant(kept->group) &&
 		    (need.from < kept->kept_from || need.to > kept->kept_to))
 			return false;
 	}

@@ -35,7 +35,7 @@
 #define GATHER 64u /* hashes that are looked for at once, when they do not lie one behind the other */
 
 bool
-scout__many_is_vacant(const struct scout__ns_group *group)
+scout__group_is_vacant(const struct scout__ns_group *group)
 {
 	return group->ns->complete && !group->index;
 }
@@ -44,144 +44,144 @@ scout__many_is_vacant(const struct scout__ns_group *group)
 
 /* Bits and handles of one group. False: no memory. */
 SCOUT_ON_LOOP static bool
-make_group(struct scout__many_group *mg)
+make_group(struct scout__walk_group *wg)
 {
-	size_t bytes = ((size_t)mg->n + 7) / 8;
+	size_t bytes = ((size_t)wg->n + 7) / 8;
 
-	mg->seen = malloc(mg->n * sizeof(*mg->seen) + 3 * bytes + 1);
-	if (!mg->seen)
+	wg->seen = malloc(wg->n * sizeof(*wg->seen) + 3 * bytes + 1);
+	if (!wg->seen)
 		return false;
-	memset(mg->seen, 0xff, mg->n * sizeof(*mg->seen)); /* entry SCOUT__NO_ENTRY */
-	mg->present = (uint8_t *)(mg->seen + mg->n);
-	mg->in_l2 = mg->present + bytes;
-	mg->wanted = mg->in_l2 + bytes;
-	memset(mg->present, scout__many_is_vacant(mg->group) ? 0xff : 0, bytes);
-	memset(mg->in_l2, 0, 2 * bytes);
+	memset(wg->seen, 0xff, wg->n * sizeof(*wg->seen)); /* entry SCOUT__NO_ENTRY */
+	wg->present = (uint8_t *)(wg->seen + wg->n);
+	wg->in_l2 = wg->present + bytes;
+	wg->wanted = wg->in_l2 + bytes;
+	memset(wg->present, scout__group_is_vacant(wg->group) ? 0xff : 0, bytes);
+	memset(wg->in_l2, 0, 2 * bytes);
 	return true;
 }
 
 /* For all groups of the namespace, with nothing in it. NULL: no memory. */
-SCOUT_ON_LOOP static struct scout__many *
+SCOUT_ON_LOOP static struct scout__group_walk *
 many_alloc(const struct scout__ns *ns)
 {
-	struct scout__many *many = calloc(1, sizeof(*many) + ns->groups.n * sizeof(many->of[0]));
+	struct scout__group_walk *walk = calloc(1, sizeof(*walk) + ns->groups.n * sizeof(walk->of[0]));
 
-	if (many)
-		many->n_groups = ns->groups.n;
-	return many;
+	if (walk)
+		walk->n_groups = ns->groups.n;
+	return walk;
 }
 
-struct scout__many *
-scout__many_new(const struct scout_server *s, const struct scout__pending_op *pending,
-		const struct scout__lookup_msg *m)
+struct scout__group_walk *
+scout__group_walk_new(const struct scout_server *s, const struct scout__pending_op *pending,
+		      const struct scout__lookup_msg *m)
 {
 	struct scout__ns *ns = pending->ns;
-	struct scout__many *many = many_alloc(ns);
+	struct scout__group_walk *walk = many_alloc(ns);
 	bool made = true;
 
-	if (!many)
+	if (!walk)
 		return NULL;
-	many->first = m->first;
-	many->skip = m->skip;
-	many->total = m->first + m->n;
-	many->at_most = many->total - m->beyond;
-	many->known = many->total;
-	many->want_more = m->more;
+	walk->first = m->first;
+	walk->skip = m->skip;
+	walk->total = m->first + m->n;
+	walk->at_most = walk->total - m->beyond;
+	walk->known = walk->total;
+	walk->want_more = m->more;
 	for (uint32_t g = 0; made && g < ns->groups.n; g++) {
-		struct scout__many_group *mg = &many->of[g];
+		struct scout__walk_group *wg = &walk->of[g];
 
-		mg->group = &ns->by_group[g];
-		mg->base = many->n_objects;
-		mg->named = m->first / mg->group->stride;
-		mg->from = m->skip / mg->group->stride;
-		mg->n = many->total / mg->group->stride;
-		mg->space = scout__ns_space(s, ns, &m->tenant, (uint16_t)g);
-		many->n_objects += mg->n;
-		made = make_group(mg);
+		wg->group = &ns->by_group[g];
+		wg->base = walk->n_objects;
+		wg->named = m->first / wg->group->stride;
+		wg->from = m->skip / wg->group->stride;
+		wg->n = walk->total / wg->group->stride;
+		wg->space = scout__ns_space(s, ns, &m->tenant, (uint16_t)g);
+		walk->n_objects += wg->n;
+		made = make_group(wg);
 	}
 	if (made)
-		return many;
-	scout__many_free(many);
+		return walk;
+	scout__group_walk_free(walk);
 	return NULL;
 }
 
-struct scout__many *
-scout__many_new_keys(const struct scout_server *s, const struct scout__pending_op *pending,
-		     const struct scout__keys_msg *m)
+struct scout__group_walk *
+scout__group_walk_new_keys(const struct scout_server *s, const struct scout__pending_op *pending,
+			   const struct scout__keys_msg *m)
 {
 	struct scout__ns *ns = pending->ns;
-	struct scout__many *many = many_alloc(ns);
+	struct scout__group_walk *walk = many_alloc(ns);
 	bool made = true;
 
-	if (!many)
+	if (!walk)
 		return NULL;
-	many->by_key = true;
+	walk->by_key = true;
 	for (uint32_t g = 0, part = 0; made && g < ns->groups.n; g++) {
-		struct scout__many_group *mg = &many->of[g];
+		struct scout__walk_group *wg = &walk->of[g];
 
-		mg->group = &ns->by_group[g];
-		mg->base = many->n_objects;
-		mg->space = scout__ns_space(s, ns, &m->tenant, (uint16_t)g);
+		wg->group = &ns->by_group[g];
+		wg->base = walk->n_objects;
+		wg->space = scout__ns_space(s, ns, &m->tenant, (uint16_t)g);
 		if (part < m->n_parts && m->parts[part].group == g)
-			mg->n = m->parts[part++].n;
-		many->n_objects += mg->n;
-		made = make_group(mg);
+			wg->n = m->parts[part++].n;
+		walk->n_objects += wg->n;
+		made = make_group(wg);
 	}
 	if (made)
-		return many;
-	scout__many_free(many);
+		return walk;
+	scout__group_walk_free(walk);
 	return NULL;
 }
 
 void
-scout__many_free(struct scout__many *many)
+scout__group_walk_free(struct scout__group_walk *walk)
 {
-	for (uint32_t g = 0; many && g < many->n_groups; g++)
-		free(many->of[g].seen);
-	free(many);
+	for (uint32_t g = 0; walk && g < walk->n_groups; g++)
+		free(walk->of[g].seen);
+	free(walk);
 }
 
 /* The range [from, n) of @kept, with holes where nothing was promised before. */
 SCOUT_ON_LOOP static void
-open_group(struct scout__kept *kept, struct scout__many_group *mg)
+open_group(struct scout__kept *kept, struct scout__walk_group *wg)
 {
 	if (kept->kept_from == kept->kept_to) {
 		/* A renewal may skip what its session has never looked at. */
-		if (kept->hit < mg->from)
-			memset(kept->handles + kept->hit, 0xff, (mg->from - kept->hit) * sizeof(kept->handles[0]));
-		kept->kept_from = kept->kept_to = kept->hit = mg->from;
+		if (kept->hit < wg->from)
+			memset(kept->handles + kept->hit, 0xff, (wg->from - kept->hit) * sizeof(kept->handles[0]));
+		kept->kept_from = kept->kept_to = kept->hit = wg->from;
 	}
-	for (uint32_t i = mg->from; i < kept->kept_from; i++)
+	for (uint32_t i = wg->from; i < kept->kept_from; i++)
 		kept->handles[i] = (struct scout__handle){SCOUT__NO_ENTRY, 0};
 	for (uint32_t i = kept->kept_from; i < kept->kept_to; i++)
-		mg->n_promised += kept->handles[i].entry != SCOUT__NO_ENTRY;
-	if (mg->from < kept->kept_from) {
-		kept->n_holes += kept->kept_from - mg->from;
-		kept->kept_from = mg->from;
+		wg->n_promised += kept->handles[i].entry != SCOUT__NO_ENTRY;
+	if (wg->from < kept->kept_from) {
+		kept->n_holes += kept->kept_from - wg->from;
+		kept->kept_from = wg->from;
 	}
-	memset(kept->handles + kept->kept_to, 0xff, (mg->n - kept->kept_to) * sizeof(kept->handles[0]));
-	kept->n_holes += mg->n - kept->kept_to;
-	kept->hit = kept->kept_to = mg->n;
+	memset(kept->handles + kept->kept_to, 0xff, (wg->n - kept->kept_to) * sizeof(kept->handles[0]));
+	kept->n_holes += wg->n - kept->kept_to;
+	kept->hit = kept->kept_to = wg->n;
 }
 
 bool
-scout__many_open(struct scout_server *s, struct scout__pending_op *pending)
+scout__group_walk_open(struct scout_server *s, struct scout__pending_op *pending)
 {
 	struct scout__session *session = pending->session;
-	struct scout__many *many = pending->many;
+	struct scout__group_walk *walk = pending->walk;
 
-	for (uint32_t g = 0; g < many->n_groups; g++)
-		if (!scout__kept_resize(s, &session->of[g], many->of[g].n))
+	for (uint32_t g = 0; g < walk->n_groups; g++)
+		if (!scout__kept_resize(s, &session->of[g], walk->of[g].n))
 			return false;
-	for (uint32_t g = 0; g < many->n_groups; g++) {
+	for (uint32_t g = 0; g < walk->n_groups; g++) {
 		struct scout__kept *kept = &session->of[g];
 
-		if (many->of[g].n == 0)
+		if (walk->of[g].n == 0)
 			continue;
 		/* Below the skipped part nothing is looked at, but for the objects that the end of the session touches. */
 		if (!pending->renews)
-			memset(kept->handles, 0xff, many->of[g].n * sizeof(kept->handles[0]));
-		open_group(kept, &many->of[g]);
+			memset(kept->handles, 0xff, walk->of[g].n * sizeof(kept->handles[0]));
+		open_group(kept, &walk->of[g]);
 	}
 	return true;
 }
@@ -189,7 +189,7 @@ scout__many_open(struct scout_server *s, struct scout__pending_op *pending)
 /* ---- objects ---- */
 
 bool
-scout__many_has(const struct scout__pending_op *pending, uint32_t g, uint32_t i)
+scout__group_walk_has(const struct scout__pending_op *pending, uint32_t g, uint32_t i)
 {
 	const struct scout__kept *kept = &pending->session->of[g];
 
@@ -197,42 +197,42 @@ scout__many_has(const struct scout__pending_op *pending, uint32_t g, uint32_t i)
 }
 
 const uint8_t *
-scout__many_hash(const struct scout__pending_op *pending, uint32_t g, uint32_t i)
+scout__group_walk_hash(const struct scout__pending_op *pending, uint32_t g, uint32_t i)
 {
-	const struct scout__many *many = pending->many;
-	size_t at = many->by_key ? (size_t)many->of[g].base + i
-				 : (size_t)(i + 1) * many->of[g].group->stride - 1 - many->first;
+	const struct scout__group_walk *walk = pending->walk;
+	size_t at = walk->by_key ? (size_t)walk->of[g].base + i
+				 : (size_t)(i + 1) * walk->of[g].group->stride - 1 - walk->first;
 
 	return pending->hashes + at * pending->ns->hash_bytes;
 }
 
 struct scout__object
-scout__many_object(const struct scout__pending_op *pending, uint32_t number)
+scout__group_walk_object(const struct scout__pending_op *pending, uint32_t number)
 {
-	const struct scout__many *many = pending->many;
-	uint32_t g = many->n_groups - 1, i;
-	const struct scout__many_group *mg;
+	const struct scout__group_walk *walk = pending->walk;
+	uint32_t g = walk->n_groups - 1, i;
+	const struct scout__walk_group *wg;
 
-	while (many->of[g].base > number)
+	while (walk->of[g].base > number)
 		g--;
-	mg = &many->of[g];
-	i = number - mg->base;
+	wg = &walk->of[g];
+	i = number - wg->base;
 	return (struct scout__object){
-		.group = mg->group,
-		.hash = i >= mg->named ? scout__many_hash(pending, g, i) : NULL,
-		.space = mg->space,
-		.is_asked_for = i >= mg->from && !scout__bit(mg->present, i) && mg->group->expected,
+		.group = wg->group,
+		.hash = i >= wg->named ? scout__group_walk_hash(pending, g, i) : NULL,
+		.space = wg->space,
+		.is_asked_for = i >= wg->from && !scout__bit(wg->present, i) && wg->group->expected,
 	};
 }
 
 uint64_t
-scout__many_count_shards(const struct scout__many *many)
+scout__group_walk_count_shards(const struct scout__group_walk *walk)
 {
 	uint64_t n = 0;
 
-	for (uint32_t g = 0; g < many->n_groups; g++)
-		if (many->of[g].group->index)
-			n += (uint64_t)(many->of[g].n - many->of[g].from) * many->of[g].group->index->n_ranks;
+	for (uint32_t g = 0; g < walk->n_groups; g++)
+		if (walk->of[g].group->index)
+			n += (uint64_t)(walk->of[g].n - walk->of[g].from) * walk->of[g].group->index->n_ranks;
 	return n;
 }
 
@@ -244,10 +244,10 @@ gather(const struct scout__pending_op *pending, uint32_t g, uint32_t i, uint32_t
 {
 	size_t hash_bytes = pending->ns->hash_bytes;
 
-	if (pending->many->of[g].group->stride == 1 || pending->many->by_key)
-		return scout__many_hash(pending, g, i);
+	if (pending->walk->of[g].group->stride == 1 || pending->walk->by_key)
+		return scout__group_walk_hash(pending, g, i);
 	for (uint32_t k = 0; k < n; k++)
-		memcpy(room + k * hash_bytes, scout__many_hash(pending, g, i + k), hash_bytes);
+		memcpy(room + k * hash_bytes, scout__group_walk_hash(pending, g, i + k), hash_bytes);
 	return room;
 }
 
@@ -255,33 +255,33 @@ gather(const struct scout__pending_op *pending, uint32_t g, uint32_t i, uint32_t
 SCOUT_ON_LOOP static void
 note_found(struct scout__pending_op *pending, uint32_t g, uint32_t i, uint32_t entry)
 {
-	struct scout__many_group *mg = &pending->many->of[g];
-	struct scout__chunk_index *index = mg->group->index;
+	struct scout__walk_group *wg = &pending->walk->of[g];
+	struct scout__chunk_index *index = wg->group->index;
 
-	mg->seen[i] = scout__index_handle(index, entry);
-	if (i < mg->from) { /* to be touched at the end of the session */
+	wg->seen[i] = scout__index_handle(index, entry);
+	if (i < wg->from) { /* to be touched at the end of the session */
 		if (i < pending->session->of[g].kept_from)
-			pending->session->of[g].handles[i] = mg->seen[i];
+			pending->session->of[g].handles[i] = wg->seen[i];
 		return;
 	}
 	if (!scout__index_counts(index, entry))
 		return;
-	scout__bit_set(mg->present, i);
+	scout__bit_set(wg->present, i);
 	if (!scout__index_is_hit(index, entry))
-		scout__bit_set(mg->in_l2, i);
+		scout__bit_set(wg->in_l2, i);
 }
 
 /* Look for objects [@i, @i + @n). */
 SCOUT_ON_LOOP static void
 scan(struct scout__pending_op *pending, uint32_t g, uint32_t i, uint32_t n)
 {
-	const struct scout__many_group *mg = &pending->many->of[g];
+	const struct scout__walk_group *wg = &pending->walk->of[g];
 	uint8_t room[GATHER * SCOUT_MAX_HASH];
 	const uint8_t *hashes = gather(pending, g, i, n, room);
 	uint32_t entries[GATHER];
 
 	for (uint32_t at = 0; at < n; at++) { /* behind a run is one that is not there */
-		uint32_t found = scout__index_find_run(mg->group->index, mg->space,
+		uint32_t found = scout__index_find_run(wg->group->index, wg->space,
 						       hashes + (size_t)at * pending->ns->hash_bytes, n - at, entries);
 
 		for (uint32_t k = 0; k < found; k++)
@@ -292,60 +292,60 @@ scan(struct scout__pending_op *pending, uint32_t g, uint32_t i, uint32_t n)
 
 /* With which object looking begins. */
 SCOUT_ON_LOOP static uint32_t
-begin_of(const struct scout__many_group *mg)
+begin_of(const struct scout__walk_group *wg)
 {
-	bool is_run = mg->group->ns->groups.group[mg->group->number].policy == SCOUT_POLICY_ALL;
+	bool is_run = wg->group->ns->groups.group[wg->group->number].policy == SCOUT_POLICY_ALL;
 
-	return is_run ? mg->named : mg->from;
+	return is_run ? wg->named : wg->from;
 }
 
 uint32_t
-scout__many_scan(struct scout_server *s, struct scout__pending_op *pending, uint32_t left)
+scout__group_walk_scan(struct scout_server *s, struct scout__pending_op *pending, uint32_t left)
 {
-	struct scout__many *many = pending->many;
+	struct scout__group_walk *walk = pending->walk;
 
-	while (left > 0 && many->g < many->n_groups) {
-		struct scout__many_group *mg = &many->of[many->g];
+	while (left > 0 && walk->g < walk->n_groups) {
+		struct scout__walk_group *wg = &walk->of[walk->g];
 		uint32_t n;
 
-		if (many->i < begin_of(mg))
-			many->i = begin_of(mg);
-		if (!mg->space)
-			mg->space = scout__ns_space(s, pending->ns, &pending->tenant, mg->group->number);
-		if (many->i >= mg->n || !mg->space || !mg->group->index) {
-			many->g++;
-			many->i = 0;
+		if (walk->i < begin_of(wg))
+			walk->i = begin_of(wg);
+		if (!wg->space)
+			wg->space = scout__ns_space(s, pending->ns, &pending->tenant, wg->group->number);
+		if (walk->i >= wg->n || !wg->space || !wg->group->index) {
+			walk->g++;
+			walk->i = 0;
 			continue;
 		}
-		n = mg->n - many->i < GATHER ? mg->n - many->i : GATHER;
+		n = wg->n - walk->i < GATHER ? wg->n - walk->i : GATHER;
 		n = n < left ? n : left;
-		scan(pending, many->g, many->i, n);
-		many->i += n;
+		scan(pending, walk->g, walk->i, n);
+		walk->i += n;
 		left -= n;
 	}
 	return left;
 }
 
 uint32_t
-scout__many_take_found(struct scout_server *s, struct scout__pending_op *pending, uint32_t left)
+scout__group_walk_take_found(struct scout_server *s, struct scout__pending_op *pending, uint32_t left)
 {
-	struct scout__many *many = pending->many;
+	struct scout__group_walk *walk = pending->walk;
 
-	while (left > 0 && many->g < many->n_groups) {
-		struct scout__many_group *mg = &many->of[many->g];
+	while (left > 0 && walk->g < walk->n_groups) {
+		struct scout__walk_group *wg = &walk->of[walk->g];
 
-		if (many->i < mg->from)
-			many->i = mg->from;
-		if (many->i >= mg->n || !mg->group->expected) {
-			many->g++;
-			many->i = 0;
+		if (walk->i < wg->from)
+			walk->i = wg->from;
+		if (walk->i >= wg->n || !wg->group->expected) {
+			walk->g++;
+			walk->i = 0;
 			continue;
 		}
-		if (!scout__bit(mg->present, many->i) && scout__ask_found(s, pending, mg->base + many->i)) {
-			scout__bit_set(mg->present, many->i);
-			scout__bit_set(mg->in_l2, many->i);
+		if (!scout__bit(wg->present, walk->i) && scout__ask_found(s, pending, wg->base + walk->i)) {
+			scout__bit_set(wg->present, walk->i);
+			scout__bit_set(wg->in_l2, walk->i);
 		}
-		many->i++;
+		walk->i++;
 		left--;
 	}
 	return left;
@@ -354,78 +354,78 @@ scout__many_take_found(struct scout_server *s, struct scout__pending_op *pending
 /* ---- lengths ---- */
 
 struct scout__need
-scout__many_need(const struct scout__many *many, const struct scout__many_group *mg, uint32_t length)
+scout__group_walk_need(const struct scout__group_walk *walk, const struct scout__walk_group *wg, uint32_t length)
 {
-	const struct scout__ns *ns = mg->group->ns;
+	const struct scout__ns *ns = wg->group->ns;
 	struct scout__need need = {0, 0};
 
-	if (scout__many_is_vacant(mg->group) ||
-	    !scout__need_of(&ns->groups.group[mg->group->number], ns->hash_tokens, many->skip, length, &need))
+	if (scout__group_is_vacant(wg->group) ||
+	    !scout__need_of(&ns->groups.group[wg->group->number], ns->hash_tokens, walk->skip, length, &need))
 		return (struct scout__need){0, 0};
-	need.from = need.from > mg->from ? need.from : mg->from;
-	need.to = need.to < mg->n ? need.to : mg->n;
+	need.from = need.from > wg->from ? need.from : wg->from;
+	need.to = need.to < wg->n ? need.to : wg->n;
 	return need.from < need.to ? need : (struct scout__need){0, 0};
 }
 
 /* What @length needs is wanted. */
 SCOUT_ON_LOOP static void
-want(const struct scout__many *many, struct scout__many_group *mg, uint32_t length)
+want(const struct scout__group_walk *walk, struct scout__walk_group *wg, uint32_t length)
 {
-	struct scout__need need = scout__many_need(many, mg, length);
+	struct scout__need need = scout__group_walk_need(walk, wg, length);
 
 	if (need.from == need.to)
 		return;
 	for (uint32_t i = need.from; i < need.to; i++)
-		scout__bit_set(mg->wanted, i);
-	mg->low = mg->low < need.from ? mg->low : need.from;
-	mg->high = mg->high > need.to ? mg->high : need.to;
+		scout__bit_set(wg->wanted, i);
+	wg->low = wg->low < need.from ? wg->low : need.from;
+	wg->high = wg->high > need.to ? wg->high : need.to;
 }
 
 /* What the session promises already, or for a lookup ahead all that is there, is wanted, whatever the lengths need. */
 SCOUT_ON_LOOP static void
 want_besides(const struct scout__pending_op *pending, uint32_t g)
 {
-	const struct scout__many *many = pending->many;
-	struct scout__many_group *mg = &pending->many->of[g];
-	uint32_t end = many->known / mg->group->stride;
+	const struct scout__group_walk *walk = pending->walk;
+	struct scout__walk_group *wg = &pending->walk->of[g];
+	uint32_t end = walk->known / wg->group->stride;
 
-	if (scout__many_is_vacant(mg->group))
+	if (scout__group_is_vacant(wg->group))
 		return;
-	for (uint32_t i = mg->from; i < mg->n; i++) {
-		bool is_wanted = pending->ahead ? i < end && scout__bit(mg->present, i)
-						: pending->renews && scout__many_has(pending, g, i);
+	for (uint32_t i = wg->from; i < wg->n; i++) {
+		bool is_wanted = pending->ahead ? i < end && scout__bit(wg->present, i)
+						: pending->renews && scout__group_walk_has(pending, g, i);
 
 		if (!is_wanted)
 			continue;
-		scout__bit_set(mg->wanted, i);
-		mg->low = mg->low < i ? mg->low : i;
-		mg->high = mg->high > i ? mg->high : i + 1;
+		scout__bit_set(wg->wanted, i);
+		wg->low = wg->low < i ? wg->low : i;
+		wg->high = wg->high > i ? wg->high : i + 1;
 	}
 }
 
 SCOUT_ON_LOOP static void
 find_lengths(struct scout__pending_op *pending)
 {
-	struct scout__many *many = pending->many;
+	struct scout__group_walk *walk = pending->walk;
 	struct scout__presence presence[SCOUT__GROUPS_MAX];
-	struct scout__restorable walk;
-	uint32_t most = many->at_most < many->known ? many->at_most : many->known, length;
+	struct scout__restorable restorable;
+	uint32_t most = walk->at_most < walk->known ? walk->at_most : walk->known, length;
 
-	for (uint32_t g = 0; g < many->n_groups; g++) {
-		uint32_t end = many->known / many->of[g].group->stride;
+	for (uint32_t g = 0; g < walk->n_groups; g++) {
+		uint32_t end = walk->known / walk->of[g].group->stride;
 
-		presence[g] = (struct scout__presence){many->of[g].present, end < many->of[g].n ? end : many->of[g].n};
+		presence[g] = (struct scout__presence){walk->of[g].present, end < walk->of[g].n ? end : walk->of[g].n};
 	}
-	scout__restorable_init(&walk, &pending->ns->groups, pending->ns->hash_tokens, presence, many->skip);
-	length = scout__restorable_next(&walk, most);
+	scout__restorable_init(&restorable, &pending->ns->groups, pending->ns->hash_tokens, presence, walk->skip);
+	length = scout__restorable_next(&restorable, most);
 	/* What the GPU has is a hit without it. */
-	many->hit = length > many->skip ? length : many->skip;
-	many->hit = many->hit > many->floor ? many->hit : many->floor;
-	many->n_more = 0;
-	while (many->n_more < many->want_more && length > many->skip) {
-		if (length < many->hit)
-			many->more[many->n_more++] = length;
-		length = scout__restorable_next(&walk, length - 1);
+	walk->hit = length > walk->skip ? length : walk->skip;
+	walk->hit = walk->hit > walk->floor ? walk->hit : walk->floor;
+	walk->n_more = 0;
+	while (walk->n_more < walk->want_more && length > walk->skip) {
+		if (length < walk->hit)
+			walk->more[walk->n_more++] = length;
+		length = scout__restorable_next(&restorable, length - 1);
 	}
 }
 
@@ -433,103 +433,103 @@ find_lengths(struct scout__pending_op *pending)
 SCOUT_ON_LOOP static void
 want_keys(struct scout__pending_op *pending)
 {
-	for (uint32_t g = 0; g < pending->many->n_groups; g++) {
-		struct scout__many_group *mg = &pending->many->of[g];
+	for (uint32_t g = 0; g < pending->walk->n_groups; g++) {
+		struct scout__walk_group *wg = &pending->walk->of[g];
 
-		mg->low = 0;
-		mg->high = scout__many_is_vacant(mg->group) ? 0 : mg->n;
-		memcpy(mg->wanted, mg->present, ((size_t)mg->n + 7) / 8);
+		wg->low = 0;
+		wg->high = scout__group_is_vacant(wg->group) ? 0 : wg->n;
+		memcpy(wg->wanted, wg->present, ((size_t)wg->n + 7) / 8);
 	}
 }
 
 /* The first object of [from, n) that is missing. */
 static uint32_t
-first_missing(const struct scout__many_group *mg)
+first_missing(const struct scout__walk_group *wg)
 {
-	uint32_t i = mg->from;
+	uint32_t i = wg->from;
 
-	while (i < mg->n && scout__bit(mg->present, i))
-		i += i % 8 == 0 && mg->present[i / 8] == 0xff ? 8 : 1;
-	return i < mg->n ? i : mg->n;
+	while (i < wg->n && scout__bit(wg->present, i))
+		i += i % 8 == 0 && wg->present[i / 8] == 0xff ? 8 : 1;
+	return i < wg->n ? i : wg->n;
 }
 
 /* How far all groups with policy all reach. What is present only becomes less, but for what L2 has. */
 SCOUT_ON_LOOP static void
-find_parting(struct scout__many *many, const struct scout__groups *groups)
+find_parting(struct scout__group_walk *walk, const struct scout__groups *groups)
 {
 	uint32_t parting = UINT32_MAX;
 
-	for (uint32_t g = 0; g < many->n_groups; g++) {
-		const struct scout__many_group *mg = &many->of[g];
+	for (uint32_t g = 0; g < walk->n_groups; g++) {
+		const struct scout__walk_group *wg = &walk->of[g];
 		uint32_t to;
 
 		if (groups->group[g].policy != SCOUT_POLICY_ALL)
 			continue;
-		to = first_missing(mg) * mg->group->stride;
+		to = first_missing(wg) * wg->group->stride;
 		parting = to < parting ? to : parting;
 	}
-	if (parting != UINT32_MAX && parting > many->parting)
-		many->parting = parting;
+	if (parting != UINT32_MAX && parting > walk->parting)
+		walk->parting = parting;
 }
 
 void
-scout__many_evaluate(struct scout__pending_op *pending)
+scout__group_walk_evaluate(struct scout__pending_op *pending)
 {
-	struct scout__many *many = pending->many;
+	struct scout__group_walk *walk = pending->walk;
 
-	if (many->by_key) {
+	if (walk->by_key) {
 		want_keys(pending);
 		return;
 	}
 	find_lengths(pending);
-	find_parting(many, &pending->ns->groups);
-	for (uint32_t g = 0; g < many->n_groups; g++) {
-		struct scout__many_group *mg = &many->of[g];
+	find_parting(walk, &pending->ns->groups);
+	for (uint32_t g = 0; g < walk->n_groups; g++) {
+		struct scout__walk_group *wg = &walk->of[g];
 
-		memset(mg->wanted, 0, ((size_t)mg->n + 7) / 8);
-		mg->low = mg->n;
-		mg->high = mg->from;
-		if (!pending->ahead && many->hit > many->skip)
-			want(many, mg, many->hit);
-		for (uint32_t i = 0; i < many->n_more; i++)
-			want(many, mg, many->more[i]);
+		memset(wg->wanted, 0, ((size_t)wg->n + 7) / 8);
+		wg->low = wg->n;
+		wg->high = wg->from;
+		if (!pending->ahead && walk->hit > walk->skip)
+			want(walk, wg, walk->hit);
+		for (uint32_t i = 0; i < walk->n_more; i++)
+			want(walk, wg, walk->more[i]);
 		if (pending->ahead || pending->renews)
 			want_besides(pending, g);
-		if (mg->low > mg->high)
-			mg->low = mg->high;
+		if (wg->low > wg->high)
+			wg->low = wg->high;
 	}
 }
 
 void
-scout__many_settle(struct scout__pending_op *pending)
+scout__group_walk_settle(struct scout__pending_op *pending)
 {
-	struct scout__many *many = pending->many;
+	struct scout__group_walk *walk = pending->walk;
 
-	for (uint32_t g = 0; g < many->n_groups; g++) {
-		struct scout__many_group *mg = &many->of[g];
+	for (uint32_t g = 0; g < walk->n_groups; g++) {
+		struct scout__walk_group *wg = &walk->of[g];
 
-		for (uint32_t i = mg->from; !scout__many_is_vacant(mg->group) && i < mg->n; i++) {
-			scout__bit_clear(mg->present, i);
-			if (scout__many_has(pending, g, i))
-				scout__bit_set(mg->present, i);
+		for (uint32_t i = wg->from; !scout__group_is_vacant(wg->group) && i < wg->n; i++) {
+			scout__bit_clear(wg->present, i);
+			if (scout__group_walk_has(pending, g, i))
+				scout__bit_set(wg->present, i);
 		}
 	}
 	find_lengths(pending);
 }
 
 uint32_t
-scout__many_count(const struct scout__pending_op *pending, uint32_t *ret_l2)
+scout__group_walk_count(const struct scout__pending_op *pending, uint32_t *ret_l2)
 {
-	const struct scout__many *many = pending->many;
+	const struct scout__group_walk *walk = pending->walk;
 	uint32_t n = 0, l2 = 0;
 
-	for (uint32_t g = 0; many->hit > many->skip && g < many->n_groups; g++) {
-		const struct scout__many_group *mg = &many->of[g];
-		struct scout__need need = scout__many_need(many, mg, many->hit);
+	for (uint32_t g = 0; walk->hit > walk->skip && g < walk->n_groups; g++) {
+		const struct scout__walk_group *wg = &walk->of[g];
+		struct scout__need need = scout__group_walk_need(walk, wg, walk->hit);
 
 		n += need.to - need.from;
 		for (uint32_t i = need.from; i < need.to; i++)
-			l2 += scout__bit(mg->in_l2, i);
+			l2 += scout__bit(wg->in_l2, i);
 	}
 	*ret_l2 = l2;
 	return n;

@@ -22,7 +22,7 @@ struct scout__ns_group;
  * What a lookup of several groups knows of one of them. Objects are counted from the start of the prompt; of KEYS, as
  * they are named.
  */
-struct scout__many_group {
+struct scout__walk_group {
 	struct scout__ns_group *group;
 	uint32_t space;
 	uint32_t base;              /* number of object 0 among the objects of all groups */
@@ -36,7 +36,7 @@ struct scout__many_group {
 	uint32_t n_promised;
 };
 
-struct scout__many {
+struct scout__group_walk {
 	uint8_t stage;                        /* enum stage of lookup_groups.c */
 	uint32_t g, i;                        /* where it is in the stage */
 	uint32_t first, skip, total, at_most; /* in hashes from the start of the prompt */
@@ -51,51 +51,53 @@ struct scout__many {
 	uint32_t more[SCOUT_MAX_LENGTHS];
 	uint32_t n_groups;
 	uint32_t n_objects; /* of all groups */
-	struct scout__many_group of[];
+	struct scout__walk_group of[];
 };
 
 /* No worker of this server has layers of the group: all of it counts as present. */
-SCOUT_ON_LOOP bool scout__many_is_vacant(const struct scout__ns_group *group);
+SCOUT_ON_LOOP bool scout__group_is_vacant(const struct scout__ns_group *group);
 /* For the lookup @m. NULL: no memory. */
-SCOUT_ON_LOOP struct scout__many *scout__many_new(const struct scout_server *s, const struct scout__pending_op *pending,
-						  const struct scout__lookup_msg *m);
+SCOUT_ON_LOOP struct scout__group_walk *scout__group_walk_new(const struct scout_server *s,
+							      const struct scout__pending_op *pending,
+							      const struct scout__lookup_msg *m);
 /* For KEYS @m. NULL: no memory. */
-SCOUT_ON_LOOP struct scout__many *scout__many_new_keys(const struct scout_server *s,
-						       const struct scout__pending_op *pending,
-						       const struct scout__keys_msg *m);
-void scout__many_free(struct scout__many *many);
+SCOUT_ON_LOOP struct scout__group_walk *scout__group_walk_new_keys(const struct scout_server *s,
+								   const struct scout__pending_op *pending,
+								   const struct scout__keys_msg *m);
+void scout__group_walk_free(struct scout__group_walk *walk);
 /*
  * What the session keeps of each group, so that each object that is asked for may be promised by itself. False: no
  * memory.
  */
-SCOUT_ON_LOOP bool scout__many_open(struct scout_server *s, struct scout__pending_op *pending);
+SCOUT_ON_LOOP bool scout__group_walk_open(struct scout_server *s, struct scout__pending_op *pending);
 /* Object @i of group @g is promised in the session. */
-SCOUT_ON_LOOP bool scout__many_has(const struct scout__pending_op *pending, uint32_t g, uint32_t i);
-SCOUT_ON_LOOP const uint8_t *scout__many_hash(const struct scout__pending_op *pending, uint32_t g, uint32_t i);
+SCOUT_ON_LOOP bool scout__group_walk_has(const struct scout__pending_op *pending, uint32_t g, uint32_t i);
+SCOUT_ON_LOOP const uint8_t *scout__group_walk_hash(const struct scout__pending_op *pending, uint32_t g, uint32_t i);
 /* A scout__pending_kind.object. */
-SCOUT_ON_LOOP struct scout__object scout__many_object(const struct scout__pending_op *pending, uint32_t number);
-/* Look for some of the objects in the pool. Returns how many of @left are left; many.g is n_groups at the end. */
-SCOUT_ON_LOOP uint32_t scout__many_scan(struct scout_server *s, struct scout__pending_op *pending, uint32_t left);
+SCOUT_ON_LOOP struct scout__object scout__group_walk_object(const struct scout__pending_op *pending, uint32_t number);
+/* Look for some of the objects in the pool. Returns how many of @left are left; walk.g is n_groups at the end. */
+SCOUT_ON_LOOP uint32_t scout__group_walk_scan(struct scout_server *s, struct scout__pending_op *pending, uint32_t left);
 /* What L2 has of the question that is over. As above. */
-SCOUT_ON_LOOP uint32_t scout__many_take_found(struct scout_server *s, struct scout__pending_op *pending, uint32_t left);
-/* The objects of @mg that @length needs and that may be promised; none: from = to. */
-SCOUT_ON_LOOP struct scout__need scout__many_need(const struct scout__many *many, const struct scout__many_group *mg,
-						  uint32_t length);
+SCOUT_ON_LOOP uint32_t scout__group_walk_take_found(struct scout_server *s, struct scout__pending_op *pending,
+						    uint32_t left);
+/* The objects of @wg that @length needs and that may be promised; none: from = to. */
+SCOUT_ON_LOOP struct scout__need scout__group_walk_need(const struct scout__group_walk *walk,
+							const struct scout__walk_group *wg, uint32_t length);
 /* From what is present: the lengths of the answer, and which objects they need. */
-SCOUT_ON_LOOP void scout__many_evaluate(struct scout__pending_op *pending);
+SCOUT_ON_LOOP void scout__group_walk_evaluate(struct scout__pending_op *pending);
 /* Shards that a question to L2 about all objects has at most. */
-SCOUT_ON_LOOP uint64_t scout__many_count_shards(const struct scout__many *many);
+SCOUT_ON_LOOP uint64_t scout__group_walk_count_shards(const struct scout__group_walk *walk);
 /* Only what the session promises counts as present from here on. */
-SCOUT_ON_LOOP void scout__many_settle(struct scout__pending_op *pending);
+SCOUT_ON_LOOP void scout__group_walk_settle(struct scout__pending_op *pending);
 /* How many objects the hit needs, and in *ret_l2 how many of them were in L2 only. */
-SCOUT_ON_LOOP uint32_t scout__many_count(const struct scout__pending_op *pending, uint32_t *ret_l2);
+SCOUT_ON_LOOP uint32_t scout__group_walk_count(const struct scout__pending_op *pending, uint32_t *ret_l2);
 
 /* ---- group_walk_answer.c ---- */
 
 /* Give back the room of what no length needs: [low, high) of each group has all that is promised. */
-SCOUT_ON_LOOP void scout__many_trim(struct scout_server *s, struct scout__pending_op *pending);
-/* Answer with many.hit and many.more; the pending operation is gone. */
-SCOUT_ON_LOOP void scout__many_answer(struct scout_server *s, struct scout__pending_op *pending);
+SCOUT_ON_LOOP void scout__group_walk_trim(struct scout_server *s, struct scout__pending_op *pending);
+/* Answer with walk.hit and walk.more; the pending operation is gone. */
+SCOUT_ON_LOOP void scout__group_walk_answer(struct scout_server *s, struct scout__pending_op *pending);
 
 /* Answer KEYS with what is promised by now; the pending operation is gone. */
 SCOUT_ON_LOOP void scout__keys_answer(struct scout_server *s, struct scout__pending_op *pending);

@@ -16,16 +16,16 @@
  */
 
 void
-scout__many_trim(struct scout_server *s, struct scout__pending_op *pending)
+scout__group_walk_trim(struct scout_server *s, struct scout__pending_op *pending)
 {
-	for (uint32_t g = 0; g < pending->many->n_groups; g++) {
-		const struct scout__many_group *mg = &pending->many->of[g];
+	for (uint32_t g = 0; g < pending->walk->n_groups; g++) {
+		const struct scout__walk_group *wg = &pending->walk->of[g];
 		struct scout__kept *kept = &pending->session->of[g];
-		uint32_t low = mg->low > kept->kept_from ? mg->low : kept->kept_from;
-		uint32_t high = mg->high > low ? mg->high : low;
+		uint32_t low = wg->low > kept->kept_from ? wg->low : kept->kept_from;
+		uint32_t high = wg->high > low ? wg->high : low;
 
 		/* A renewal with a larger skip: what is below was promised before. */
-		if (kept->kept_from < mg->from)
+		if (kept->kept_from < wg->from)
 			low = kept->kept_from;
 		kept->n_holes -= (low - kept->kept_from) + (kept->kept_to - high);
 		kept->kept_from = low;
@@ -35,21 +35,21 @@ scout__many_trim(struct scout_server *s, struct scout__pending_op *pending)
 }
 
 SCOUT_ON_LOOP static size_t
-map_bytes(const struct scout__many *many, uint32_t g)
+map_bytes(const struct scout__group_walk *walk, uint32_t g)
 {
-	return ((size_t)(many->known / many->of[g].group->stride) + 7) / 8;
+	return ((size_t)(walk->known / walk->of[g].group->stride) + 7) / 8;
 }
 
 /* Bits of objects behind the known ones are 0: they are not promised, and evaluate() has cleared what is not wanted. */
 SCOUT_ON_LOOP static void
-put_presence(struct scout__writer *w, const struct scout__many *many)
+put_presence(struct scout__writer *w, const struct scout__group_walk *walk)
 {
-	scout__put_u32(w, many->known);
+	scout__put_u32(w, walk->known);
 	scout__put_u32(w, 0);
-	for (uint32_t g = 0; g < many->n_groups; g++) {
-		scout__put_bytes(w, many->of[g].wanted, map_bytes(many, g));
-		for (uint32_t at = 0; at < map_bytes(many, g); at++) {
-			uint8_t bits = many->of[g].wanted[at] & many->of[g].in_l2[at];
+	for (uint32_t g = 0; g < walk->n_groups; g++) {
+		scout__put_bytes(w, walk->of[g].wanted, map_bytes(walk, g));
+		for (uint32_t at = 0; at < map_bytes(walk, g); at++) {
+			uint8_t bits = walk->of[g].wanted[at] & walk->of[g].in_l2[at];
 
 			scout__put_bytes(w, &bits, 1);
 		}
@@ -60,16 +60,16 @@ put_presence(struct scout__writer *w, const struct scout__many *many)
 SCOUT_ON_LOOP static void
 settle_presence(const struct scout__pending_op *pending)
 {
-	const struct scout__many *many = pending->many;
+	const struct scout__group_walk *walk = pending->walk;
 
-	for (uint32_t g = 0; g < many->n_groups; g++) {
-		struct scout__many_group *mg = &pending->many->of[g];
+	for (uint32_t g = 0; g < walk->n_groups; g++) {
+		struct scout__walk_group *wg = &pending->walk->of[g];
 
-		for (uint32_t i = 0; i < mg->n; i++) {
-			scout__bit_clear(mg->wanted, i);
-			if (i >= mg->from && i < many->known / mg->group->stride &&
-			    (scout__many_has(pending, g, i) || scout__many_is_vacant(mg->group)))
-				scout__bit_set(mg->wanted, i);
+		for (uint32_t i = 0; i < wg->n; i++) {
+			scout__bit_clear(wg->wanted, i);
+			if (i >= wg->from && i < walk->known / wg->group->stride &&
+			    (scout__group_walk_has(pending, g, i) || scout__group_is_vacant(wg->group)))
+				scout__bit_set(wg->wanted, i);
 		}
 	}
 }
@@ -77,16 +77,16 @@ settle_presence(const struct scout__pending_op *pending)
 SCOUT_ON_LOOP static void
 put_answer(struct scout__writer *w, const struct scout__pending_op *pending, struct scout__lookup_reply *m)
 {
-	const struct scout__many *many = pending->many;
+	const struct scout__group_walk *walk = pending->walk;
 	uint8_t lengths[SCOUT_MAX_LENGTHS * 4];
 	struct scout__writer more = {.buf = lengths, .cap = sizeof(lengths)};
 
 	for (uint32_t i = 0; i < m->n_more; i++)
-		scout__put_u32(&more, many->more[i]);
+		scout__put_u32(&more, walk->more[i]);
 	m->more = lengths;
 	scout__put_lookup_reply(w, m);
 	if (pending->ahead)
-		put_presence(w, many);
+		put_presence(w, walk);
 }
 
 SCOUT_ON_LOOP static size_t
@@ -96,8 +96,8 @@ answer_bytes(const struct scout__pending_op *pending, const struct scout__lookup
 
 	if (!pending->ahead)
 		return bytes;
-	for (uint32_t g = 0; g < pending->many->n_groups; g++)
-		bytes += 2 * map_bytes(pending->many, g);
+	for (uint32_t g = 0; g < pending->walk->n_groups; g++)
+		bytes += 2 * map_bytes(pending->walk, g);
 	return bytes + 8;
 }
 
@@ -105,19 +105,19 @@ answer_bytes(const struct scout__pending_op *pending, const struct scout__lookup
 SCOUT_ON_LOOP static void
 note_parting(const struct scout__pending_op *pending, uint32_t g)
 {
-	const struct scout__many *many = pending->many;
-	const struct scout__many_group *mg = &many->of[g];
+	const struct scout__group_walk *walk = pending->walk;
+	const struct scout__walk_group *wg = &walk->of[g];
 	const struct scout__group *said = &pending->ns->groups.group[g];
-	uint32_t length = many->parting < many->at_most ? many->parting : many->at_most;
+	uint32_t length = walk->parting < walk->at_most ? walk->parting : walk->at_most;
 	struct scout__need need;
 
 	if (said->policy == SCOUT_POLICY_STATE)
-		length -= length % mg->group->stride;
-	if (said->policy == SCOUT_POLICY_ALL || length <= many->hit)
+		length -= length % wg->group->stride;
+	if (said->policy == SCOUT_POLICY_ALL || length <= walk->hit)
 		return;
-	need = scout__many_need(many, mg, length);
-	if (need.from < need.to && need.to > mg->named)
-		scout__kept_parts(&pending->session->of[g], scout__many_hash(pending, g, need.to - 1));
+	need = scout__group_walk_need(walk, wg, length);
+	if (need.from < need.to && need.to > wg->named)
+		scout__kept_parts(&pending->session->of[g], scout__group_walk_hash(pending, g, need.to - 1));
 }
 
 /*
@@ -127,40 +127,40 @@ note_parting(const struct scout__pending_op *pending, uint32_t g)
 SCOUT_ON_LOOP static uint64_t
 fresh_tokens(const struct scout__pending_op *pending)
 {
-	const struct scout__many *many = pending->many;
-	uint32_t known = many->hit;
+	const struct scout__group_walk *walk = pending->walk;
+	uint32_t known = walk->hit;
 
-	for (uint32_t g = 0; g < many->n_groups; g++) {
-		const struct scout__many_group *mg = &many->of[g];
-		size_t apart = (size_t)mg->group->stride * pending->ns->hash_bytes;
-		uint32_t from = many->hit / mg->group->stride;
+	for (uint32_t g = 0; g < walk->n_groups; g++) {
+		const struct scout__walk_group *wg = &walk->of[g];
+		size_t apart = (size_t)wg->group->stride * pending->ns->hash_bytes;
+		uint32_t from = walk->hit / wg->group->stride;
 
-		if (pending->ns->groups.group[g].policy != SCOUT_POLICY_ALL || !mg->group->index || !mg->space)
+		if (pending->ns->groups.group[g].policy != SCOUT_POLICY_ALL || !wg->group->index || !wg->space)
 			continue;
-		if (mg->named < mg->n && from >= mg->named)
-			known = (mg->named + scout__index_known_apart(mg->group->index, mg->space,
-								      scout__many_hash(pending, g, mg->named), apart,
-								      from - mg->named, mg->n - mg->named)) *
-				mg->group->stride;
+		if (wg->named < wg->n && from >= wg->named)
+			known = (wg->named + scout__index_known_apart(wg->group->index, wg->space,
+								      scout__group_walk_hash(pending, g, wg->named),
+								      apart, from - wg->named, wg->n - wg->named)) *
+				wg->group->stride;
 		break;
 	}
-	return known < many->at_most ? (uint64_t)(many->at_most - known) * pending->ns->hash_tokens : 0;
+	return known < walk->at_most ? (uint64_t)(walk->at_most - known) * pending->ns->hash_tokens : 0;
 }
 
 /* Objects of groups with policy all that are there, and that the hit does not reach. */
 SCOUT_ON_LOOP static uint64_t
 count_lost(const struct scout__pending_op *pending)
 {
-	const struct scout__many *many = pending->many;
+	const struct scout__group_walk *walk = pending->walk;
 	uint64_t lost = 0;
 
-	for (uint32_t g = 0; g < many->n_groups; g++) {
-		const struct scout__many_group *mg = &many->of[g];
+	for (uint32_t g = 0; g < walk->n_groups; g++) {
+		const struct scout__walk_group *wg = &walk->of[g];
 
-		if (pending->ns->groups.group[g].policy != SCOUT_POLICY_ALL || !mg->group->index)
+		if (pending->ns->groups.group[g].policy != SCOUT_POLICY_ALL || !wg->group->index)
 			continue;
-		for (uint32_t i = many->hit / mg->group->stride; i < mg->n; i++)
-			lost += i >= mg->from && scout__bit(mg->present, i);
+		for (uint32_t i = walk->hit / wg->group->stride; i < wg->n; i++)
+			lost += i >= wg->from && scout__bit(wg->present, i);
 	}
 	return lost;
 }
@@ -169,32 +169,32 @@ count_lost(const struct scout__pending_op *pending)
 SCOUT_ON_LOOP static void
 tell_policies(struct scout_server *s, const struct scout__pending_op *pending)
 {
-	const struct scout__many *many = pending->many;
+	const struct scout__group_walk *walk = pending->walk;
 	uint8_t kind = (uint8_t)scout__touch_kind(fresh_tokens(pending));
 
 	s->count.lost_chunks += count_lost(pending);
-	for (uint32_t g = 0; g < many->n_groups; g++) {
-		const struct scout__many_group *mg = &many->of[g];
+	for (uint32_t g = 0; g < walk->n_groups; g++) {
+		const struct scout__walk_group *wg = &walk->of[g];
 
-		struct scout__need need = scout__many_need(many, mg, many->hit);
+		struct scout__need need = scout__group_walk_need(walk, wg, walk->hit);
 
 		pending->session->of[g].kind = kind;
-		mg->group->hit_objects += many->hit > many->skip ? need.to - need.from : 0;
-		if (!mg->group->index)
+		wg->group->hit_objects += walk->hit > walk->skip ? need.to - need.from : 0;
+		if (!wg->group->index)
 			continue;
 		note_parting(pending, g);
-		if (mg->space)
-			scout__index_asked(mg->group->index, mg->space, mg->n - mg->named);
+		if (wg->space)
+			scout__index_asked(wg->group->index, wg->space, wg->n - wg->named);
 	}
 }
 
 void
-scout__many_answer(struct scout_server *s, struct scout__pending_op *pending)
+scout__group_walk_answer(struct scout_server *s, struct scout__pending_op *pending)
 {
 	struct scout__session *session = pending->session;
-	struct scout__many *many = pending->many;
+	struct scout__group_walk *walk = pending->walk;
 	struct scout__dest *dest = &pending->peer->dest;
-	struct scout__lookup_reply m = {.hit = many->hit, .limited = pending->limited, .n_more = many->n_more};
+	struct scout__lookup_reply m = {.hit = walk->hit, .limited = pending->limited, .n_more = walk->n_more};
 	bool renews = pending->renews;
 	uint64_t ticket = session->ticket;
 	uint64_t arrived_us = pending->arrived_us;
@@ -204,15 +204,15 @@ scout__many_answer(struct scout_server *s, struct scout__pending_op *pending)
 
 	if (pending->ahead)
 		settle_presence(pending);
-	n = scout__many_count(pending, &m.l2);
+	n = scout__group_walk_count(pending, &m.l2);
 	m.l1 = n - m.l2;
-	session->length = many->hit;
+	session->length = walk->hit;
 	if (!renews)
 		tell_policies(s, pending);
 	if (renews)
 		s->count.lookups_renewed++;
 	else
-		scout__lookup_count(s, pending, &m, many->at_most - many->skip, many->hit - many->skip);
+		scout__lookup_count(s, pending, &m, walk->at_most - walk->skip, walk->hit - walk->skip);
 	w = scout__reply_begin(s, dest, pending->opcode, SCOUT_WIRE_OK, pending->corr, answer_bytes(pending, &m), &op);
 	if (!w) {
 		scout__pending_op_cancel(s, pending);
@@ -238,11 +238,11 @@ enum told {
 SCOUT_ON_LOOP static enum told
 what_of(const struct scout__pending_op *pending, uint32_t g, uint32_t i)
 {
-	const struct scout__many *many = pending->many;
+	const struct scout__group_walk *walk = pending->walk;
 
-	if (scout__many_is_vacant(many->of[g].group) || scout__many_has(pending, g, i))
+	if (scout__group_is_vacant(walk->of[g].group) || scout__group_walk_has(pending, g, i))
 		return TOLD_HIT;
-	return scout__bit(many->of[g].present, i) || !many->is_known ? TOLD_LATER : TOLD_MISS;
+	return scout__bit(walk->of[g].present, i) || !walk->is_known ? TOLD_LATER : TOLD_MISS;
 }
 
 /*
@@ -253,14 +253,14 @@ SCOUT_ON_LOOP static void
 tell(struct scout_server *s, const struct scout__pending_op *pending, struct scout__keys_reply *m, uint8_t *hit,
      uint8_t *later)
 {
-	const struct scout__many *many = pending->many;
+	const struct scout__group_walk *walk = pending->walk;
 	uint32_t n_hits = 0, n_later = 0, at = 0;
 
-	for (uint32_t g = 0; g < many->n_groups; g++) {
-		const struct scout__many_group *mg = &many->of[g];
-		bool is_vacant = scout__many_is_vacant(mg->group);
+	for (uint32_t g = 0; g < walk->n_groups; g++) {
+		const struct scout__walk_group *wg = &walk->of[g];
+		bool is_vacant = scout__group_is_vacant(wg->group);
 
-		for (uint32_t i = 0; i < mg->n; i++, at++) {
+		for (uint32_t i = 0; i < wg->n; i++, at++) {
 			enum told what = what_of(pending, g, i);
 			bool is_promised = what == TOLD_HIT && !is_vacant;
 
@@ -270,11 +270,11 @@ tell(struct scout_server *s, const struct scout__pending_op *pending, struct sco
 				scout__bit_set(later, at);
 			n_hits += what == TOLD_HIT;
 			n_later += what == TOLD_LATER;
-			m->l2 += is_promised && scout__bit(mg->in_l2, i);
-			m->l1 += is_promised && !scout__bit(mg->in_l2, i);
+			m->l2 += is_promised && scout__bit(wg->in_l2, i);
+			m->l1 += is_promised && !scout__bit(wg->in_l2, i);
 		}
-		if (mg->group->index && mg->space && mg->n)
-			scout__index_asked(mg->group->index, mg->space, mg->n);
+		if (wg->group->index && wg->space && wg->n)
+			scout__index_asked(wg->group->index, wg->space, wg->n);
 	}
 	s->count.hit_keys += n_hits;
 	s->count.later_keys += n_later;
@@ -287,7 +287,7 @@ scout__keys_answer(struct scout_server *s, struct scout__pending_op *pending)
 	struct scout__dest *dest = &pending->peer->dest;
 	uint8_t hit[SCOUT_MAX_KEYS / 8] = {0}, later[SCOUT_MAX_KEYS / 8] = {0};
 	struct scout__keys_reply m = {
-		.n = pending->many->n_objects, .limited = pending->limited, .hit = hit, .later = later};
+		.n = pending->walk->n_objects, .limited = pending->limited, .hit = hit, .later = later};
 	uint64_t ticket = pending->session->ticket;
 	uint64_t arrived_us = pending->arrived_us;
 	struct scout__writer *w;

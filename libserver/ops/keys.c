@@ -71,7 +71,7 @@ open_session(struct scout_server *s, struct scout__pending_op *pending, const st
 	session->by_key = true;
 	for (uint32_t g = 0; g < session->n_groups; g++)
 		session->of[g].needs = UINT32_MAX; /* no prompt goes on behind any of them */
-	if (!scout__many_open(s, pending)) {       /* what is refused takes the session back */
+	if (!scout__group_walk_open(s, pending)) { /* what is refused takes the session back */
 		scout__pending_op_refuse(s, pending, SCOUT_WIRE_LIMIT, "the server has no memory for a longer session");
 		return NULL;
 	}
@@ -105,8 +105,8 @@ scout__serve_keys(struct scout_server *s, struct scout__peer *peer, struct scout
 	pending->tenant = m.tenant;
 	pending->n = m.n;
 	pending->first_hole = UINT32_MAX;
-	pending->many = scout__many_new_keys(s, pending, &m);
-	if (!pending->many) {
+	pending->walk = scout__group_walk_new_keys(s, pending, &m);
+	if (!pending->walk) {
 		s->count.out_of_memory++;
 		scout__pending_op_refuse(s, pending, SCOUT_WIRE_LIMIT, "the server is out of memory");
 		return;

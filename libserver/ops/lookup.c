@@ -141,7 +141,7 @@ answer(struct scout_server *s, struct scout__pending_op *pending)
 void
 scout__lookup_cut(struct scout_server *s, struct scout__pending_op *pending)
 {
-	if (pending->many)
+	if (pending->walk)
 		scout__lookup_groups_cut(s, pending);
 	else
 		answer(s, pending);
@@ -415,7 +415,7 @@ walk_on(struct scout_server *s, struct scout__pending_op *pending)
 		return true;
 	case SCOUT__ASKED_LIMITED:
 		pending->limited = 1;
-		pending->soon_to = pending->ahead && pending->group->index && pending->space ? pending->n : 0;
+		pending->keep_recent_to = pending->ahead && pending->group->index && pending->space ? pending->n : 0;
 		return true;
 	default:
 		return true;
@@ -443,9 +443,9 @@ lookup_step(struct scout_server *s, struct scout__run_item *item)
 		arrive(s, pending);
 		return;
 	}
-	if (!pending->soon_to && !walk_on(s, pending))
+	if (!pending->keep_recent_to && !walk_on(s, pending))
 		return;
-	if (pending->soon_to > pending->next && scout__lookup_soon(s, pending) &&
+	if (pending->keep_recent_to > pending->next && scout__lookup_keep_recent(s, pending) &&
 	    s->now_us < scout__pending_op_answer_by(pending)) {
 		scout__run_queue_add(s, item);
 		return;
@@ -482,8 +482,8 @@ SCOUT_ON_LOOP static bool
 make_bits(const struct scout_server *s, struct scout__pending_op *pending, const struct scout__lookup_msg *m)
 {
 	if (pending->kind != &lookup_kind) {
-		pending->many = scout__many_new(s, pending, m);
-		return pending->many;
+		pending->walk = scout__group_walk_new(s, pending, m);
+		return pending->walk;
 	}
 	if (pending->ahead)
 		pending->present = calloc((m->n + 7) / 8, 2);
@@ -502,7 +502,7 @@ session_of(struct scout_server *s, struct scout__pending_op *pending, const stru
 
 	if (!(m->flags & SCOUT_LOOKUP_RENEW))
 		session = scout__session_new(s, pending->peer, m->ticket, m->first + m->n, ret_status, ret_text);
-	else if (pending->many)
+	else if (pending->walk)
 		session = scout__renew_groups(s, pending->peer, pending, m->ticket, ret_status, ret_text);
 	else
 		session = scout__renew(s, pending->peer, pending, m->ticket, ret_status, ret_text);
@@ -510,9 +510,9 @@ session_of(struct scout_server *s, struct scout__pending_op *pending, const stru
 	if (!session)
 		return NULL;
 	session->lookup = pending;
-	if (!pending->many) {
+	if (!pending->walk) {
 		pending->first = pending->next > m->skip ? pending->next : m->skip;
-	} else if (!scout__many_open(s, pending)) {
+	} else if (!scout__group_walk_open(s, pending)) {
 		*ret_status = SCOUT_WIRE_LIMIT;
 		*ret_text = "the server has no memory for a longer session";
 		return NULL; /* what is refused takes the session back, if it is new */
@@ -563,5 +563,5 @@ scout__serve_lookup(struct scout_server *s, struct scout__peer *peer, struct sco
 		scout__pending_op_refuse(s, pending, refusal, "%s", text);
 		return;
 	}
-	scout__run_queue_start(s, &pending->run, pending->many ? pending->many->n_objects : m.n);
+	scout__run_queue_start(s, &pending->run, pending->walk ? pending->walk->n_objects : m.n);
 }

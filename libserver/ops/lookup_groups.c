@@ -69,30 +69,30 @@ enum went {
 };
 
 SCOUT_ON_LOOP static void
-go_to(struct scout__many *many, enum stage stage)
+go_to(struct scout__group_walk *walk, enum stage stage)
 {
-	many->stage = (uint8_t)stage;
-	many->g = many->i = 0;
+	walk->stage = (uint8_t)stage;
+	walk->g = walk->i = 0;
 }
 
 /* ---- ending before all is found ---- */
 
 /* How far a lookup ahead has come with the pool. */
 static uint32_t
-looked_at(const struct scout__many *many)
+looked_at(const struct scout__group_walk *walk)
 {
-	if (many->stage != PROMISE || many->i <= many->skip)
-		return many->stage < PROMISE ? many->skip : many->known;
-	return many->i - 1 < many->known ? many->i - 1 : many->known;
+	if (walk->stage != PROMISE || walk->i <= walk->skip)
+		return walk->stage < PROMISE ? walk->skip : walk->known;
+	return walk->i - 1 < walk->known ? walk->i - 1 : walk->known;
 }
 
 SCOUT_ON_LOOP static void
 answer(struct scout_server *s, struct scout__pending_op *pending)
 {
-	if (pending->many->by_key)
+	if (pending->walk->by_key)
 		scout__keys_answer(s, pending);
 	else
-		scout__many_answer(s, pending);
+		scout__group_walk_answer(s, pending);
 }
 
 /* What is promised by now is the answer. */
@@ -100,10 +100,10 @@ SCOUT_ON_LOOP static void
 cut_short(struct scout_server *s, struct scout__pending_op *pending)
 {
 	scout__ask_drop(s, pending);
-	if (pending->ahead && !pending->many->has_asked)
-		pending->many->known = looked_at(pending->many);
-	if (!pending->many->by_key)
-		scout__many_settle(pending);
+	if (pending->ahead && !pending->walk->has_asked)
+		pending->walk->known = looked_at(pending->walk);
+	if (!pending->walk->by_key)
+		scout__group_walk_settle(pending);
 	answer(s, pending);
 }
 
@@ -119,42 +119,42 @@ scout__lookup_groups_cut(struct scout_server *s, struct scout__pending_op *pendi
 SCOUT_ON_LOOP static bool
 next_by_group(const struct scout__pending_op *pending, uint32_t *ret_g, uint32_t *ret_i)
 {
-	struct scout__many *many = pending->many;
+	struct scout__group_walk *walk = pending->walk;
 
-	for (; many->g < 2 * many->n_groups; many->g++, many->i = 0) {
-		uint32_t g = many->g % many->n_groups;
-		const struct scout__many_group *mg = &many->of[g];
+	for (; walk->g < 2 * walk->n_groups; walk->g++, walk->i = 0) {
+		uint32_t g = walk->g % walk->n_groups;
+		const struct scout__walk_group *wg = &walk->of[g];
 		bool is_all = pending->ns->groups.group[g].policy == SCOUT_POLICY_ALL;
 
-		if (is_all != (many->g >= many->n_groups))
+		if (is_all != (walk->g >= walk->n_groups))
 			continue;
-		if (many->i < mg->low)
-			many->i = mg->low;
-		if (many->i < mg->high) {
+		if (walk->i < wg->low)
+			walk->i = wg->low;
+		if (walk->i < wg->high) {
 			*ret_g = g;
-			*ret_i = many->i++;
+			*ret_i = walk->i++;
 			return true;
 		}
 	}
 	return false;
 }
 
-/* The same by positions: many.i is a length, and each group whose object ends there has its turn. */
+/* The same by positions: walk.i is a length, and each group whose object ends there has its turn. */
 SCOUT_ON_LOOP static bool
 next_by_position(const struct scout__pending_op *pending, uint32_t *ret_g, uint32_t *ret_i)
 {
-	struct scout__many *many = pending->many;
+	struct scout__group_walk *walk = pending->walk;
 
-	if (many->i <= many->skip)
-		many->i = many->skip + 1;
-	for (; many->i <= many->known; many->i++, many->g = 0) {
-		while (many->g < many->n_groups) {
-			uint32_t g = many->g++;
+	if (walk->i <= walk->skip)
+		walk->i = walk->skip + 1;
+	for (; walk->i <= walk->known; walk->i++, walk->g = 0) {
+		while (walk->g < walk->n_groups) {
+			uint32_t g = walk->g++;
 
-			if (many->i % many->of[g].group->stride)
+			if (walk->i % walk->of[g].group->stride)
 				continue;
 			*ret_g = g;
-			*ret_i = many->i / many->of[g].group->stride - 1;
+			*ret_i = walk->i / walk->of[g].group->stride - 1;
 			return true;
 		}
 	}
@@ -165,21 +165,21 @@ next_by_position(const struct scout__pending_op *pending, uint32_t *ret_g, uint3
 SCOUT_ON_LOOP static enum went
 drop(const struct scout__pending_op *pending)
 {
-	struct scout__many *many = pending->many;
+	struct scout__group_walk *walk = pending->walk;
 	uint32_t left = SCOUT__SLICE_CHUNKS;
 
-	for (; many->g < many->n_groups; many->g++, many->i = 0) {
-		struct scout__many_group *mg = &many->of[many->g];
+	for (; walk->g < walk->n_groups; walk->g++, walk->i = 0) {
+		struct scout__walk_group *wg = &walk->of[walk->g];
 
-		if (mg->n_promised == 0)
+		if (wg->n_promised == 0)
 			continue;
-		for (many->i = many->i > mg->from ? many->i : mg->from; many->i < mg->n; many->i++) {
-			if (scout__bit(mg->wanted, many->i) || !scout__many_has(pending, many->g, many->i))
+		for (walk->i = walk->i > wg->from ? walk->i : wg->from; walk->i < wg->n; walk->i++) {
+			if (scout__bit(wg->wanted, walk->i) || !scout__group_walk_has(pending, walk->g, walk->i))
 				continue;
 			if (left-- == 0)
 				return MORE;
-			scout__kept_hole(&pending->session->of[many->g], many->i);
-			mg->n_promised--;
+			scout__kept_hole(&pending->session->of[walk->g], walk->i);
+			wg->n_promised--;
 		}
 	}
 	return NEXT;
@@ -189,38 +189,38 @@ drop(const struct scout__pending_op *pending)
 SCOUT_ON_LOOP static void
 note_promised(struct scout_server *s, struct scout__pending_op *pending, uint32_t g, uint32_t i, uint32_t entry)
 {
-	struct scout__many_group *mg = &pending->many->of[g];
+	struct scout__walk_group *wg = &pending->walk->of[g];
 	struct scout__kept *kept = &pending->session->of[g];
 
-	kept->handles[i] = scout__index_handle(mg->group->index, entry);
+	kept->handles[i] = scout__index_handle(wg->group->index, entry);
 	kept->n_holes--;
-	mg->n_promised++;
-	if (scout__index_is_hit(mg->group->index, entry))
+	wg->n_promised++;
+	if (scout__index_is_hit(wg->group->index, entry))
 		return;
-	scout__bit_set(mg->in_l2, i);
+	scout__bit_set(wg->in_l2, i);
 	if (s->fetch->load_at_lookup)
-		scout__load_want_all(s, mg->group, entry);
+		scout__load_want_all(s, wg->group, entry);
 }
 
 /* Promise object @i of group @g, which was there a moment ago. */
 SCOUT_ON_LOOP static enum scout__asked
 promise(struct scout_server *s, struct scout__pending_op *pending, uint32_t g, uint32_t i)
 {
-	struct scout__many_group *mg = &pending->many->of[g];
-	struct scout__chunk_index *index = mg->group->index;
-	uint32_t entry = mg->seen[i].entry;
+	struct scout__walk_group *wg = &pending->walk->of[g];
+	struct scout__chunk_index *index = wg->group->index;
+	uint32_t entry = wg->seen[i].entry;
 	enum scout__asked what = SCOUT__ASKED_GAP;
 
-	if (entry == SCOUT__NO_ENTRY || !scout__index_valid(index, mg->seen[i]))
-		entry = mg->space ? scout__index_find(index, mg->space, scout__many_hash(pending, g, i))
+	if (entry == SCOUT__NO_ENTRY || !scout__index_valid(index, wg->seen[i]))
+		entry = wg->space ? scout__index_find(index, wg->space, scout__group_walk_hash(pending, g, i))
 				  : SCOUT__NO_ENTRY;
 	if (entry != SCOUT__NO_ENTRY && scout__index_counts(index, entry))
 		what = scout__index_promise(index, entry) ? SCOUT__ASKED_TAKEN : SCOUT__ASKED_LIMITED;
-	else if (pending->ask && mg->group->expected)
-		what = scout__ask_take(s, pending, mg->base + i, &entry);
+	else if (pending->ask && wg->group->expected)
+		what = scout__ask_take(s, pending, wg->base + i, &entry);
 	if (what != SCOUT__ASKED_TAKEN)
 		return what;
-	mg->space = index->entries[entry].space;
+	wg->space = index->entries[entry].space;
 	note_promised(s, pending, g, i, entry);
 	return what;
 }
@@ -229,10 +229,10 @@ promise(struct scout_server *s, struct scout__pending_op *pending, uint32_t g, u
 SCOUT_ON_LOOP static void
 note_absent(const struct scout__pending_op *pending, uint32_t g, uint32_t i)
 {
-	struct scout__many_group *mg = &pending->many->of[g];
+	struct scout__walk_group *wg = &pending->walk->of[g];
 
-	scout__bit_clear(mg->present, i);
-	scout__bit_clear(mg->wanted, i);
+	scout__bit_clear(wg->present, i);
+	scout__bit_clear(wg->wanted, i);
 }
 
 SCOUT_ON_LOOP static bool
@@ -245,20 +245,20 @@ next_wanted(const struct scout__pending_op *pending, uint32_t *ret_g, uint32_t *
 SCOUT_ON_LOOP static enum went
 refused(struct scout__pending_op *pending, uint32_t g, uint32_t i, enum scout__asked what)
 {
-	struct scout__many *many = pending->many;
+	struct scout__group_walk *walk = pending->walk;
 
-	if (many->by_key && what == SCOUT__ASKED_LIMITED) { /* it stays present, and the others have their turn */
+	if (walk->by_key && what == SCOUT__ASKED_LIMITED) { /* it stays present, and the others have their turn */
 		pending->limited = 1;
-		scout__bit_clear(many->of[g].wanted, i);
+		scout__bit_clear(walk->of[g].wanted, i);
 		return NEXT;
 	}
 	note_absent(pending, g, i);
-	if (many->by_key)
+	if (walk->by_key)
 		return NEXT;
 	if (what == SCOUT__ASKED_LIMITED) {
 		pending->limited = 1;
 		if (pending->ahead) /* all before this position is known */
-			many->known = (i + 1) * many->of[g].group->stride - 1;
+			walk->known = (i + 1) * walk->of[g].group->stride - 1;
 		return AGAIN;
 	}
 	return pending->ahead ? NEXT : AGAIN;
@@ -267,23 +267,23 @@ refused(struct scout__pending_op *pending, uint32_t g, uint32_t i, enum scout__a
 SCOUT_ON_LOOP static enum went
 promise_some(struct scout_server *s, struct scout__pending_op *pending)
 {
-	struct scout__many *many = pending->many;
+	struct scout__group_walk *walk = pending->walk;
 	uint64_t end_us = 0;
 	uint32_t g, i;
 
 	for (uint32_t left = SCOUT__SLICE_CHUNKS; left > 0; left--) {
-		struct scout__many was = {.g = many->g, .i = many->i};
+		struct scout__group_walk was = {.g = walk->g, .i = walk->i};
 		enum scout__asked what;
 
 		if (!next_wanted(pending, &g, &i))
 			return NEXT;
-		if (!scout__bit(many->of[g].wanted, i) || !scout__bit(many->of[g].present, i) ||
-		    scout__many_has(pending, g, i))
+		if (!scout__bit(walk->of[g].wanted, i) || !scout__bit(walk->of[g].present, i) ||
+		    scout__group_walk_has(pending, g, i))
 			continue;
 		what = promise(s, pending, g, i);
 		if (what == SCOUT__ASKED_WAIT) {
-			many->g = was.g;
-			many->i = was.i;
+			walk->g = was.g;
+			walk->i = was.i;
 			return WAITS;
 		}
 		if (what != SCOUT__ASKED_TAKEN && refused(pending, g, i, what) == AGAIN)
@@ -301,43 +301,43 @@ promise_some(struct scout_server *s, struct scout__pending_op *pending)
 SCOUT_ON_LOOP static enum went
 await_loads(struct scout_server *s, struct scout__pending_op *pending)
 {
-	struct scout__many *many = pending->many;
+	struct scout__group_walk *walk = pending->walk;
 	uint64_t end_us = scout__pending_op_answer_by(pending);
 	bool all_came = true;
 	uint32_t left = SCOUT__SLICE_CHUNKS;
 
-	for (; left > 0 && many->g < many->n_groups; left--) {
-		struct scout__many_group *mg = &many->of[many->g];
-		struct scout__kept *kept = &pending->session->of[many->g];
-		uint32_t i = many->i > mg->low ? many->i : mg->low, entry;
+	for (; left > 0 && walk->g < walk->n_groups; left--) {
+		struct scout__walk_group *wg = &walk->of[walk->g];
+		struct scout__kept *kept = &pending->session->of[walk->g];
+		uint32_t i = walk->i > wg->low ? walk->i : wg->low, entry;
 
-		if (i >= mg->high) {
-			many->g++;
-			many->i = 0;
+		if (i >= wg->high) {
+			walk->g++;
+			walk->i = 0;
 			continue;
 		}
-		many->i = i + 1;
-		if (!scout__many_has(pending, many->g, i))
+		walk->i = i + 1;
+		if (!scout__group_walk_has(pending, walk->g, i))
 			continue;
 		entry = kept->handles[i].entry;
-		if (scout__index_is_hit(mg->group->index, entry))
+		if (scout__index_is_hit(wg->group->index, entry))
 			continue;
-		if (scout__index_counts(mg->group->index, entry) && s->now_us < end_us) {
-			many->i = i;
-			scout__chunk_wait(pending, scout__many_hash(pending, many->g, i));
+		if (scout__index_counts(wg->group->index, entry) && s->now_us < end_us) {
+			walk->i = i;
+			scout__chunk_wait(pending, scout__group_walk_hash(pending, walk->g, i));
 			scout__timer_set(s, &pending->run, end_us);
 			return WAITS;
 		}
 		scout__kept_hole(kept, i);
-		mg->n_promised--;
-		if (many->by_key && scout__index_counts(mg->group->index, entry))
+		wg->n_promised--;
+		if (walk->by_key && scout__index_counts(wg->group->index, entry))
 			continue; /* it is still on its way: present, and not promised */
-		note_absent(pending, many->g, i);
-		all_came = many->by_key;
+		note_absent(pending, walk->g, i);
+		all_came = walk->by_key;
 	}
 	if (!all_came)
 		return AGAIN;
-	return many->g < many->n_groups ? MORE : NEXT;
+	return walk->g < walk->n_groups ? MORE : NEXT;
 }
 
 /*
@@ -347,22 +347,22 @@ await_loads(struct scout_server *s, struct scout__pending_op *pending)
 SCOUT_ON_LOOP static bool
 sleep_until_poll(struct scout_server *s, struct scout__pending_op *pending)
 {
-	const struct scout__many *many = pending->many;
+	const struct scout__group_walk *walk = pending->walk;
 	uint64_t end_us = scout__pending_op_answer_by(pending);
 	uint64_t at_us;
 
 	if (end_us > pending->poll_end_us)
 		end_us = pending->poll_end_us;
-	if (many->hit >= pending->expect || pending->limited || s->now_us >= end_us)
+	if (walk->hit >= pending->expect || pending->limited || s->now_us >= end_us)
 		return false;
 	if (pending->poll_next_us <= s->now_us)
 		pending->poll_next_us = s->now_us + pending->poll_interval_us;
 	at_us = pending->poll_next_us < end_us ? pending->poll_next_us : end_us;
 	scout__ask_drop(s, pending);
-	pending->many->has_asked = false;
-	go_to(pending->many, SCAN);
+	pending->walk->has_asked = false;
+	go_to(pending->walk, SCAN);
 	scout__chunk_wait(pending,
-			  pending->hashes + (size_t)(pending->expect - 1 - many->first) * pending->ns->hash_bytes);
+			  pending->hashes + (size_t)(pending->expect - 1 - walk->first) * pending->ns->hash_bytes);
 	scout__timer_set(s, &pending->run, at_us);
 	return true;
 }
@@ -370,19 +370,19 @@ sleep_until_poll(struct scout_server *s, struct scout__pending_op *pending)
 SCOUT_ON_LOOP static enum went
 ask(struct scout_server *s, struct scout__pending_op *pending)
 {
-	struct scout__many *many = pending->many;
+	struct scout__group_walk *walk = pending->walk;
 
-	switch (scout__ask_all(s, pending, many->n_objects, scout__many_count_shards(many))) {
+	switch (scout__ask_all(s, pending, walk->n_objects, scout__group_walk_count_shards(walk))) {
 	case SCOUT__ASKED_MORE:
 		return MORE;
 	case SCOUT__ASKED_WAIT:
 		return WAITS;
 	case SCOUT__ASKED_TAKEN:
-		many->is_known = s->now_us < scout__pending_op_answer_by(pending);
+		walk->is_known = s->now_us < scout__pending_op_answer_by(pending);
 		return NEXT;
 	default:
-		many->is_known = s->now_us < scout__pending_op_answer_by(pending);
-		go_to(many, LOADS); /* there is none to ask */
+		walk->is_known = s->now_us < scout__pending_op_answer_by(pending);
+		go_to(walk, LOADS); /* there is none to ask */
 		return MORE;
 	}
 }
@@ -391,37 +391,37 @@ ask(struct scout_server *s, struct scout__pending_op *pending)
 SCOUT_ON_LOOP static bool
 has_all(const struct scout__pending_op *pending)
 {
-	const struct scout__many *many = pending->many;
+	const struct scout__group_walk *walk = pending->walk;
 
-	if (!many->by_key)
-		return many->hit >= many->at_most && !pending->ahead;
-	for (uint32_t g = 0; g < many->n_groups; g++) {
-		const struct scout__many_group *mg = &many->of[g];
+	if (!walk->by_key)
+		return walk->hit >= walk->at_most && !pending->ahead;
+	for (uint32_t g = 0; g < walk->n_groups; g++) {
+		const struct scout__walk_group *wg = &walk->of[g];
 		uint32_t i = 0;
 
-		while (i < mg->n && scout__bit(mg->present, i))
-			i += i % 8 == 0 && mg->n - i >= 8 && mg->present[i / 8] == 0xff ? 8 : 1;
-		if (i < mg->n)
+		while (i < wg->n && scout__bit(wg->present, i))
+			i += i % 8 == 0 && wg->n - i >= 8 && wg->present[i / 8] == 0xff ? 8 : 1;
+		if (i < wg->n)
 			return false;
 	}
 	return true;
 }
 
-/* The stage behind @many's. */
+/* The stage behind @walk's. */
 SCOUT_ON_LOOP static enum stage
 next_stage(const struct scout__pending_op *pending)
 {
-	struct scout__many *many = pending->many;
+	struct scout__group_walk *walk = pending->walk;
 
-	if (many->stage == FOUND)
+	if (walk->stage == FOUND)
 		return EVALUATE;
-	if (many->stage != PROMISE)
-		return (enum stage)(many->stage + 1);
+	if (walk->stage != PROMISE)
+		return (enum stage)(walk->stage + 1);
 	if (pending->limited && pending->ahead)
 		return SOON;
-	if (many->has_asked || (pending->limited && !many->by_key) || has_all(pending))
+	if (walk->has_asked || (pending->limited && !walk->by_key) || has_all(pending))
 		return LOADS;
-	many->has_asked = true;
+	walk->has_asked = true;
 	return ASK;
 }
 
@@ -429,24 +429,24 @@ next_stage(const struct scout__pending_op *pending)
 SCOUT_ON_LOOP static enum went
 stage_step(struct scout_server *s, struct scout__pending_op *pending)
 {
-	struct scout__many *many = pending->many;
+	struct scout__group_walk *walk = pending->walk;
 
-	switch (many->stage) {
+	switch (walk->stage) {
 	case SCAN:
-		return scout__many_scan(s, pending, SCOUT__SLICE_CHUNKS) ? NEXT : MORE;
+		return scout__group_walk_scan(s, pending, SCOUT__SLICE_CHUNKS) ? NEXT : MORE;
 	case ASK:
 		return ask(s, pending);
 	case FOUND:
-		return scout__many_take_found(s, pending, SCOUT__SLICE_CHUNKS) ? NEXT : MORE;
+		return scout__group_walk_take_found(s, pending, SCOUT__SLICE_CHUNKS) ? NEXT : MORE;
 	case EVALUATE:
-		scout__many_evaluate(pending);
+		scout__group_walk_evaluate(pending);
 		return NEXT;
 	case DROP:
 		return drop(pending);
 	case PROMISE:
 		return promise_some(s, pending);
 	case SOON:
-		return scout__lookup_soon_groups(s, pending) ? MORE : NEXT;
+		return scout__lookup_keep_recent_groups(s, pending) ? MORE : NEXT;
 	case LOADS:
 		return s->fetch && s->fetch->load_before_answer ? await_loads(s, pending) : NEXT;
 	default:
@@ -461,8 +461,8 @@ finish(struct scout_server *s, struct scout__pending_op *pending)
 	if (sleep_until_poll(s, pending))
 		return;
 	scout__ask_drop(s, pending);
-	scout__many_trim(s, pending);
-	go_to(pending->many, DONE);
+	scout__group_walk_trim(s, pending);
+	go_to(pending->walk, DONE);
 	if (!scout__lookup_is_delayed(s, pending))
 		answer(s, pending);
 }
@@ -471,7 +471,7 @@ SCOUT_ON_LOOP static void
 groups_step(struct scout_server *s, struct scout__run_item *item)
 {
 	struct scout__pending_op *pending = SCOUT__OWNER(item, struct scout__pending_op, run);
-	struct scout__many *many = pending->many;
+	struct scout__group_walk *walk = pending->walk;
 
 	scout__list_del(&pending->waiting);
 	if (pending->weights_gen != pending->ns->weights_gen) {
@@ -479,27 +479,27 @@ groups_step(struct scout_server *s, struct scout__run_item *item)
 		return;
 	}
 	scout__timer_clear(s, &pending->run);
-	if (many->stage == DONE) {
+	if (walk->stage == DONE) {
 		answer(s, pending);
 		return;
 	}
-	if (many->stage == SCAN && scout__records_wait(s, pending))
+	if (walk->stage == SCAN && scout__records_wait(s, pending))
 		return;
 	switch (stage_step(s, pending)) {
 	case WAITS:
 		return;
 	case AGAIN:
-		go_to(many, EVALUATE);
+		go_to(walk, EVALUATE);
 		break;
 	case NEXT:
-		go_to(many, next_stage(pending));
+		go_to(walk, next_stage(pending));
 		break;
 	default:
 		break;
 	}
-	if (many->stage == DONE)
+	if (walk->stage == DONE)
 		finish(s, pending);
-	else if (s->now_us >= scout__pending_op_answer_by(pending) && many->stage != LOADS)
+	else if (s->now_us >= scout__pending_op_answer_by(pending) && walk->stage != LOADS)
 		cut_short(s, pending);
 	else
 		scout__run_queue_add(s, item);
@@ -509,12 +509,12 @@ SCOUT_ON_LOOP static void
 groups_end(struct scout_server *s, struct scout__pending_op *pending)
 {
 	scout__lookup_end(s, pending);
-	scout__many_free(pending->many);
+	scout__group_walk_free(pending->walk);
 }
 
 const struct scout__pending_kind scout__lookup_groups_kind = {
 	.step = groups_step,
 	.take_back = scout__lookup_take_back,
-	.object = scout__many_object,
+	.object = scout__group_walk_object,
 	.end = groups_end,
 };

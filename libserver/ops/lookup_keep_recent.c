@@ -23,56 +23,56 @@
  */
 
 bool
-scout__lookup_soon(struct scout_server *s, struct scout__pending_op *pending)
+scout__lookup_keep_recent(struct scout_server *s, struct scout__pending_op *pending)
 {
-	uint32_t n = pending->soon_to - pending->next;
+	uint32_t n = pending->keep_recent_to - pending->next;
 
-	if (n > SCOUT__SOON)
-		n = SCOUT__SOON;
-	pending->soon_to -= n;
-	s->count.soon_chunks +=
-		scout__index_soon(pending->group->index, pending->space,
-				  pending->hashes + (size_t)pending->soon_to * pending->ns->hash_bytes, n);
-	return pending->soon_to > pending->next;
+	if (n > SCOUT__KEEP_RECENT)
+		n = SCOUT__KEEP_RECENT;
+	pending->keep_recent_to -= n;
+	s->count.soon_chunks += scout__index_keep_recent(
+		pending->group->index, pending->space,
+		pending->hashes + (size_t)pending->keep_recent_to * pending->ns->hash_bytes, n);
+	return pending->keep_recent_to > pending->next;
 }
 
 /* The objects of group @g behind what was promised that the request would load. */
 SCOUT_ON_LOOP static struct scout__need
-soon_of(const struct scout__pending_op *pending, uint32_t g)
+keep_recent_of(const struct scout__pending_op *pending, uint32_t g)
 {
-	const struct scout__many *many = pending->many;
-	const struct scout__many_group *mg = &many->of[g];
+	const struct scout__group_walk *walk = pending->walk;
+	const struct scout__walk_group *wg = &walk->of[g];
 	const struct scout__group *said = &pending->ns->groups.group[g];
-	uint32_t length = many->parting < many->at_most ? many->parting : many->at_most;
-	uint32_t promised = many->known / mg->group->stride;
-	struct scout__need need = {promised, many->parting / mg->group->stride};
+	uint32_t length = walk->parting < walk->at_most ? walk->parting : walk->at_most;
+	uint32_t promised = walk->known / wg->group->stride;
+	struct scout__need need = {promised, walk->parting / wg->group->stride};
 
 	if (said->policy == SCOUT_POLICY_STATE)
-		length -= length % mg->group->stride;
+		length -= length % wg->group->stride;
 	if (said->policy != SCOUT_POLICY_ALL)
-		need = scout__many_need(many, mg, length);
+		need = scout__group_walk_need(walk, wg, length);
 	need.from = need.from > promised ? need.from : promised;
-	need.to = need.to < mg->n ? need.to : mg->n;
+	need.to = need.to < wg->n ? need.to : wg->n;
 	return need;
 }
 
 bool
-scout__lookup_soon_groups(struct scout_server *s, struct scout__pending_op *pending)
+scout__lookup_keep_recent_groups(struct scout_server *s, struct scout__pending_op *pending)
 {
-	struct scout__many *many = pending->many;
+	struct scout__group_walk *walk = pending->walk;
 
-	/* many.i counts from the end of the group: the head goes last. */
-	for (uint32_t left = SCOUT__SOON; many->g < many->n_groups; many->g++, many->i = 0) {
-		const struct scout__many_group *mg = &many->of[many->g];
-		struct scout__need need = soon_of(pending, many->g);
+	/* walk.i counts from the end of the group: the head goes last. */
+	for (uint32_t left = SCOUT__KEEP_RECENT; walk->g < walk->n_groups; walk->g++, walk->i = 0) {
+		const struct scout__walk_group *wg = &walk->of[walk->g];
+		struct scout__need need = keep_recent_of(pending, walk->g);
 
-		for (; mg->group->index && need.from + many->i < need.to; many->i++) {
-			struct scout__handle seen = mg->seen[need.to - 1 - many->i];
+		for (; wg->group->index && need.from + walk->i < need.to; walk->i++) {
+			struct scout__handle seen = wg->seen[need.to - 1 - walk->i];
 
 			if (left-- == 0)
 				return true;
-			if (seen.entry != SCOUT__NO_ENTRY && scout__index_valid(mg->group->index, seen))
-				s->count.soon_chunks += scout__index_soon_entry(mg->group->index, seen.entry);
+			if (seen.entry != SCOUT__NO_ENTRY && scout__index_valid(wg->group->index, seen))
+				s->count.soon_chunks += scout__index_keep_recent_entry(wg->group->index, seen.entry);
 		}
 	}
 	return false;

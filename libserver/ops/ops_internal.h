@@ -54,9 +54,9 @@ SCOUT_ON_LOOP void scout__serve_retrieve(struct scout_server *s, struct scout__p
 /* ---- lookup_keep_recent.c ---- */
 
 /* A lookup ahead that max_promised has limited: renew some of the chunks behind. True: there are more. */
-SCOUT_ON_LOOP bool scout__lookup_soon(struct scout_server *s, struct scout__pending_op *pending);
-/* The same for a lookup of several groups, which goes on at many.g and many.i. */
-SCOUT_ON_LOOP bool scout__lookup_soon_groups(struct scout_server *s, struct scout__pending_op *pending);
+SCOUT_ON_LOOP bool scout__lookup_keep_recent(struct scout_server *s, struct scout__pending_op *pending);
+/* The same for a lookup of several groups, which goes on at walk.g and walk.i. */
+SCOUT_ON_LOOP bool scout__lookup_keep_recent_groups(struct scout_server *s, struct scout__pending_op *pending);
 
 /* ---- lookup.c and renew.c: a LOOKUP that renews a session ---- */
 
@@ -70,7 +70,7 @@ SCOUT_ON_LOOP struct scout__session *scout__renew(struct scout_server *s, struct
 						  struct scout__pending_op *pending, uint64_t ticket,
 						  uint16_t *ret_status, const char **ret_text);
 
-/* The same for a lookup of several groups: what the session promises stays, and pending_op.many goes on from there. */
+/* The same for a lookup of several groups: what the session promises stays, and pending_op.walk goes on from there. */
 SCOUT_ON_LOOP struct scout__session *scout__renew_groups(struct scout_server *s, struct scout__peer *peer,
 							 struct scout__pending_op *pending, uint64_t ticket,
 							 uint16_t *ret_status, const char **ret_text);

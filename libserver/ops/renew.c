@@ -111,24 +111,24 @@ scout__renew(struct scout_server *s, struct scout__peer *peer, struct scout__pen
 SCOUT_ON_LOOP static bool
 is_same_object(const struct scout__kept *kept, const struct scout__pending_op *pending, uint32_t g)
 {
-	const struct scout__many *many = pending->many;
+	const struct scout__group_walk *walk = pending->walk;
 	uint32_t i = kept->kept_to;
 	const struct scout__entry *e;
 
 	while (i > kept->kept_from && kept->handles[i - 1].entry == SCOUT__NO_ENTRY)
 		i--;
-	if (i == kept->kept_from || i > many->of[g].n)
+	if (i == kept->kept_from || i > walk->of[g].n)
 		return i == kept->kept_from;
 	e = &kept->group->index->entries[kept->handles[i - 1].entry];
-	return e->space == many->of[g].space && i - 1 >= many->of[g].named &&
-	       memcmp(e->hash, scout__many_hash(pending, g, i - 1), pending->ns->hash_bytes) == 0;
+	return e->space == walk->of[g].space && i - 1 >= walk->of[g].named &&
+	       memcmp(e->hash, scout__group_walk_hash(pending, g, i - 1), pending->ns->hash_bytes) == 0;
 }
 
 /* Why it cannot be renewed; NULL: it can. */
 SCOUT_ON_LOOP static const char *
 groups_refusal_of(const struct scout__session *session, const struct scout__pending_op *pending, uint16_t *ret_status)
 {
-	const struct scout__many *many = pending->many;
+	const struct scout__group_walk *walk = pending->walk;
 
 	*ret_status = SCOUT_WIRE_STATE;
 	if (session->by_key)
@@ -143,9 +143,9 @@ groups_refusal_of(const struct scout__session *session, const struct scout__pend
 	if (session->is_ahead)
 		return "objects are missing in what this session promises: ADMIT a run of it first";
 	*ret_status = SCOUT_WIRE_RANGE;
-	if (many->total != session->n)
+	if (walk->total != session->n)
 		return "first and n are not those of the session";
-	if (session->length > session->skip && (many->skip < session->skip || many->skip > session->length))
+	if (session->length > session->skip && (walk->skip < session->skip || walk->skip > session->length))
 		return "skip is outside of what the session promises";
 	for (uint32_t g = 0; g < session->n_groups; g++)
 		if (!is_same_object(&session->of[g], pending, g))
@@ -169,6 +169,6 @@ scout__renew_groups(struct scout_server *s, struct scout__peer *peer, struct sco
 		return NULL;
 	pending->renews = true;
 	/* What the GPU had of it is not promised. */
-	pending->many->floor = session->length > session->skip ? session->length : 0;
+	pending->walk->floor = session->length > session->skip ? session->length : 0;
 	return session;
 }

@@ -15,7 +15,7 @@
 struct scout_server;
 struct scout__ask;
 struct scout__hold;
-struct scout__many;
+struct scout__group_walk;
 struct scout__ns;
 struct scout__ns_group;
 struct scout__packet;
@@ -78,10 +78,10 @@ struct scout__pending_op {
 	uint32_t space;
 	uint32_t from, to;
 	uint32_t limited;
-	bool renews;         /* LOOKUP: of a session that was answered before */
-	bool ahead;          /* LOOKUP: goes on behind what is not there */
-	uint32_t soon_to;    /* LOOKUP ahead, limited: chunks before this one are yet to be renewed; 0: it is not */
-	uint32_t first_hole; /* LOOKUP ahead: the first of these; UINT32_MAX: none yet */
+	bool renews;             /* LOOKUP: of a session that was answered before */
+	bool ahead;              /* LOOKUP: goes on behind what is not there */
+	uint32_t keep_recent_to; /* LOOKUP ahead, limited: chunks before this one are yet to be renewed; 0: it is not */
+	uint32_t first_hole;     /* LOOKUP ahead: the first of these; UINT32_MAX: none yet */
 	uint8_t *present; /* LOOKUP ahead: a bit for each chunk that is there, then one for each that is in no pool */
 	struct scout__user user; /* STORE: its session */
 	uint64_t poll_end_us;
@@ -94,7 +94,7 @@ struct scout__pending_op {
 	uint32_t load_next; /* RETRIEVE: loads of the chunks before are under way. LOOKUP: chunks before have arrived */
 	uint8_t *from_l2;   /* LOOKUP: a bit for each chunk, while loads come before the answer */
 	struct scout__ask *ask;            /* LOOKUP */
-	struct scout__many *many;          /* LOOKUP: see lookup_groups.c; NULL: one group, and what it has is a run */
+	struct scout__group_walk *walk;    /* LOOKUP: see lookup_groups.c; NULL: one group, and what it has is a run */
 	uint8_t wait_hash[SCOUT_MAX_HASH]; /* of the chunk that it waits for */
 	struct scout__hold *hold;          /* STORE and RETRIEVE: what was granted so far */
 	struct scout__writer reply;        /* STORE and RETRIEVE: a frame of its own */

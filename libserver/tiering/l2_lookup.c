@@ -470,7 +470,7 @@ wait(struct scout_server *s, struct scout__pending_op *pending)
 			return SCOUT__ASKED_TAKEN;
 	}
 	/* It may also be stored here meanwhile. */
-	if (!pending->many)
+	if (!pending->walk)
 		scout__chunk_wait(pending, pending->hashes + (size_t)pending->next * pending->ns->hash_bytes);
 	scout__timer_set(s, &pending->run, ask->end_us);
 	return SCOUT__ASKED_WAIT;
