@@ -31,9 +31,9 @@
 #define MAX_LIST 24u
 #define LIST_BYTES 1024u
 
-/* --window and --spare */
+/* --window and --unneeded */
 static uint64_t window_blocks;
-static struct policy_window window = {.spare = true};
+static struct policy_window window = {.unneeded = true};
 
 /* --queue, --promised and --ahead */
 static uint64_t queue_length, queue_promised = 50;
@@ -117,7 +117,7 @@ store(struct policy_sim *sim, uint32_t hit, uint32_t n)
 	uint32_t stored = 0;
 
 	sim->user = scout__index_user(sim->index, sim->n_sessions);
-	sim->user.spares = UINT32_MAX;
+	sim->user.skips = UINT32_MAX;
 	for (uint32_t i = hit; i < n; i++, stored++) {
 		enum scout__reserve got = reserve(sim, i, &sim->stored[stored]);
 
@@ -267,7 +267,7 @@ split(const char *text, char buf[LIST_BYTES], const char **ret_parts)
 int
 main(int argc, char **argv)
 {
-	const char *trace = NULL, *hint_text = NULL, *ahead = "touch", *spare = "on",
+	const char *trace = NULL, *hint_text = NULL, *ahead = "touch", *unneeded = "on",
 		   *workload_list = "scan,zipf,chat,agents,uniform,loop,shift,documents,twice,phases";
 	const char *size_list = "100,500,2000,5859,10000,20000,50000", *policy_list = "lru,hdc";
 	const char *sizes[MAX_LIST], *policies[MAX_LIST], *workloads[MAX_LIST];
@@ -289,7 +289,7 @@ main(int argc, char **argv)
 			 "--promised, or renew the rest as well"),
 		CLI_NUMBER("window", &window_blocks, 0, 100000,
 			   "a second group, of which a length needs so many blocks; --blocks is for both. 0: none"),
-		CLI_TEXT("spare", "on|off", &spare, "what a window leaves behind goes first"),
+		CLI_TEXT("unneeded", "on|off", &unneeded, "what a window leaves behind goes first"),
 		CLI_NUMBER("requests", &requests, 1, 10000000, "of a synthetic workload"),
 		CLI_NUMBER("seed", &seed, 0, UINT64_MAX, "of a synthetic workload"),
 	};
@@ -321,11 +321,11 @@ main(int argc, char **argv)
 				       hint_text);
 	if (strcmp(ahead, "none") != 0 && strcmp(ahead, "promise") != 0 && strcmp(ahead, "touch") != 0)
 		return cli_usage_error(&cli, "--ahead: \"%s\" is none of none, promise, touch", ahead);
-	if (strcmp(spare, "on") != 0 && strcmp(spare, "off") != 0)
-		return cli_usage_error(&cli, "--spare: \"%s\" is neither on nor off", spare);
+	if (strcmp(unneeded, "on") != 0 && strcmp(unneeded, "off") != 0)
+		return cli_usage_error(&cli, "--unneeded: \"%s\" is neither on nor off", unneeded);
 	if (window_blocks > 0 && (queue_length > 0 || hint_text))
 		return cli_usage_error(&cli, "--window goes with neither --queue nor --hints");
-	window = (struct policy_window){.blocks = (uint32_t)window_blocks, .spare = strcmp(spare, "on") == 0};
+	window = (struct policy_window){.blocks = (uint32_t)window_blocks, .unneeded = strcmp(unneeded, "on") == 0};
 	queue_ahead = *ahead == 'n' ? POLICY_AHEAD_NONE : *ahead == 'p' ? POLICY_AHEAD_PROMISE : POLICY_AHEAD_TOUCH;
 	scout__enter_loop();
 	if (trace) {

@@ -6,7 +6,7 @@
  * length up to which the first group has everything, and the second one its last blocks. Each block that is no hit is stored in
  * both groups, as an engine does that computes a prompt block by block. The groups share the pool: extents move between them.
  *
- * The rule of what is spare is that of session_touch.c, where all numbers are known: a request's blocks of the window are those
+ * The rule of what is unneeded is that of session_touch.c, where all numbers are known: a request's blocks of the window are those
  * that its hit was promised and those that it stored, in their order in the prompt. Its test is against the server itself
  * (test_server_unneeded.c); here it is what makes the difference between two runs.
  *
@@ -142,7 +142,7 @@ store(struct sim *sim, struct group *group, uint32_t n)
 	struct scout__user user = scout__index_user(group->index, sim->n_sessions);
 	uint32_t first = group->to;
 
-	user.spares = UINT32_MAX;
+	user.skips = UINT32_MAX;
 	for (; group->to < n; group->to++) {
 		uint32_t i = group->to, entry;
 		enum scout__reserve got;
@@ -167,30 +167,31 @@ store(struct sim *sim, struct group *group, uint32_t n)
 
 /* Whether the request still needs block @i of the window, which it has stored (from @hit on) or found. */
 static SCOUT_ON_LOOP bool
-is_needed(const struct sim *sim, const struct group *group, uint32_t i, uint32_t hit, uint32_t parting)
+is_needed(const struct sim *sim, const struct group *group, uint32_t i, uint32_t hit, uint32_t diverges_at)
 {
 	uint32_t needs = sim->window->blocks;
-	bool is_last = group->to - i <= 2 * needs, is_parting = i >= hit && i < parting && parting - i <= needs;
+	bool is_last = group->to - i <= 2 * needs,
+	     is_divergence = i >= hit && i < diverges_at && diverges_at - i <= needs;
 
-	if (i >= hit && !is_parting)
+	if (i >= hit && !is_divergence)
 		return is_last;
-	return scout__index_needed(group->index, group->blocks[i].entry) >= SHARED || is_parting || is_last;
+	return scout__index_needed(group->index, group->blocks[i].entry) >= SHARED || is_divergence || is_last;
 }
 
 static SCOUT_ON_LOOP void
-finish(const struct sim *sim, const struct group *group, uint32_t hit, uint32_t parting, uint32_t kind)
+finish(const struct sim *sim, const struct group *group, uint32_t hit, uint32_t diverges_at, uint32_t kind)
 {
-	bool by_rule = group == &sim->groups[1] && sim->window->spare;
+	bool by_rule = group == &sim->groups[1] && sim->window->unneeded;
 	struct scout__touch touch = {.kind = kind};
 
 	for (uint32_t i = group->to; i-- > group->from;) {
 		if (!scout__index_valid(group->index, group->blocks[i]))
 			continue;
 		touch.how = i < hit || group->present[i] ? SCOUT__ACCESS_READ : SCOUT__ACCESS_STORED;
-		if (!by_rule || is_needed(sim, group, i, hit, parting))
+		if (!by_rule || is_needed(sim, group, i, hit, diverges_at))
 			scout__index_touch(group->index, group->blocks[i].entry, &touch);
 		else if (!group->present[i])
-			scout__index_spare(group->index, group->blocks[i].entry);
+			scout__index_unneeded(group->index, group->blocks[i].entry);
 	}
 }
 
@@ -232,7 +233,7 @@ lose_window(struct scout__chunk_index *index, uint32_t entry)
 		return;
 	lost = scout__index_find(sim->groups[1].index, 1, index->entries[entry].hash);
 	if (lost != SCOUT__NO_ENTRY)
-		scout__index_spare(sim->groups[1].index, lost);
+		scout__index_unneeded(sim->groups[1].index, lost);
 }
 
 static SCOUT_ON_LOOP void
@@ -245,7 +246,7 @@ open_sim(struct sim *sim, const char *eviction, uint64_t objects, size_t longest
 			   err, sizeof(err)))
 		die("%s", err);
 	sim->l1.user = sim;
-	if (sim->window->spare)
+	if (sim->window->unneeded)
 		sim->l1.evicted = lose_window;
 	scout__l1_ns_init(&sim->ns, 1);
 	sim->ns.n_groups = GROUPS;

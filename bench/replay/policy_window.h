@@ -15,7 +15,7 @@
 
 struct policy_window {
 	uint32_t blocks; /* that a length needs of the window; 0: there is none */
-	bool spare;      /* what the end of a request leaves behind goes first, as in the server (session_touch.c) */
+	bool unneeded;   /* what the end of a request leaves behind goes first, as in the server (session_touch.c) */
 };
 
 /* A pool of @objects blocks, of either group. Percent of the blocks asked for that were a hit. */

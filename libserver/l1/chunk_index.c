@@ -174,7 +174,7 @@ scout__index_new_on(struct scout__l1 *l1, struct scout__l1_ns *ns, const uint64_
 					 index->max_entries);
 	if (code)
 		goto err_free_temporary;
-	code = scout__chunked_queue_init(&index->spare, &index->entries[0].node, sizeof(index->entries[0]),
+	code = scout__chunked_queue_init(&index->unneeded, &index->entries[0].node, sizeof(index->entries[0]),
 					 index->max_entries);
 	if (code)
 		goto err_free_set_aside;
@@ -203,18 +203,18 @@ err_free_index:
 void
 scout__index_belongs(struct scout__chunk_index *index, struct scout__l1_ns *ns)
 {
-	SCOUT_ASSERT(!index->fellows && index->n_entries == 0);
-	index->fellows = ns;
-	index->told_bytes = index->n_slots * index->chunk_bytes;
-	ns->slot_bytes += index->told_bytes;
+	SCOUT_ASSERT(!index->l1_ns && index->n_entries == 0);
+	index->l1_ns = ns;
+	index->accounted_bytes = index->n_slots * index->chunk_bytes;
+	ns->slot_bytes += index->accounted_bytes;
 	ns->n_indexes++;
 }
 
 /* A namespace frees its chunk indexes together: with the last one, no account has a chunk. */
 static SCOUT_ON_LOOP void
-leave_fellows(struct scout__l1_ns *ns, const struct scout__chunk_index *index)
+leave_l1_ns(struct scout__l1_ns *ns, const struct scout__chunk_index *index)
 {
-	ns->slot_bytes -= index->told_bytes;
+	ns->slot_bytes -= index->accounted_bytes;
 	if (--ns->n_indexes > 0)
 		return;
 	ns->n_others = ns->n_set_aside = 0;
@@ -233,9 +233,9 @@ scout__index_free(struct scout__chunk_index *index)
 	for (uint32_t i = 0; i < index->n_extents; i++)
 		scout__extent_free(&index->l1->pool, index->extents[i]);
 	index->l1->promised_bytes -= index->promised_bytes;
-	if (index->fellows)
-		leave_fellows(index->fellows, index);
-	scout__chunked_queue_fini(&index->spare);
+	if (index->l1_ns)
+		leave_l1_ns(index->l1_ns, index);
+	scout__chunked_queue_fini(&index->unneeded);
 	scout__chunked_queue_fini(&index->set_aside);
 	scout__chunked_queue_fini(&index->temporary);
 	index->l1->policy->close(index->policy_state);
@@ -267,9 +267,9 @@ find_victim(struct scout__chunk_index *index, uint32_t space, struct scout__user
 			/* It became the newest in this turn, for this user or another: nothing should rather go. */
 			if (index->used_by[entry].turn >= user->turn)
 				return SCOUT__RESERVE_NO_ROOM;
-			if (user->spares == 0)
+			if (user->skips == 0)
 				return SCOUT__RESERVE_AGAIN;
-			user->spares--;
+			user->skips--;
 			index->used_by[entry].turn = index->turn & ((UINT64_C(1) << SCOUT__TURN_BITS) - 1);
 			scout__order_remove(index, entry, SCOUT__REMOVE_PINNED);
 			scout__order_insert(index, entry);
@@ -292,14 +292,14 @@ find_victim(struct scout__chunk_index *index, uint32_t space, struct scout__user
 static SCOUT_ON_LOOP void
 count_eviction(struct scout__chunk_index *index, uint32_t victim)
 {
-	struct scout__l1_ns *ns = index->fellows;
+	struct scout__l1_ns *ns = index->l1_ns;
 	struct scout__account *account;
 
 	index->l1->evictions++;
 	index->evictions++;
-	index->l1->evictions_spare += index->entries[victim].spare;
-	scout__spare_evicted(index);
-	if (index->l1->evicted && index->fellows && index->fellows->n_groups > 1)
+	index->l1->evictions_unneeded += index->entries[victim].unneeded;
+	scout__unneeded_evicted(index);
+	if (index->l1->evicted && index->l1_ns && index->l1_ns->n_groups > 1)
 		index->l1->evicted(index, victim);
 	if (!ns || ns->n_guaranteed == 0)
 		return;
@@ -333,11 +333,11 @@ scout__index_make_room(struct scout__chunk_index *index, uint32_t space, struct 
 			return index->growing || waits || index->n_saving ? SCOUT__RESERVE_WAIT
 									  : SCOUT__RESERVE_NO_ROOM;
 		if (index->entries[victim].saving) {
-			bool spare = index->entries[victim].spare;
+			bool unneeded = index->entries[victim].unneeded;
 
 			/* It is back when it is written, as what it is: see scout__index_saved(). */
 			scout__order_remove(index, victim, SCOUT__REMOVE_PINNED);
-			index->entries[victim].spare = spare;
+			index->entries[victim].unneeded = unneeded;
 			continue;
 		}
 		count_eviction(index, victim);
@@ -359,7 +359,7 @@ scout__entry_create(struct scout__chunk_index *index, uint32_t space, const uint
 	index->used_by[entry].number = index->used_by[entry].needed = 0;
 	memcpy(e->hash, hash, index->hash_bytes);
 	scout__table_insert(index, entry);
-	scout__share_add(index->fellows, space, index->chunk_bytes);
+	scout__share_add(index->l1_ns, space, index->chunk_bytes);
 	if (index->l1->policy->expect)
 		index->l1->policy->expect(index->policy_state, entry);
 	index->n_entries++;
@@ -523,8 +523,8 @@ check_entry(const struct scout__chunk_index *index, uint32_t entry)
 	SCOUT_ASSERT(pinned ? !e->in_order && (e->expected == 0 || e->tracked) : e->in_order || e->saving);
 	SCOUT_ASSERT(pinned || (e->readable > 0 && e->expected == 0 && (e->stored || e->temporary)));
 	SCOUT_ASSERT(pinned || e->saving || !e->spoiled);
-	SCOUT_ASSERT(!e->set_aside || (e->in_order && !e->temporary && !e->spare));
-	SCOUT_ASSERT(!e->spare || !e->temporary);
+	SCOUT_ASSERT(!e->set_aside || (e->in_order && !e->temporary && !e->unneeded));
+	SCOUT_ASSERT(!e->unneeded || !e->temporary);
 }
 
 void
@@ -535,7 +535,7 @@ scout__index_check(const struct scout__chunk_index *index)
 	uint32_t in_use = 0;
 	uint32_t in_order = 0;
 	uint32_t set_aside = 0;
-	uint32_t spare = 0;
+	uint32_t unneeded = 0;
 	uint32_t saving = 0;
 	uint32_t out = 0; /* of the extent that is on its way out: neither used nor free */
 
@@ -552,7 +552,7 @@ scout__index_check(const struct scout__chunk_index *index)
 			in_use += e->in_use;
 			in_order += e->in_order;
 			set_aside += e->in_use && e->set_aside;
-			spare += e->in_order && e->spare;
+			unneeded += e->in_order && e->unneeded;
 			saving += e->saving > 0 && !e->stuck;
 			out += !e->in_use && !e->is_free;
 		}
@@ -567,7 +567,7 @@ scout__index_check(const struct scout__chunk_index *index)
 	SCOUT_ASSERT(held_bytes == index->held_bytes && saving == index->n_saving);
 	scout__chunked_queue_check(&index->temporary);
 	scout__chunked_queue_check(&index->set_aside);
-	scout__chunked_queue_check(&index->spare);
-	SCOUT_ASSERT(set_aside == index->n_set_aside && spare == index->n_spare);
-	index->l1->policy->check(index->policy_state, in_order - index->temporary.n[0] - set_aside - spare);
+	scout__chunked_queue_check(&index->unneeded);
+	SCOUT_ASSERT(set_aside == index->n_set_aside && unneeded == index->n_unneeded);
+	index->l1->policy->check(index->policy_state, in_order - index->temporary.n[0] - set_aside - unneeded);
 }

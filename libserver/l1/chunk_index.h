@@ -82,7 +82,7 @@ struct scout__l1 {
 	uint64_t max_promised;
 	uint64_t promised_bytes;
 	uint64_t evictions;               /* entries evicted to make room */
-	uint64_t evictions_spare;         /* of these, objects that nothing needed */
+	uint64_t evictions_unneeded;      /* of these, objects that nothing needed */
 	uint64_t refusals;                /* stores that got no room */
 	struct scout__hint_counts hinted; /* see scout__index_count_hints() */
 	uint64_t promise_limited;         /* promises refused */
@@ -108,7 +108,7 @@ struct scout__l1 {
 /* The user that stored or retrieved a chunk last; 0: none that gave a number. */
 struct scout__used {
 	uint64_t number : SCOUT__USER_BITS;
-	uint64_t turn : SCOUT__TURN_BITS;     /* of the newest user when it was spared last */
+	uint64_t turn : SCOUT__TURN_BITS;     /* of the newest user when it was skipped last */
 	uint64_t needed : SCOUT__NEEDED_BITS; /* see scout__index_needed() */
 };
 
@@ -158,7 +158,7 @@ struct scout__chunk_index {
 	uint64_t round_us;     /* start of this round of looking for a giver; 0: none */
 	uint64_t ask_again_us; /* nothing was to be had: time to look again */
 	uint64_t serial;       /* names it */
-	uint64_t token_bytes;  /* of an object, for as many tokens as an object of its fellows has; set by the owner */
+	uint64_t token_bytes;  /* of an object, for as many tokens as an object of its l1_ns has; set by the owner */
 	uint32_t n_extents;
 	uint32_t cap_extents;
 	void *policy_state;
@@ -170,16 +170,16 @@ struct scout__chunk_index {
 	uint32_t n_set_aside;    /* in all of them */
 	uint32_t set_aside_turn; /* queue that is looked at next */
 	/* Objects that nothing needs (chunk_index_unneeded.c), in the queues that the policy had them in. */
-	struct scout__chunked_queues spare;
-	uint64_t spare_used;          /* a bit for each queue that is not empty */
-	uint32_t n_spare;             /* in all of them */
-	uint64_t evictions;           /* its part of the l1's */
-	uint32_t spare_low;           /* the least of that in this period */
-	uint32_t spare_left;          /* evictions until the period ends */
-	uint32_t spare_surplus;       /* spare_low of the period before: so many it could do without */
-	uint64_t told_bytes;          /* of its slots, that `fellows` counts */
-	struct scout__l1_ns *fellows; /* the namespace that it belongs to; NULL: it is alone, and has no accounts */
-	void *user;                   /* the owner's */
+	struct scout__chunked_queues unneeded;
+	uint64_t unneeded_used;     /* a bit for each queue that is not empty */
+	uint32_t n_unneeded;        /* in all of them */
+	uint64_t evictions;         /* its part of the l1's */
+	uint32_t unneeded_low;      /* the least of that in this period */
+	uint32_t unneeded_left;     /* evictions until the period ends */
+	uint32_t unneeded_surplus;  /* unneeded_low of the period before: so many it could do without */
+	uint64_t accounted_bytes;   /* of its slots, that `l1_ns` counts */
+	struct scout__l1_ns *l1_ns; /* the namespace that it belongs to; NULL: it is alone, and has no accounts */
+	void *user;                 /* the owner's */
 };
 
 /*
@@ -302,7 +302,7 @@ enum scout__reserve {
  */
 struct scout__user {
 	uint32_t number; /* 0: none */
-	uint32_t spares; /* how much may be spared until AGAIN; counts down */
+	uint32_t skips;  /* how many may be skipped until AGAIN; counts down */
 	uint64_t turn;
 };
 
@@ -391,7 +391,7 @@ SCOUT_ON_LOOP void scout__index_touch(struct scout__chunk_index *index, uint32_t
  * Nothing that is known of needs the object: while nothing pins it, it leaves before all that the policy orders and
  * whatever its tenant is guaranteed, until it is promised, held or touched. No-op while it is promised.
  */
-SCOUT_ON_LOOP void scout__index_spare(struct scout__chunk_index *index, uint32_t entry);
+SCOUT_ON_LOOP void scout__index_unneeded(struct scout__chunk_index *index, uint32_t entry);
 /* One more request needs it. Returns how many did since it came, at most 3. */
 SCOUT_ON_LOOP uint32_t scout__index_needed(struct scout__chunk_index *index, uint32_t entry);
 

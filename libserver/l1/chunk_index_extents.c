@@ -182,9 +182,9 @@ tell_slots(struct scout__chunk_index *index)
 {
 	if (index->l1->policy->resized)
 		index->l1->policy->resized(index->policy_state, index->n_slots);
-	if (index->fellows) {
-		index->fellows->slot_bytes += index->n_slots * index->chunk_bytes - index->told_bytes;
-		index->told_bytes = index->n_slots * index->chunk_bytes;
+	if (index->l1_ns) {
+		index->l1_ns->slot_bytes += index->n_slots * index->chunk_bytes - index->accounted_bytes;
+		index->accounted_bytes = index->n_slots * index->chunk_bytes;
 	}
 }
 

@@ -59,18 +59,18 @@ SCOUT_ON_LOOP void scout__order_load_ahead(struct scout__chunk_index *index);
 
 /* ---- chunk_index_unneeded.c ---- */
 
-/* A spare object leaves its queue. It is spare no more if it is pinned, and the policy has heard of it if it is gone. */
-SCOUT_ON_LOOP void scout__spare_leave(struct scout__chunk_index *index, uint32_t entry, enum scout__remove why);
-/* The policy has just got a spare object: it is taken from it. */
-SCOUT_ON_LOOP void scout__spare_put(struct scout__chunk_index *index, uint32_t entry);
+/* An unneeded object leaves its queue. It is unneeded no more if it is pinned, and the policy has heard of it if it is gone. */
+SCOUT_ON_LOOP void scout__unneeded_leave(struct scout__chunk_index *index, uint32_t entry, enum scout__remove why);
+/* The policy has just got an unneeded object: it is taken from it. */
+SCOUT_ON_LOOP void scout__unneeded_put(struct scout__chunk_index *index, uint32_t entry);
 /* It is touched: the policy has it again, as the newest. */
-SCOUT_ON_LOOP void scout__spare_take_back(struct scout__chunk_index *index, uint32_t entry);
-/* The spare object to go next: there is one. */
-SCOUT_ON_LOOP uint32_t scout__spare_victim(const struct scout__chunk_index *index);
+SCOUT_ON_LOOP void scout__unneeded_take_back(struct scout__chunk_index *index, uint32_t entry);
+/* The unneeded object to go next: there is one. */
+SCOUT_ON_LOOP uint32_t scout__unneeded_victim(const struct scout__chunk_index *index);
 /* An entry is about to be evicted to make room. */
-SCOUT_ON_LOOP void scout__spare_evicted(struct scout__chunk_index *index);
-/* For as many evictions as there are slots, spare objects would have filled an extent. */
-SCOUT_ON_LOOP bool scout__spare_fills_extent(const struct scout__chunk_index *index);
+SCOUT_ON_LOOP void scout__unneeded_evicted(struct scout__chunk_index *index);
+/* For as many evictions as there are slots, unneeded objects would have filled an extent. */
+SCOUT_ON_LOOP bool scout__unneeded_fill_extent(const struct scout__chunk_index *index);
 
 /* ---- chunk_index_extents.c ---- */
 

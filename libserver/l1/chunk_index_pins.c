@@ -52,8 +52,8 @@ scout__order_insert(struct scout__chunk_index *index, uint32_t entry)
 	index->l1->policy->insert(index->policy_state, entry,
 				  e->stored ? SCOUT__INSERT_UNPINNED : SCOUT__INSERT_CREATED);
 	e->stored = 1;
-	if (e->spare)
-		scout__spare_put(index, entry);
+	if (e->unneeded)
+		scout__unneeded_put(index, entry);
 }
 
 static SCOUT_ON_LOOP void
@@ -66,7 +66,7 @@ leave_set_aside(struct scout__chunk_index *index, uint32_t entry)
 	if (index->set_aside.n[queue] == 0)
 		index->set_aside_used &= ~(UINT64_C(1) << queue);
 	index->n_set_aside--;
-	scout__share_set_aside(index->fellows, e->space, -1);
+	scout__share_set_aside(index->l1_ns, e->space, -1);
 	e->set_aside = 0;
 }
 
@@ -89,8 +89,8 @@ scout__order_remove(struct scout__chunk_index *index, uint32_t entry, enum scout
 		scout__chunked_queue_unlink(&index->temporary, entry);
 		return;
 	}
-	if (e->spare) {
-		scout__spare_leave(index, entry, why);
+	if (e->unneeded) {
+		scout__unneeded_leave(index, entry, why);
 		return;
 	}
 	if (e->set_aside && why == SCOUT__REMOVE_PINNED) {
@@ -107,8 +107,8 @@ scout__order_victim(struct scout__chunk_index *index)
 {
 	uint32_t entry = scout__chunked_queue_head(&index->temporary, 0);
 
-	if (entry == SCOUT__NO_ENTRY && index->n_spare > 0)
-		entry = scout__spare_victim(index);
+	if (entry == SCOUT__NO_ENTRY && index->n_unneeded > 0)
+		entry = scout__unneeded_victim(index);
 	if (entry == SCOUT__NO_ENTRY)
 		entry = index->l1->policy->victim(index->policy_state);
 	if (entry == SCOUT__NO_ENTRY && index->n_set_aside > 0)
@@ -119,10 +119,10 @@ scout__order_victim(struct scout__chunk_index *index)
 bool
 scout__index_is_protected(const struct scout__chunk_index *index, uint32_t entry, uint32_t asker)
 {
-	const struct scout__l1_ns *ns = index->fellows;
+	const struct scout__l1_ns *ns = index->l1_ns;
 	const struct scout__entry *e = &index->entries[entry];
 
-	return ns && ns->n_guaranteed > 0 && !e->temporary && !e->spare &&
+	return ns && ns->n_guaranteed > 0 && !e->temporary && !e->unneeded &&
 	       scout__share_protects(ns, e->space, asker, index->chunk_bytes);
 }
 
@@ -131,7 +131,7 @@ scout__order_victim_for(struct scout__chunk_index *index, uint32_t asker)
 {
 	uint32_t queue, entry;
 
-	if (index->n_set_aside == 0 || index->n_spare > 0 || index->temporary.n[0] > 0)
+	if (index->n_set_aside == 0 || index->n_unneeded > 0 || index->temporary.n[0] > 0)
 		return scout__order_victim(index);
 	queue = next_set_aside(index);
 	entry = scout__chunked_queue_head(&index->set_aside, queue);
@@ -139,7 +139,7 @@ scout__order_victim_for(struct scout__chunk_index *index, uint32_t asker)
 	if (!scout__index_is_protected(index, entry, asker))
 		return entry;
 	/* Chunks of other tenants may be behind it. */
-	if (scout__account_at(index->fellows, index->entries[entry].space)->n_set_aside < index->fellows->n_set_aside) {
+	if (scout__account_at(index->l1_ns, index->entries[entry].space)->n_set_aside < index->l1_ns->n_set_aside) {
 		scout__chunked_queue_unlink(&index->set_aside, entry);
 		scout__chunked_queue_append(&index->set_aside, queue, entry);
 	}
@@ -157,7 +157,7 @@ scout__order_set_aside(struct scout__chunk_index *index, uint32_t entry)
 	scout__chunked_queue_append(&index->set_aside, queue, entry);
 	index->set_aside_used |= UINT64_C(1) << queue;
 	index->n_set_aside++;
-	scout__share_set_aside(index->fellows, e->space, 1);
+	scout__share_set_aside(index->l1_ns, e->space, 1);
 	e->set_aside = 1;
 }
 
@@ -169,18 +169,18 @@ scout__order_take_back(struct scout__chunk_index *index, uint32_t entry)
 }
 
 void
-scout__index_spare(struct scout__chunk_index *index, uint32_t entry)
+scout__index_unneeded(struct scout__chunk_index *index, uint32_t entry)
 {
 	struct scout__entry *e = &index->entries[entry];
 
 	SCOUT_ASSERT(e->in_use);
-	if (e->spare || e->temporary || e->spoiled || e->promises > 0)
+	if (e->unneeded || e->temporary || e->spoiled || e->promises > 0)
 		return;
 	if (e->set_aside)
 		scout__order_take_back(index, entry);
-	e->spare = 1;
+	e->unneeded = 1;
 	if (e->in_order)
-		scout__spare_put(index, entry);
+		scout__unneeded_put(index, entry);
 }
 
 void
@@ -224,7 +224,7 @@ scout__entry_discard(struct scout__chunk_index *index, uint32_t entry)
 	e->readable = 0;
 	e->gen++;
 	index->n_entries--;
-	scout__share_sub(index->fellows, e->space, index->chunk_bytes);
+	scout__share_sub(index->l1_ns, e->space, index->chunk_bytes);
 	scout__slot_put(index, entry);
 }
 
@@ -235,7 +235,7 @@ scout__entry_pin(struct scout__chunk_index *index, uint32_t entry)
 
 	if (e->in_order)
 		scout__order_remove(index, entry, SCOUT__REMOVE_PINNED);
-	e->spare = 0; /* also what became spare while another pin kept it out of the order */
+	e->unneeded = 0; /* also what became unneeded while another pin kept it out of the order */
 }
 
 void

@@ -7,11 +7,11 @@
  * Purpose: objects that nothing needs leave first. Which ones these are, the owner knows (session_touch.c of the server): a
  * policy sees one object at a time, and not that a window has moved on, or that a state lies where no request will go on.
  *
- * For the policy a spare object is as if it were pinned; it keeps the queue number that the policy noted, as what is set
- * aside does. Of the queues that are not empty the first one goes first, and in it the object that has been spare for longest.
+ * For the policy an unneeded object is as if it were pinned; it keeps the queue number that the policy noted, as what is set
+ * aside does. Of the queues that are not empty the first one goes first, and in it the object that has been unneeded for longest.
  *
- * A spare object is no worse than before: a lookup finds it, and its promise, a hold or a touch gives it back to the policy.
- * `spare` is a mark: an object that is pinned when it is marked is spare as soon as nothing pins it.
+ * An unneeded object is no worse than before: a lookup finds it, and its promise, a hold or a touch gives it back to the policy.
+ * `unneeded` is a mark: an object that is pinned when it is marked is unneeded as soon as nothing pins it.
  *
  * Rejected: the policy's own queue for what leaves soon (SPARE of hdc). Its head competes with those of all classes, and only
  * one policy has it. To drop the object at once: while the pool has room, it may still serve a prompt that ends there.
@@ -22,32 +22,32 @@
 #define NEEDED_MAX ((1u << SCOUT__NEEDED_BITS) - 1)
 
 void
-scout__spare_put(struct scout__chunk_index *index, uint32_t entry)
+scout__unneeded_put(struct scout__chunk_index *index, uint32_t entry)
 {
 	uint32_t queue = index->entries[entry].node.queue;
 
 	index->l1->policy->remove(index->policy_state, entry, SCOUT__REMOVE_PINNED);
-	scout__chunked_queue_append(&index->spare, queue, entry);
-	index->spare_used |= UINT64_C(1) << queue;
-	index->n_spare++;
+	scout__chunked_queue_append(&index->unneeded, queue, entry);
+	index->unneeded_used |= UINT64_C(1) << queue;
+	index->n_unneeded++;
 }
 
-/* Out of its queue, and spare no more; the policy does not have it yet. */
+/* Out of its queue, and unneeded no more; the policy does not have it yet. */
 static SCOUT_ON_LOOP void
 take_out(struct scout__chunk_index *index, uint32_t entry)
 {
 	struct scout__entry *e = &index->entries[entry];
 	uint32_t queue = e->node.queue;
 
-	scout__chunked_queue_unlink(&index->spare, entry);
-	if (index->spare.n[queue] == 0)
-		index->spare_used &= ~(UINT64_C(1) << queue);
-	index->n_spare--;
-	e->spare = 0;
+	scout__chunked_queue_unlink(&index->unneeded, entry);
+	if (index->unneeded.n[queue] == 0)
+		index->unneeded_used &= ~(UINT64_C(1) << queue);
+	index->n_unneeded--;
+	e->unneeded = 0;
 }
 
 void
-scout__spare_leave(struct scout__chunk_index *index, uint32_t entry, enum scout__remove why)
+scout__unneeded_leave(struct scout__chunk_index *index, uint32_t entry, enum scout__remove why)
 {
 	take_out(index, entry);
 	if (why == SCOUT__REMOVE_PINNED)
@@ -57,34 +57,34 @@ scout__spare_leave(struct scout__chunk_index *index, uint32_t entry, enum scout_
 }
 
 void
-scout__spare_take_back(struct scout__chunk_index *index, uint32_t entry)
+scout__unneeded_take_back(struct scout__chunk_index *index, uint32_t entry)
 {
 	take_out(index, entry);
 	index->l1->policy->insert(index->policy_state, entry, SCOUT__INSERT_UNPINNED);
 }
 
 uint32_t
-scout__spare_victim(const struct scout__chunk_index *index)
+scout__unneeded_victim(const struct scout__chunk_index *index)
 {
-	return scout__chunked_queue_head(&index->spare, (uint32_t)__builtin_ctzll(index->spare_used));
+	return scout__chunked_queue_head(&index->unneeded, (uint32_t)__builtin_ctzll(index->unneeded_used));
 }
 
 void
-scout__spare_evicted(struct scout__chunk_index *index)
+scout__unneeded_evicted(struct scout__chunk_index *index)
 {
-	if (index->n_spare < index->spare_low)
-		index->spare_low = index->n_spare;
-	if (index->spare_left-- > 0)
+	if (index->n_unneeded < index->unneeded_low)
+		index->unneeded_low = index->n_unneeded;
+	if (index->unneeded_left-- > 0)
 		return;
-	index->spare_surplus = index->spare_low;
-	index->spare_low = index->n_spare;
-	index->spare_left = index->n_slots;
+	index->unneeded_surplus = index->unneeded_low;
+	index->unneeded_low = index->n_unneeded;
+	index->unneeded_left = index->n_slots;
 }
 
 bool
-scout__spare_fills_extent(const struct scout__chunk_index *index)
+scout__unneeded_fill_extent(const struct scout__chunk_index *index)
 {
-	return index->n_extents > 0 && index->n_spare > 0 && index->spare_surplus >= index->extents[0]->slots;
+	return index->n_extents > 0 && index->n_unneeded > 0 && index->unneeded_surplus >= index->extents[0]->slots;
 }
 
 uint32_t

@@ -13,7 +13,7 @@
 void
 scout__index_asked(struct scout__chunk_index *index, uint32_t space, uint32_t n)
 {
-	scout__share_asked(index->fellows, space, n * index->chunk_bytes);
+	scout__share_asked(index->l1_ns, space, n * index->chunk_bytes);
 	if (index->l1->policy->asked)
 		index->l1->policy->asked(index->policy_state, n);
 }
@@ -89,11 +89,11 @@ scout__index_touch(struct scout__chunk_index *index, uint32_t entry, struct scou
 	struct scout__entry *e = &index->entries[entry];
 
 	if (!e->in_order)
-		e->spare = 0;
+		e->unneeded = 0;
 	if (!e->in_order || e->temporary)
 		return;
-	if (e->spare)
-		scout__spare_take_back(index, entry);
+	if (e->unneeded)
+		scout__unneeded_take_back(index, entry);
 	if (e->set_aside)
 		scout__order_take_back(index, entry);
 	index->l1->policy->accessed(index->policy_state, entry, touch);

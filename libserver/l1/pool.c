@@ -492,11 +492,11 @@ static void
 tell_progress(struct scout__pool *pool, uint64_t page_bytes)
 {
 	uint64_t now_us = scout__now_us();
-	uint64_t more = pool->used_bytes > pool->told_bytes ? pool->used_bytes - pool->told_bytes : 0;
+	uint64_t more = pool->used_bytes > pool->logged_bytes ? pool->used_bytes - pool->logged_bytes : 0;
 
 	if ((more < pool->l1_bytes / 10 || more < PROGRESS_BYTES) && now_us - pool->told_us < PROGRESS_US)
 		return;
-	pool->told_bytes = pool->used_bytes;
+	pool->logged_bytes = pool->used_bytes;
 	pool->told_us = now_us;
 	scout__log(pool->log, SCOUT_LOG_INFO,
 		   "the pool has grown to %" PRIu64 " of %" PRIu64 " bytes (%u %%), pages of %" PRIu64 " bytes%s",

@@ -72,7 +72,7 @@ struct scout__pool {
 	uint32_t n_growing;    /* loop */
 	bool failing;          /* loop: the last extent failed, which was logged */
 	bool told_not_bound;   /* loop: that memory cannot be bound to a node, which was logged */
-	uint64_t told_bytes;   /* loop: used_bytes when progress was logged last */
+	uint64_t logged_bytes; /* loop: used_bytes when progress was logged last */
 	uint64_t told_us;      /* loop: and when that was */
 	uint64_t page_bytes;   /* loop: of the last extent, 0 before the first */
 	struct scout__extent *growing; /* loop: asked for, not yet taken from pool_ready() */

@@ -193,7 +193,7 @@ drain(struct scout__l1 *l1, uint32_t entries)
 			begin_to_undo(l1);
 			return false;
 		} else if (e->in_use) {
-			if (l1->evicted && giver->fellows && giver->fellows->n_groups > 1)
+			if (l1->evicted && giver->l1_ns && giver->l1_ns->n_groups > 1)
 				l1->evicted(giver, r->look_at);
 			scout__entry_discard(giver, r->look_at);
 			l1->evictions++;
@@ -205,8 +205,8 @@ drain(struct scout__l1 *l1, uint32_t entries)
 	giver->leaving = NULL;
 	scout__index_extent_remove(giver, extent);
 	/* What it could do without is to be seen anew. */
-	giver->spare_surplus = giver->spare_low = 0;
-	giver->spare_left = giver->n_slots;
+	giver->unneeded_surplus = giver->unneeded_low = 0;
+	giver->unneeded_left = giver->n_slots;
 	return true;
 }
 

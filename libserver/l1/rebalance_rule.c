@@ -20,7 +20,7 @@
  * The chunk indexes of one namespace, one for each group, share what the namespace has. A request needs the objects of
  * all groups together, so each group has memory for the same number of tokens: its part is in proportion to the bytes
  * that a token takes in it. What a group has too much of shows: objects that nothing needs stay unused in it for a
- * whole turn of evictions (chunk_index_unneeded.c). Then it gives an extent away, and as long as something is spare in it,
+ * whole turn of evictions (chunk_index_unneeded.c). Then it gives an extent away, and as long as something is unneeded in it,
  * it asks for none.
  *
  * Rejected: a share for each chunk index (a namespace with two groups would have two shares, and a small group as much
@@ -57,9 +57,9 @@ scout__index_extent_slots(const struct scout__chunk_index *index)
 	const struct scout__pool *pool = &index->l1->pool;
 	uint64_t slots = scout__pool_extent_slots(pool, index->chunk_bytes), part;
 
-	if (!index->fellows || index->fellows->n_groups < 2)
+	if (!index->l1_ns || index->l1_ns->n_groups < 2)
 		return slots;
-	part = pool->l1_bytes / 2 / index->fellows->n_groups / index->chunk_bytes;
+	part = pool->l1_bytes / 2 / index->l1_ns->n_groups / index->chunk_bytes;
 	part = part > 0 ? part : 1;
 	return slots < part ? slots : part;
 }
@@ -73,14 +73,14 @@ extent_bytes(const struct scout__chunk_index *index)
 static bool
 is_fellow(const struct scout__chunk_index *a, const struct scout__chunk_index *b)
 {
-	return a == b || (a->fellows && a->fellows == b->fellows);
+	return a == b || (a->l1_ns && a->l1_ns == b->l1_ns);
 }
 
 /* What the namespace of a chunk index holds. */
 static uint64_t
 held_together(const struct scout__chunk_index *index)
 {
-	return index->fellows ? index->fellows->slot_bytes : held(index);
+	return index->l1_ns ? index->l1_ns->slot_bytes : held(index);
 }
 
 /* Who takes part. */
@@ -92,17 +92,17 @@ struct parts {
 static uint32_t
 percent_of(const struct scout__chunk_index *index)
 {
-	return index->fellows ? index->fellows->pool_percent : 0;
+	return index->l1_ns ? index->l1_ns->pool_percent : 0;
 }
 
 /* Each namespace once. */
 static bool
 is_counted(const struct scout__chunk_index *index, uint64_t round)
 {
-	bool counted = index->fellows && index->fellows->counted == round;
+	bool counted = index->l1_ns && index->l1_ns->counted == round;
 
-	if (index->fellows)
-		index->fellows->counted = round;
+	if (index->l1_ns)
+		index->l1_ns->counted = round;
 	return counted;
 }
 
@@ -177,8 +177,8 @@ may_give_fellow(const struct scout__chunk_index *other, const struct scout__chun
 		return false;
 	if (held(taker) == 0)
 		return true;
-	if (scout__spare_fills_extent(other))
-		return !scout__spare_fills_extent(taker);
+	if (scout__unneeded_fill_extent(other))
+		return !scout__unneeded_fill_extent(taker);
 	return held(other) > part(other) && held(taker) + extent_bytes(taker) <= part(taker);
 }
 
@@ -212,8 +212,8 @@ loses_first(struct scout__chunk_index *a, struct scout__chunk_index *b, const st
 		return a->idle;
 	if (!is_fellow(a, b) && more != 0)
 		return more > 0;
-	if (is_fellow(a, b) && scout__spare_fills_extent(a) != scout__spare_fills_extent(b))
-		return scout__spare_fills_extent(a);
+	if (is_fellow(a, b) && scout__unneeded_fill_extent(a) != scout__unneeded_fill_extent(b))
+		return scout__unneeded_fill_extent(a);
 	return held(a) > held(b);
 }
 
@@ -253,7 +253,7 @@ scout__rebalance_ask(struct scout__chunk_index *index)
 	if (!index->l1->indexes->next || index->growing || !index->grown_out)
 		return false;
 	/* It evicts what nothing needs. */
-	if (index->n_spare > 0)
+	if (index->n_unneeded > 0)
 		return false;
 	/* There is room, or was: it is tried again soon, or the machine has no memory but what others hold. */
 	if (scout__rebalance_pool_has_room(index) && !index->regrow_us)

@@ -76,7 +76,7 @@ take_l1(const struct scout_server *s, struct scout__stats_l1 *l1)
 	l1->pool = s->state->l1.pool.used_bytes;
 	l1->extra = s->state->l1.pool.extra_bytes;
 	l1->evictions = s->state->l1.evictions;
-	l1->evictions_spare = s->state->l1.evictions_spare;
+	l1->evictions_unneeded = s->state->l1.evictions_unneeded;
 	l1->refusals = s->state->l1.refusals;
 	l1->promise_limited = s->state->l1.promise_limited;
 	for (uint32_t i = 0; i < s->state->n_ns; i++) {
@@ -164,7 +164,7 @@ take_groups(const struct scout__ns *ns, uint32_t i, struct scout__stats *ret)
 			.bytes = scout__index_used_bytes(index),
 			.bytes_total = scout__index_total_bytes(index),
 			.objects = index->n_entries,
-			.spare = index->n_spare,
+			.unneeded = index->n_unneeded,
 			.evictions = index->evictions,
 			.hit_objects = ns->by_group[g].hit_objects,
 		};

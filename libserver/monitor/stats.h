@@ -29,7 +29,7 @@ struct scout__stats_l1 {
 	uint64_t limit, total, used, free, promised, max_promised, held, index;
 	uint64_t chunks, slots, extents, extents_moved, extents_leaving, rebalance_failed;
 	uint64_t pool, extra;
-	uint64_t evictions, evictions_spare, refusals, promise_limited;
+	uint64_t evictions, evictions_unneeded, refusals, promise_limited;
 	uint64_t hinted_returned, hinted_gone;
 };
 
@@ -64,7 +64,7 @@ struct scout__stats_ns {
 struct scout__stats_group {
 	uint32_t ns;     /* in scout__stats.ns */
 	uint32_t number; /* its place in the key `group` */
-	uint64_t bytes, bytes_total, objects, spare, evictions, hit_objects;
+	uint64_t bytes, bytes_total, objects, unneeded, evictions, hit_objects;
 };
 
 /* A tenant that tenant_share names, in a namespace where it has stored something. */

@@ -36,6 +36,6 @@ scout__serve_finish(struct scout_server *s, struct scout__peer *peer, const stru
 	session->hinted = m.hint == SCOUT_FINISH_UNLIKELY;
 	s->count.hints_likely += m.hint == SCOUT_FINISH_LIKELY;
 	s->count.hints_unlikely += m.hint == SCOUT_FINISH_UNLIKELY;
-	scout__owed_note(&session->owed, peer, finish_reply, op->corr);
+	scout__deferred_reply_note(&session->deferred, peer, finish_reply, op->corr);
 	scout__session_end(s, session, true);
 }

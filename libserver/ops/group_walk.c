@@ -455,9 +455,9 @@ first_missing(const struct scout__walk_group *wg)
 
 /* How far all groups with policy all reach. What is present only becomes less, but for what L2 has. */
 SCOUT_ON_LOOP static void
-find_parting(struct scout__group_walk *walk, const struct scout__groups *groups)
+find_divergence(struct scout__group_walk *walk, const struct scout__groups *groups)
 {
-	uint32_t parting = UINT32_MAX;
+	uint32_t diverges_at = UINT32_MAX;
 
 	for (uint32_t g = 0; g < walk->n_groups; g++) {
 		const struct scout__walk_group *wg = &walk->of[g];
@@ -466,10 +466,10 @@ find_parting(struct scout__group_walk *walk, const struct scout__groups *groups)
 		if (groups->group[g].policy != SCOUT_POLICY_ALL)
 			continue;
 		to = first_missing(wg) * wg->group->stride;
-		parting = to < parting ? to : parting;
+		diverges_at = to < diverges_at ? to : diverges_at;
 	}
-	if (parting != UINT32_MAX && parting > walk->parting)
-		walk->parting = parting;
+	if (diverges_at != UINT32_MAX && diverges_at > walk->diverges_at)
+		walk->diverges_at = diverges_at;
 }
 
 void
@@ -482,7 +482,7 @@ scout__group_walk_evaluate(struct scout__pending_op *pending)
 		return;
 	}
 	find_lengths(pending);
-	find_parting(walk, &pending->ns->groups);
+	find_divergence(walk, &pending->ns->groups);
 	for (uint32_t g = 0; g < walk->n_groups; g++) {
 		struct scout__walk_group *wg = &walk->of[g];
 

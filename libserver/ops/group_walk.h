@@ -41,11 +41,11 @@ struct scout__group_walk {
 	uint32_t g, i;                        /* where it is in the stage */
 	uint32_t first, skip, total, at_most; /* in hashes from the start of the prompt */
 	uint32_t floor;                       /* RENEW: the length that the session has */
-	uint32_t parting; /* all groups with policy all have their objects up to here; 0: not known */
-	uint32_t known;   /* AHEAD: the server has looked so far */
-	bool has_asked;   /* L2, since the last SCAN */
-	bool by_key;      /* KEYS: each object counts by itself, and there are no lengths */
-	bool is_known;    /* KEYS: what is not present is nowhere; else the budget ended before */
+	uint32_t diverges_at; /* all groups with policy all have their objects up to here; 0: not known */
+	uint32_t known;       /* AHEAD: the server has looked so far */
+	bool has_asked;       /* L2, since the last SCAN */
+	bool by_key;          /* KEYS: each object counts by itself, and there are no lengths */
+	bool is_known;        /* KEYS: what is not present is nowhere; else the budget ended before */
 	uint32_t want_more;
 	uint32_t hit, n_more;
 	uint32_t more[SCOUT_MAX_LENGTHS];

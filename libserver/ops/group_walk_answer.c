@@ -103,12 +103,12 @@ answer_bytes(const struct scout__pending_op *pending, const struct scout__lookup
 
 /* Where the prompt leaves what others have stored, if that is behind the hit: see session_touch.c. */
 SCOUT_ON_LOOP static void
-note_parting(const struct scout__pending_op *pending, uint32_t g)
+note_divergence(const struct scout__pending_op *pending, uint32_t g)
 {
 	const struct scout__group_walk *walk = pending->walk;
 	const struct scout__walk_group *wg = &walk->of[g];
 	const struct scout__group *said = &pending->ns->groups.group[g];
-	uint32_t length = walk->parting < walk->at_most ? walk->parting : walk->at_most;
+	uint32_t length = walk->diverges_at < walk->at_most ? walk->diverges_at : walk->at_most;
 	struct scout__need need;
 
 	if (said->policy == SCOUT_POLICY_STATE)
@@ -182,7 +182,7 @@ tell_policies(struct scout_server *s, const struct scout__pending_op *pending)
 		wg->group->hit_objects += walk->hit > walk->skip ? need.to - need.from : 0;
 		if (!wg->group->index)
 			continue;
-		note_parting(pending, g);
+		note_divergence(pending, g);
 		if (wg->space)
 			scout__index_asked(wg->group->index, wg->space, wg->n - wg->named);
 	}

@@ -43,9 +43,9 @@ keep_recent_of(const struct scout__pending_op *pending, uint32_t g)
 	const struct scout__group_walk *walk = pending->walk;
 	const struct scout__walk_group *wg = &walk->of[g];
 	const struct scout__group *said = &pending->ns->groups.group[g];
-	uint32_t length = walk->parting < walk->at_most ? walk->parting : walk->at_most;
+	uint32_t length = walk->diverges_at < walk->at_most ? walk->diverges_at : walk->at_most;
 	uint32_t promised = walk->known / wg->group->stride;
-	struct scout__need need = {promised, walk->parting / wg->group->stride};
+	struct scout__need need = {promised, walk->diverges_at / wg->group->stride};
 
 	if (said->policy == SCOUT_POLICY_STATE)
 		length -= length % wg->group->stride;

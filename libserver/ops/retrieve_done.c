@@ -51,6 +51,6 @@ scout__serve_retrieve_done(struct scout_server *s, struct scout__peer *peer, con
 				   (unsigned long long)m.retrieve_id);
 		hold->spoiled = true;
 	}
-	scout__owed_note(&hold->owed, peer, retrieve_done_reply, op->corr);
+	scout__deferred_reply_note(&hold->deferred, peer, retrieve_done_reply, op->corr);
 	scout__hold_end(s, hold, SCOUT__END_RELEASE, 0);
 }

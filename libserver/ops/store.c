@@ -26,7 +26,7 @@
 
 #define STORE_STEP_US 100u /* a slot that is used for the first time costs several page faults: look at the clock */
 #define LOOK_CHUNKS 16u    /* between two looks at the clock; so many a step takes at least */
-#define STORE_SPARES 256u  /* chunks of its own that a step may pass over when it looks for one to evict */
+#define STORE_SKIPS 256u   /* chunks of its own that a step may pass over when it looks for one to evict */
 
 /* @entry is the newest of pending_op.hold: lookups of what is stored here will go the same way. */
 SCOUT_ON_LOOP static void
@@ -95,7 +95,7 @@ store_step(struct scout_server *s, struct scout__run_item *item)
 		pending->hold->parts[0].rank = (uint32_t)scout__ns_group_rank(pending->group, pending->peer);
 	if (session && pending->group->index && pending->user.turn == 0)
 		pending->user = scout__index_user(pending->group->index, session->serial);
-	pending->user.spares = STORE_SPARES;
+	pending->user.skips = STORE_SKIPS;
 	for (; left && pending->next < pending->n; left--) {
 		enum scout__reserve what;
 

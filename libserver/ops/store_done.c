@@ -47,6 +47,6 @@ scout__serve_store_done(struct scout_server *s, struct scout__peer *peer, const 
 			      "STORE_DONE: n = %u, but %u slots were granted", (unsigned)m.n, (unsigned)hold->n);
 		return;
 	}
-	scout__owed_note(&hold->owed, peer, store_done_reply, op->corr);
+	scout__deferred_reply_note(&hold->deferred, peer, store_done_reply, op->corr);
 	scout__hold_end(s, hold, SCOUT__END_COMMIT, m.committed);
 }

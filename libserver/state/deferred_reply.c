@@ -9,20 +9,21 @@
  */
 
 void
-scout__owed_note(struct scout__owed *owed, struct scout__peer *peer,
-		 void (*reply)(struct scout_server *s, struct scout__peer *peer, uint64_t corr, uint32_t n),
-		 uint64_t corr)
+scout__deferred_reply_note(struct scout__deferred_reply *deferred, struct scout__peer *peer,
+			   void (*reply)(struct scout_server *s, struct scout__peer *peer, uint64_t corr, uint32_t n),
+			   uint64_t corr)
 {
-	*owed = (struct scout__owed){reply, corr, peer->connection};
+	*deferred = (struct scout__deferred_reply){reply, corr, peer->connection};
 	peer->unanswered++;
 }
 
 void
-scout__owed_send(struct scout_server *s, const struct scout__owed *owed, struct scout__peer *peer, uint32_t n)
+scout__deferred_reply_send(struct scout_server *s, const struct scout__deferred_reply *deferred,
+			   struct scout__peer *peer, uint32_t n)
 {
-	if (!owed->reply)
+	if (!deferred->reply)
 		return;
 	peer->unanswered--;
-	if (peer->connection == owed->connection)
-		owed->reply(s, peer, owed->corr, n);
+	if (peer->connection == deferred->connection)
+		deferred->reply(s, peer, deferred->corr, n);
 }

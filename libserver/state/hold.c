@@ -121,7 +121,7 @@ scout__hold_end(struct scout_server *s, struct scout__hold *hold, enum scout__ho
 	hold->end = (uint8_t)how;
 	hold->n_commit = n_commit;
 	hold->peer->n_holds--;
-	if (!hold->owed.reply)
+	if (!hold->deferred.reply)
 		detach(hold);
 	scout__run_queue_start(s, &hold->run, hold->n);
 }
@@ -196,7 +196,7 @@ SCOUT_ON_LOOP static void
 hold_free(struct scout_server *s, struct scout__hold *hold)
 {
 	if (hold->peer) {
-		scout__owed_send(s, &hold->owed, hold->peer, hold->n_readable);
+		scout__deferred_reply_send(s, &hold->deferred, hold->peer, hold->n_readable);
 		detach(hold);
 	}
 	s->state->holds[hold->number] = NULL;

@@ -53,9 +53,9 @@ struct scout__hold {
 	uint32_t number;
 	uint8_t kind;
 	uint8_t end;
-	bool told;               /* the worker was answered: it may be copying */
-	bool spoiled;            /* it saw slots change under its copy */
-	struct scout__owed owed; /* STORE_DONE, RETRIEVE_DONE */
+	bool told;                             /* the worker was answered: it may be copying */
+	bool spoiled;                          /* it saw slots change under its copy */
+	struct scout__deferred_reply deferred; /* STORE_DONE, RETRIEVE_DONE */
 	uint32_t n_commit, n_readable;
 	uint32_t next;
 	uint32_t n;

@@ -147,7 +147,7 @@ SCOUT_ON_LOOP struct scout__ns_group *scout__ns_group_of(const struct scout_serv
 /* The rank of the chunk index of @group that @worker reads and writes, -1: none. */
 SCOUT_ON_LOOP int32_t scout__ns_group_rank(const struct scout__ns_group *group, const struct scout__peer *worker);
 /*
- * A struct scout__l1.evicted: objects of windows and states with the same hash are spare from now on, since no length needs
+ * A struct scout__l1.evicted: objects of windows and states with the same hash are unneeded from now on, since no length needs
  * them without one of policy all. But for L2: that may have it.
  */
 SCOUT_ON_LOOP void scout__ns_evicted(struct scout__chunk_index *index, uint32_t entry);

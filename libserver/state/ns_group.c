@@ -75,6 +75,6 @@ scout__ns_evicted(struct scout__chunk_index *index, uint32_t entry)
 			continue;
 		lost = scout__index_find(other, scout__ns_space(s, ns, &tenant, g), e->hash);
 		if (lost != SCOUT__NO_ENTRY)
-			scout__index_spare(other, lost);
+			scout__index_unneeded(other, lost);
 	}
 }

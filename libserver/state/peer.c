@@ -267,7 +267,7 @@ end_some(struct scout_server *s, struct scout__peer *peer)
 			continue;
 		}
 		/* The reply to its FINISH has no receiver any more. */
-		session->owed.reply = NULL;
+		session->deferred.reply = NULL;
 		session->peer = NULL;
 		scout__list_del(&session->of_peer);
 	}
@@ -281,7 +281,7 @@ end_some(struct scout_server *s, struct scout__peer *peer)
 				scout__hold_end(s, hold, peer->died ? SCOUT__END_QUARANTINE : SCOUT__END_COMMIT, 0);
 			continue;
 		}
-		hold->owed.reply = NULL;
+		hold->deferred.reply = NULL;
 		hold->peer = NULL;
 		scout__list_del(&hold->of_peer);
 	}

@@ -283,8 +283,8 @@ scout__kept_stored(struct scout_server *s, struct scout__kept *kept, struct scou
 		kept->stored = p;
 		kept->cap_stored = cap;
 	}
-	if (kept->parting && scout__kept_is_parting(kept, handle.entry))
-		kept->parting_at = kept->n_stored + 1;
+	if (kept->diverges_hash && scout__kept_diverges_at(kept, handle.entry))
+		kept->diverges_at = kept->n_stored + 1;
 	if (present)
 		handle.entry |= SCOUT__STORED_PRESENT;
 	kept->stored[kept->n_stored++] = handle;
@@ -321,7 +321,7 @@ scout__session_end(struct scout_server *s, struct scout__session *session, bool 
 		else
 			scout__pending_op_refuse(s, lookup, SCOUT_WIRE_NO_SESSION, "finished before the answer");
 	}
-	if (!session->owed.reply) {
+	if (!session->deferred.reply) {
 		scout__list_del(&session->of_peer);
 		session->peer = NULL;
 	}
@@ -350,7 +350,7 @@ SCOUT_ON_LOOP static void
 session_free(struct scout_server *s, struct scout__session *session)
 {
 	if (session->peer)
-		scout__owed_send(s, &session->owed, session->peer, 0);
+		scout__deferred_reply_send(s, &session->deferred, session->peer, 0);
 	if (session->weights_gen != session->ns->weights_gen)
 		scout__stale_tickets_add(s, session->ticket, session->ns->ended_by);
 	scout__list_del(&session->of_peer);

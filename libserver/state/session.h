@@ -37,10 +37,11 @@ struct scout__kept {
 	uint16_t *used_count; /* bits of each object in all rows */
 	uint32_t n_used;      /* objects that the bits and counts have room for */
 	/* Of session_touch.c. */
-	uint32_t needs;      /* objects that one length needs, at most; UINT32_MAX: all before it */
-	uint64_t parting;    /* where the prompt left what others have stored: the beginning of a hash; 0: not known */
-	uint32_t parting_at; /* the stored object with that hash, plus 1; 0: none */
-	uint32_t n_behind;   /* while the session ends: objects behind the next one */
+	uint32_t needs; /* objects that one length needs, at most; UINT32_MAX: all before it */
+	uint64_t
+		diverges_hash; /* where the prompt left what others have stored: the beginning of a hash; 0: not known */
+	uint32_t diverges_at;  /* the stored object with that hash, plus 1; 0: none */
+	uint32_t n_behind;     /* while the session ends: objects behind the next one */
 };
 
 /* What the server holds for one ticket. */
@@ -55,11 +56,11 @@ struct scout__session {
 	uint64_t weights_gen;
 	uint32_t number;
 	bool ended;
-	bool touch;                       /* ended by FINISH */
-	bool hinted;                      /* FINISH said that nothing will continue the request */
-	struct scout__pending_op *lookup; /* while it is not answered */
-	struct scout__owed owed;          /* FINISH */
-	uint32_t n;                       /* as asked */
+	bool touch;                            /* ended by FINISH */
+	bool hinted;                           /* FINISH said that nothing will continue the request */
+	struct scout__pending_op *lookup;      /* while it is not answered */
+	struct scout__deferred_reply deferred; /* FINISH */
+	uint32_t n;                            /* as asked */
 	uint32_t skip;
 	uint32_t l2;       /* of the hit: objects that were not in the pool when they were found */
 	uint32_t n_admits; /* ADMITs that are not answered */
@@ -101,7 +102,7 @@ uint32_t scout__kept_needs(const struct scout__ns_group *group);
  * hit is shorter.
  */
 SCOUT_ON_LOOP void scout__kept_parts(struct scout__kept *kept, const uint8_t *hash);
-SCOUT_ON_LOOP bool scout__kept_is_parting(const struct scout__kept *kept, uint32_t entry);
+SCOUT_ON_LOOP bool scout__kept_diverges_at(const struct scout__kept *kept, uint32_t entry);
 /* An ADMIT gave object @i back: where a group does not need all before a length, this request does not need it. */
 SCOUT_ON_LOOP void scout__kept_forget(struct scout__kept *kept, uint32_t i);
 /*

@@ -9,19 +9,19 @@
  *
  * What the end of a request says of its objects. Of a group with policy all, every object counts as used: all of them are
  * needed by whatever goes on from this prompt. A window, a local or a state group is needed at its lengths only, and a
- * prompt that goes on leaves most of what it stored behind. So of these groups, what is not needed is marked spare and leaves
+ * prompt that goes on leaves most of what it stored behind. So of these groups, what is not needed is marked unneeded and leaves
  * first (chunk_index_unneeded.c). Needed are, of what the session found and then stored, in this order,
  *
  *   - the last ones, as many as two lengths can need that share no object: a request that continues this one goes on here, or
  *     shortly before, where its text differs from the end of what was stored,
- *   - as many of those that it stored up to where the prompt leaves what others have stored (parting): two prompts have
+ *   - as many of those that it stored up to where the prompt leaves what others have stored (the divergence): two prompts have
  *     this beginning in common now, and a third one may; this counts as having been needed,
  *   - what it found and two requests have needed by now, this one included: it is a beginning that several share.
  *
  * What another request has stored meanwhile (PRESENT) is not this one's to judge.
  *
- * Where the parting is, LOOKUP knows: all groups with policy all have their objects up to there, and the hit is shorter. STORE
- * says hashes and no positions, so the session notes the beginning of the hash at the parting.
+ * LOOKUP knows where the prompt diverges: all groups with policy all have their objects up to there, and the hit is shorter. STORE
+ * says hashes and no positions, so the session notes the beginning of the hash at the divergence.
  *
  * Rejected: to ask for each object whether some restorable length needs it. As long as all of a window is there, each of its
  * objects has such a length; that nothing will ask for that length is what counts.
@@ -68,13 +68,13 @@ beginning_of(const uint8_t *hash)
 void
 scout__kept_parts(struct scout__kept *kept, const uint8_t *hash)
 {
-	kept->parting = beginning_of(hash);
+	kept->diverges_hash = beginning_of(hash);
 }
 
 bool
-scout__kept_is_parting(const struct scout__kept *kept, uint32_t entry)
+scout__kept_diverges_at(const struct scout__kept *kept, uint32_t entry)
 {
-	return beginning_of(kept->group->index->entries[entry].hash) == kept->parting;
+	return beginning_of(kept->group->index->entries[entry].hash) == kept->diverges_hash;
 }
 
 void
@@ -89,17 +89,17 @@ scout__touch_stored(const struct scout__session *session, struct scout__kept *ke
 		    struct scout__handle handle, bool present)
 {
 	struct scout__chunk_index *index = kept->group->index;
-	bool is_parting = i < kept->parting_at && kept->parting_at - i <= kept->needs;
+	bool is_divergence = i < kept->diverges_at && kept->diverges_at - i <= kept->needs;
 	bool is_last = kept->n_behind++ / LENGTHS < kept->needs;
 
 	if (handle.entry == SCOUT__NO_ENTRY || !scout__index_valid(index, handle))
 		return;
-	if (is_parting)
+	if (is_divergence)
 		(void)scout__index_needed(index, handle.entry);
-	if (is_parting || is_last)
+	if (is_divergence || is_last)
 		scout__kept_touch(session, kept, handle, present ? SCOUT__ACCESS_READ : SCOUT__ACCESS_STORED);
 	else if (!present)
-		scout__index_spare(index, handle.entry);
+		scout__index_unneeded(index, handle.entry);
 }
 
 void
@@ -114,5 +114,5 @@ scout__touch_found(const struct scout__session *session, struct scout__kept *kep
 	if (scout__index_needed(index, handle.entry) >= SHARED || is_last)
 		scout__kept_touch(session, kept, handle, SCOUT__ACCESS_READ);
 	else
-		scout__index_spare(index, handle.entry);
+		scout__index_unneeded(index, handle.entry);
 }

@@ -34,7 +34,7 @@ struct scout__entry {
 		uint32_t link[2];        /* the free list, while it is not in use */
 	};
 	uint32_t ahead : 30;    /* the entry of a later chunk, plus 1; 0: not known. See scout__index_follows() */
-	uint32_t spare : 1;     /* goes before what the policy orders, see scout__index_spare() */
+	uint32_t unneeded : 1;  /* goes before what the policy orders, see scout__index_unneeded() */
 	uint32_t set_aside : 1; /* out of the policy's order, see scout__order_set_aside() */
 	uint32_t promises;
 	uint16_t holds;

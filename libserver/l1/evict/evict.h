@@ -18,7 +18,7 @@ struct scout__entry;
  * order. Loop thread only.
  *
  * UNPINNED makes an entry the newest of its queue, whatever it was before. A store relies on that: it takes a session's own
- * chunk at the head out of the order and puts it back, to spare it (spare_own() in chunk_index.c).
+ * chunk at the head out of the order and puts it back, to skip it (find_victim() in chunk_index.c).
  *
  * A policy is a file with a struct scout__evict_ops; lru.c is the shortest. A new one is declared below, and
  * named in the list of evict.c, in meson.build, and in the text of the key `eviction` (server_config.c;

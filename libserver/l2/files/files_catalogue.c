@@ -431,7 +431,7 @@ scout__cat_evict(struct scout__cat *cat, bool even_if_it_fits, struct scout__cat
 }
 
 void
-scout__cat_spare(struct scout__cat *cat, const struct scout__cat_victim *victim)
+scout__cat_keep(struct scout__cat *cat, const struct scout__cat_victim *victim)
 {
 	lock(cat);
 	set_bytes(cat, busy_to_present(cat, victim->entry), victim->bytes);

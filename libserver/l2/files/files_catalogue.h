@@ -112,7 +112,7 @@ void scout__cat_drop(struct scout__cat *cat, uint32_t entry);
 enum scout__cat_room scout__cat_evict(struct scout__cat *cat, bool even_if_it_fits,
 				      struct scout__cat_victim *ret_victim);
 /* It could not be removed: it is PRESENT again, and the last to be tried. */
-void scout__cat_spare(struct scout__cat *cat, const struct scout__cat_victim *victim);
+void scout__cat_keep(struct scout__cat *cat, const struct scout__cat_victim *victim);
 
 /*
  * Begin a load: whether it is PRESENT; counts as a use. *@ret_is_stale: its recency on disk was written more than a

@@ -82,7 +82,7 @@ remove_victim(struct scout__files *files, const struct scout__cat_victim *victim
 	if (unlinkat(files->root.fd, path, 0) != 0 && errno != ENOENT) {
 		int errnum = errno;
 
-		scout__cat_spare(&files->cat, victim);
+		scout__cat_keep(&files->cat, victim);
 		return errnum;
 	}
 	scout__cat_drop(&files->cat, victim->entry);

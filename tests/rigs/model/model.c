@@ -505,7 +505,7 @@ model_status(const struct model *m, struct model_item *ret_items)
 	put(&items, "l1.bytes_promised", model_bytes_promised(m));
 	put(&items, "l1.bytes_held", model_bytes_held(m));
 	put(&items, "l1.evictions", m->evictions);
-	put(&items, "l1.evictions_spare", m->evictions_spare);
+	put(&items, "l1.evictions_unneeded", m->evictions_unneeded);
 	put(&items, "l1.refusals", m->refusals);
 	put(&items, "l1.promises_refused", m->promises_refused);
 	put_ns(m, &items, 0, "test");

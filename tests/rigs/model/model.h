@@ -14,7 +14,7 @@
  *
  * A chunk that nothing pins has a time: when it was last let go or touched. The one with the smallest time is evicted; but
  * for a session never one that it stored or retrieved itself, if nobody else did since. That gets a new time instead, once in
- * an operation. Before all of these goes what is spare: see model_unneeded.c.
+ * an operation. Before all of these goes what is unneeded: see model_unneeded.c.
  *
  * Namespace 0 has workers and memory; namespace 1 has clients only, so it never hits anything.
  *
@@ -85,8 +85,8 @@ struct model_chunk {
 	uint32_t reads;    /* holds of retrieves */
 	uint64_t time;
 	uint64_t used_by; /* by which session's operations it was stored or retrieved last: its LOOKUP's number */
-	uint64_t spared;  /* number of the operation that got another chunk in its place, last */
-	bool spare;       /* no request that is known of needs it: the time is when that began, or when it was let go */
+	uint64_t skipped; /* number of the operation that got another chunk in its place, last */
+	bool unneeded;    /* no request that is known of needs it: the time is when that began, or when it was let go */
 	uint32_t needed;  /* requests that needed it since it came, up to 3 */
 	bool spoiled;     /* was seen to change under a copy: nobody gets it any more */
 	uint8_t shard[MODEL_RANKS];
@@ -100,7 +100,7 @@ struct model_kept {
 	bool kept[MODEL_RUN];        /* promised and not withdrawn */
 	uint32_t units[MODEL_RUN];   /* of these: bit rank * readers + reader is set until that worker retrieves */
 	bool parts;                  /* the prompt leaves what others have stored behind the object with this key */
-	uint32_t parting;
+	uint32_t diverges_key;
 };
 
 struct model_session {
@@ -159,7 +159,7 @@ struct model {
 	uint64_t clock;
 	uint32_t evicted_tenant[MODEL_GROUPS], evicted_key[MODEL_GROUPS]; /* the last one that was */
 	uint64_t evicted[MODEL_GROUPS];
-	uint64_t evictions, evictions_spare, refusals, promises_refused;
+	uint64_t evictions, evictions_unneeded, refusals, promises_refused;
 	uint64_t asked, hits, limited, mismatches;
 	uint64_t refused; /* operations */
 	uint64_t joined, left;

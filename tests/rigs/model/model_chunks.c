@@ -116,13 +116,13 @@ model_let_go(struct model *m, struct model_chunk *c)
 void
 model_use(struct model_chunk *c)
 {
-	c->spare = false;
+	c->unneeded = false;
 }
 
 static bool
 goes_before(const struct model_chunk *a, const struct model_chunk *b)
 {
-	return a->spare != b->spare ? a->spare : a->time < b->time;
+	return a->unneeded != b->unneeded ? a->unneeded : a->time < b->time;
 }
 
 /* The next of @group to go, if it is nobody's own. */
@@ -147,10 +147,10 @@ next_victim(struct model *m, uint32_t group, uint64_t user)
 	struct model_chunk *c;
 
 	while ((c = oldest(m, group)) && user && c->used_by == user) {
-		if (c->spared == m->number)
+		if (c->skipped == m->number)
 			return NULL;
-		c->spared = m->number;
-		c->spare = false;
+		c->skipped = m->number;
+		c->unneeded = false;
 		c->time = ++m->clock;
 	}
 	return c;
@@ -158,7 +158,7 @@ next_victim(struct model *m, uint32_t group, uint64_t user)
 
 /* Without an object of a group with policy all, no length needs those of other groups that end there. */
 static void
-spare_others(struct model *m, const struct model_chunk *victim)
+keep_others(struct model *m, const struct model_chunk *victim)
 {
 	if (m->groups[victim->group].policy != SCOUT_POLICY_ALL || victim->era != m->ns[0].era)
 		return;
@@ -166,7 +166,7 @@ spare_others(struct model *m, const struct model_chunk *victim)
 		struct model_chunk *c = model_find_key(m, g, victim->tenant, victim->key);
 
 		if (c && m->groups[g].policy != SCOUT_POLICY_ALL)
-			model_spare(m, c);
+			model_unneeded(m, c);
 	}
 }
 
@@ -193,11 +193,11 @@ model_create(struct model *m, uint32_t group, uint32_t tenant, uint32_t key, uin
 			return NULL;
 		}
 		m->evictions++;
-		m->evictions_spare += victim->spare;
+		m->evictions_unneeded += victim->unneeded;
 		m->evicted[group]++;
 		m->evicted_tenant[group] = victim->tenant;
 		m->evicted_key[group] = victim->key;
-		spare_others(m, victim);
+		keep_others(m, victim);
 		model_drop(victim);
 	}
 	while (m->chunks[i].serial)

@@ -19,7 +19,7 @@ struct look {
 	const struct model_ask *ask;
 	struct model_session *s;
 	uint32_t floor, known;
-	uint32_t parting; /* all groups with policy all have their objects up to here; 0: there are none */
+	uint32_t diverges_at; /* all groups with policy all have their objects up to here; 0: there are none */
 	uint32_t n[MODEL_GROUPS], from[MODEL_GROUPS];
 	bool present[MODEL_GROUPS][MODEL_RUN], wanted[MODEL_GROUPS][MODEL_RUN];
 	struct model_hit *hit;
@@ -204,9 +204,9 @@ drop(struct model *m, struct look *look)
 
 /* How far the prompt was stored, whatever the other groups have of it. */
 static uint32_t
-find_parting(const struct model *m, const struct look *look)
+find_divergence(const struct model *m, const struct look *look)
 {
-	uint32_t parting = UINT32_MAX;
+	uint32_t diverges_at = UINT32_MAX;
 
 	for (uint32_t g = 0; g < m->n_groups; g++) {
 		uint32_t i = look->from[g];
@@ -215,17 +215,17 @@ find_parting(const struct model *m, const struct look *look)
 			continue;
 		while (i < look->n[g] && look->present[g][i])
 			i++;
-		parting = parting < i * m->groups[g].stride ? parting : i * m->groups[g].stride;
+		diverges_at = diverges_at < i * m->groups[g].stride ? diverges_at : i * m->groups[g].stride;
 	}
-	return parting == UINT32_MAX ? 0 : parting;
+	return diverges_at == UINT32_MAX ? 0 : diverges_at;
 }
 
 /* Of each other group, the last object that a length there would need, if it is longer than the hit. */
 static void
-note_parting(const struct model *m, struct look *look)
+note_divergence(const struct model *m, struct look *look)
 {
 	const struct model_ask *ask = look->ask;
-	uint32_t most = ask->run.n - ask->beyond, at = look->parting < most ? look->parting : most;
+	uint32_t most = ask->run.n - ask->beyond, at = look->diverges_at < most ? look->diverges_at : most;
 
 	for (uint32_t g = 0; g < m->n_groups; g++) {
 		const struct model_group *group = &m->groups[g];
@@ -238,7 +238,7 @@ note_parting(const struct model *m, struct look *look)
 			if (!model_needs(m, group, ask->skip, length, i))
 				continue;
 			k->parts = i >= ask->first / group->stride;
-			k->parting = ask->run.keys[(i + 1) * group->stride - 1];
+			k->diverges_key = ask->run.keys[(i + 1) * group->stride - 1];
 		}
 	}
 }
@@ -297,7 +297,7 @@ static void
 use_soon(struct model *m, const struct look *look)
 {
 	const struct model_run *run = &look->ask->run;
-	uint32_t most = run->n - look->ask->beyond, at = look->parting < most ? look->parting : most;
+	uint32_t most = run->n - look->ask->beyond, at = look->diverges_at < most ? look->diverges_at : most;
 
 	for (uint32_t g = 0; g < m->n_groups && look->s->ns == 0; g++) {
 		const struct model_group *group = &m->groups[g];
@@ -305,7 +305,7 @@ use_soon(struct model *m, const struct look *look)
 		bool is_all = group->policy == SCOUT_POLICY_ALL;
 
 		for (uint32_t i = look->n[g]; i-- > look->known / group->stride;) {
-			bool is_used = is_all ? i < look->parting / group->stride
+			bool is_used = is_all ? i < look->diverges_at / group->stride
 					      : i >= look->from[g] && model_needs(m, group, look->ask->skip, length, i);
 			struct model_chunk *c =
 				model_find_key(m, g, run->tenant, run->keys[(i + 1) * group->stride - 1]);
@@ -387,7 +387,7 @@ model_walk_groups(struct model *m, struct model_session *s, const struct model_a
 		open_group(&look, &s->of[g], g);
 	}
 	scan(m, &look);
-	look.parting = find_parting(m, &look);
+	look.diverges_at = find_divergence(m, &look);
 	do {
 		evaluate(m, &look);
 		drop(m, &look);
@@ -399,7 +399,7 @@ model_walk_groups(struct model *m, struct model_session *s, const struct model_a
 		close_group(&look, &s->of[g], g);
 	count(m, &look);
 	if (!ask->renews)
-		note_parting(m, &look);
+		note_divergence(m, &look);
 	s->hit = ret->hit;
 	s->skip = ask->skip;
 	s->is_ahead = ask->ahead;

@@ -31,16 +31,16 @@ bool model_keeps(struct model *m, const struct model_session *s, uint32_t skip, 
 /* ---- model_unneeded.c ---- */
 /* What FINISH says of the objects of one group, from the last that the session stored to the first that it found. */
 struct model_end {
-	uint32_t needs;      /* objects that one length needs, at most; MODEL_ALL: all before it */
-	uint32_t parting_at; /* what it stored up to here, counted from 1, are beginnings that prompts share */
+	uint32_t needs;       /* objects that one length needs, at most; MODEL_ALL: all before it */
+	uint32_t diverges_at; /* what it stored up to here, counted from 1, are beginnings that prompts share */
 	uint32_t n_behind;
 };
 #define MODEL_ALL UINT32_MAX
 struct model_end model_end_of(const struct model *m, const struct model_session *s, uint32_t group);
 /* The @i-th that it stored of this group. */
 void model_end_stored(struct model *m, struct model_end *end, uint32_t i, uint32_t serial, bool present);
-/* It goes before what is not spare, unless it is promised. */
-void model_spare(struct model *m, struct model_chunk *c);
+/* It goes before what is not unneeded, unless it is promised. */
+void model_unneeded(struct model *m, struct model_chunk *c);
 void model_end_found(struct model *m, struct model_end *end, uint32_t serial);
 
 /* ---- model_chunks.c ---- */

@@ -6,7 +6,7 @@
 #include "model_parts.h"
 
 /*
- * The model: what is spare (docs/eviction.md, "Windows and states"). Of a group with policy all, each object is touched
+ * The model: what is unneeded (docs/eviction.md, "Windows and states"). Of a group with policy all, each object is touched
  * when its request ends. Of the others only what a length needs: the last ones (as many as two lengths need), and those
  * of a beginning that prompts share. The rest goes before everything else, unless another request has stored it
  * meanwhile. So does what lost the object of policy all that ends with it.
@@ -42,8 +42,8 @@ model_end_of(const struct model *m, const struct model_session *s, uint32_t grou
 		if (s->stored[i].group != group)
 			continue;
 		n++;
-		if (s->stored[i].key == s->of[group].parting)
-			end.parting_at = n;
+		if (s->stored[i].key == s->of[group].diverges_key)
+			end.diverges_at = n;
 	}
 	return end;
 }
@@ -56,11 +56,11 @@ touch(struct model *m, struct model_chunk *c)
 }
 
 void
-model_spare(struct model *m, struct model_chunk *c)
+model_unneeded(struct model *m, struct model_chunk *c)
 {
-	if (c->spare || c->spoiled || c->promises)
+	if (c->unneeded || c->spoiled || c->promises)
 		return;
-	c->spare = true;
+	c->unneeded = true;
 	c->time = ++m->clock;
 }
 
@@ -80,7 +80,7 @@ is_near_the_end(struct model_end *end)
 void
 model_end_stored(struct model *m, struct model_end *end, uint32_t i, uint32_t serial, bool present)
 {
-	bool is_shared = i < end->parting_at && end->parting_at - i <= end->needs;
+	bool is_shared = i < end->diverges_at && end->diverges_at - i <= end->needs;
 	bool is_last = is_near_the_end(end);
 	struct model_chunk *c = model_find_serial(m, serial);
 
@@ -91,7 +91,7 @@ model_end_stored(struct model *m, struct model_end *end, uint32_t i, uint32_t se
 	if (is_shared || is_last)
 		touch(m, c);
 	else if (!present)
-		model_spare(m, c);
+		model_unneeded(m, c);
 }
 
 void
@@ -107,5 +107,5 @@ model_end_found(struct model *m, struct model_end *end, uint32_t serial)
 	if (is_last || c->needed >= 2)
 		touch(m, c);
 	else
-		model_spare(m, c);
+		model_unneeded(m, c);
 }

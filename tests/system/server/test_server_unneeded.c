@@ -110,14 +110,14 @@ static const char *const policies[] = {"lru", "hdc", "s3fifo"};
 
 /*
  * Store objects of other prompts in a group until @n have left. Each is all that its request stored, so each is
- * needed. Returns how many of those that left were spare.
+ * needed. Returns how many of those that left were unneeded.
  */
 static uint64_t
 press_on(struct groups_rig *rig, uint16_t group, uint32_t n)
 {
 	static uint32_t number;
 	uint64_t evictions = wire_status(&rig->client, "l1.evictions");
-	uint64_t spare = wire_status(&rig->client, "l1.evictions_spare");
+	uint64_t unneeded = wire_status(&rig->client, "l1.evictions_unneeded");
 	uint32_t stride = rig->groups.group[group].unit_tokens / PAGE;
 
 	for (uint32_t i = 0; wire_status(&rig->client, "l1.evictions") < evictions + n; i++) {
@@ -128,7 +128,7 @@ press_on(struct groups_rig *rig, uint16_t group, uint32_t n)
 		store(rig, 1000 + number, &other, group, 0, stride);
 		rig_finish(&rig->client, 1000 + number);
 	}
-	return wire_status(&rig->client, "l1.evictions_spare") - spare;
+	return wire_status(&rig->client, "l1.evictions_unneeded") - unneeded;
 }
 
 static uint64_t
@@ -219,7 +219,7 @@ START_TEST(the_state_at_the_end_stays)
 }
 END_TEST
 
-START_TEST(a_promise_takes_back_what_is_spare)
+START_TEST(a_promise_takes_back_what_is_unneeded)
 {
 	struct groups_rig rig;
 
@@ -247,7 +247,7 @@ START_TEST(an_admit_says_what_is_needed)
 		ck_assert_int_eq(wire_admit(&rig.client, ticket, 0, 0, &kept), SCOUT_WIRE_OK);
 		rig_finish(&rig.client, ticket);
 	}
-	/* Promised for a moment, 4 and 5 are in the order again: 0 to 3 are spare. */
+	/* Promised for a moment, 4 and 5 are in the order again: 0 to 3 are unneeded. */
 	ck_assert_uint_eq(press(&rig, 4), 4);
 	ck_assert_uint_eq(look(&rig, 4, &(struct prompt){1, 0, 12}), 10);
 	groups_down(&rig);
@@ -258,14 +258,14 @@ Suite *
 suite_of_this_file(void)
 {
 	Suite *suite = suite_create("server_unneeded");
-	TCase *tcase = tcase_create("spare");
+	TCase *tcase = tcase_create("unneeded");
 
 	tcase_add_loop_test(tcase, what_a_prompt_leaves_behind_goes_first, 0, 3);
 	tcase_add_loop_test(tcase, a_conversation_leaves_its_history_behind, 0, 3);
 	tcase_add_loop_test(tcase, a_beginning_that_prompts_share_stays, 0, 3);
 	tcase_add_test(tcase, a_window_goes_with_the_full_group);
 	tcase_add_loop_test(tcase, the_state_at_the_end_stays, 0, 3);
-	tcase_add_loop_test(tcase, a_promise_takes_back_what_is_spare, 0, 3);
+	tcase_add_loop_test(tcase, a_promise_takes_back_what_is_unneeded, 0, 3);
 	tcase_add_loop_test(tcase, an_admit_says_what_is_needed, 0, 3);
 	suite_add_tcase(suite, tcase);
 	return suite;

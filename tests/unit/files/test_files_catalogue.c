@@ -235,7 +235,7 @@ step(unsigned *seed, uint64_t now)
 		ck_assert_int_eq((int)victim.digest.hi, oldest_of_model());
 		ck_assert_uint_eq(victim.bytes, model[victim.digest.hi].bytes);
 		if (rand_r(seed) % 3 == 0) {
-			scout__cat_spare(&cat, &victim);
+			scout__cat_keep(&cat, &victim);
 			model[victim.digest.hi].used_at = now;
 		} else {
 			scout__cat_drop(&cat, victim.entry);

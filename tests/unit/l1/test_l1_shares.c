@@ -309,7 +309,7 @@ START_TEST(a_long_run_of_protected_chunks_is_passed_in_turns)
 	fill(2, 0, 1096);
 	user = scout__index_user(cache, 77);
 	do {
-		user.spares = 1;
+		user.skips = 1;
 		got = scout__index_reserve_for(cache, 2, key(999999), 0, &user, &entry);
 		again += got == SCOUT__RESERVE_AGAIN;
 	} while (got == SCOUT__RESERVE_AGAIN);

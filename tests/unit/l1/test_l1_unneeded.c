@@ -15,10 +15,10 @@ entry_of(const struct scout__chunk_index *index, uint32_t i)
 }
 
 static SCOUT_ON_LOOP void
-spare(struct scout__chunk_index *index, uint32_t from, uint32_t to)
+unneeded(struct scout__chunk_index *index, uint32_t from, uint32_t to)
 {
 	for (uint32_t i = from; i < to; i++)
-		scout__index_spare(index, entry_of(index, i));
+		scout__index_unneeded(index, entry_of(index, i));
 	scout__index_check(index);
 }
 
@@ -34,23 +34,23 @@ begin(const char *policy)
 	return index;
 }
 
-START_TEST(spare_objects_leave_first_and_in_their_order)
+START_TEST(unneeded_objects_leave_first_and_in_their_order)
 {
 	struct scout__chunk_index *index = begin(policies[_i]);
 
-	spare(index, 15, 20);
-	spare(index, 8, 11);
-	ck_assert_uint_eq(index->n_spare, 8);
+	unneeded(index, 15, 20);
+	unneeded(index, 8, 11);
+	ck_assert_uint_eq(index->n_unneeded, 8);
 	for (uint32_t n = 0; n < 8; n++) {
 		fill(index, 100 + n, 1);
 		scout__index_check(index);
 		ck_assert_uint_eq(entry_of(index, n < 5 ? 15 + n : 3 + n), SCOUT__NO_ENTRY);
 	}
-	ck_assert_uint_eq(index->n_spare, 0);
+	ck_assert_uint_eq(index->n_unneeded, 0);
 	ck_assert_uint_eq(l1.evictions, 8);
-	ck_assert_uint_eq(l1.evictions_spare, 8);
+	ck_assert_uint_eq(l1.evictions_unneeded, 8);
 	fill(index, 200, 1);
-	ck_assert_uint_eq(l1.evictions_spare, 8);
+	ck_assert_uint_eq(l1.evictions_unneeded, 8);
 	stop();
 }
 END_TEST
@@ -60,7 +60,7 @@ START_TEST(a_promise_a_hold_and_a_touch_take_it_back)
 	struct scout__chunk_index *index = begin(policies[_i]);
 	struct scout__touch touch = {.how = SCOUT__ACCESS_READ};
 
-	spare(index, 0, 20);
+	unneeded(index, 0, 20);
 	ck_assert(scout__index_promise(index, entry_of(index, 3)));
 	scout__index_check(index);
 	scout__index_unpromise(index, entry_of(index, 3), 1);
@@ -68,7 +68,7 @@ START_TEST(a_promise_a_hold_and_a_touch_take_it_back)
 	scout__index_unhold(index, entry_of(index, 5), true);
 	scout__index_touch(index, entry_of(index, 7), &touch);
 	scout__index_check(index);
-	ck_assert_uint_eq(index->n_spare, 17);
+	ck_assert_uint_eq(index->n_unneeded, 17);
 	fill(index, 100, 17);
 	for (uint32_t i = 0; i < 20; i++)
 		ck_assert_int_eq(entry_of(index, i) != SCOUT__NO_ENTRY, i == 3 || i == 5 || i == 7);
@@ -76,36 +76,36 @@ START_TEST(a_promise_a_hold_and_a_touch_take_it_back)
 }
 END_TEST
 
-START_TEST(what_is_promised_is_not_spare_and_what_is_held_becomes_it)
+START_TEST(what_is_promised_is_needed_and_what_is_held_becomes_unneeded)
 {
 	struct scout__chunk_index *index = begin(policies[_i]);
 
 	ck_assert(scout__index_promise(index, entry_of(index, 3)));
 	ck_assert(scout__index_hold(index, entry_of(index, 5), 0));
-	spare(index, 3, 4);
-	spare(index, 5, 6);
-	ck_assert_uint_eq(index->n_spare, 0);
+	unneeded(index, 3, 4);
+	unneeded(index, 5, 6);
+	ck_assert_uint_eq(index->n_unneeded, 0);
 	scout__index_unpromise(index, entry_of(index, 3), 1);
-	ck_assert_uint_eq(index->n_spare, 0);
+	ck_assert_uint_eq(index->n_unneeded, 0);
 	scout__index_unhold(index, entry_of(index, 5), true);
-	ck_assert_uint_eq(index->n_spare, 1);
+	ck_assert_uint_eq(index->n_unneeded, 1);
 	scout__index_check(index);
 	ck_assert(scout__index_drop(index, entry_of(index, 5)));
-	ck_assert_uint_eq(index->n_spare, 0);
+	ck_assert_uint_eq(index->n_unneeded, 0);
 	scout__index_check(index);
 	stop();
 }
 END_TEST
 
-/* What became spare while a worker reads it is needed again as soon as anything else uses it. */
-START_TEST(what_became_spare_under_a_hold_is_taken_back_by_another_use)
+/* What became unneeded while a worker reads it is needed again as soon as anything else uses it. */
+START_TEST(what_became_unneeded_under_a_hold_is_taken_back_by_another_use)
 {
 	struct scout__chunk_index *index = begin(policies[_i]);
 	struct scout__touch touch = {.how = SCOUT__ACCESS_READ};
 
 	for (uint32_t i = 0; i < 4; i++)
 		ck_assert(scout__index_hold(index, entry_of(index, i), 0));
-	spare(index, 0, 4);
+	unneeded(index, 0, 4);
 	ck_assert(scout__index_promise(index, entry_of(index, 0)));
 	scout__index_unpromise(index, entry_of(index, 0), 1);
 	ck_assert(scout__index_hold(index, entry_of(index, 1), 0));
@@ -114,38 +114,38 @@ START_TEST(what_became_spare_under_a_hold_is_taken_back_by_another_use)
 	for (uint32_t i = 0; i < 4; i++)
 		scout__index_unhold(index, entry_of(index, i), true);
 	scout__index_check(index);
-	ck_assert_uint_eq(index->n_spare, 1);
+	ck_assert_uint_eq(index->n_unneeded, 1);
 	fill(index, 100, 1);
 	ck_assert_uint_eq(entry_of(index, 3), SCOUT__NO_ENTRY);
-	ck_assert_uint_eq(l1.evictions_spare, 1);
+	ck_assert_uint_eq(l1.evictions_unneeded, 1);
 	stop();
 }
 END_TEST
 
 /* It goes after it was written to L2, and before all others. */
-START_TEST(what_is_saved_stays_spare)
+START_TEST(what_is_saved_stays_unneeded)
 {
 	struct scout__chunk_index *index = begin(policies[_i]);
 	uint32_t entry = entry_of(index, 9);
 
-	spare(index, 9, 10);
+	unneeded(index, 9, 10);
 	ck_assert(scout__index_save(index, entry));
 	fill(index, 100, 1);
 	ck_assert_uint_eq(l1.evictions, 1);
-	ck_assert_uint_eq(l1.evictions_spare, 0);
+	ck_assert_uint_eq(l1.evictions_unneeded, 0);
 	ck_assert_uint_eq(entry_of(index, 9), entry);
 	scout__index_saved(index, entry);
-	ck_assert_uint_eq(index->n_spare, 1);
+	ck_assert_uint_eq(index->n_unneeded, 1);
 	fill(index, 101, 1);
 	ck_assert_uint_eq(entry_of(index, 9), SCOUT__NO_ENTRY);
-	ck_assert_uint_eq(l1.evictions_spare, 1);
+	ck_assert_uint_eq(l1.evictions_unneeded, 1);
 	scout__index_check(index);
 	stop();
 }
 END_TEST
 
 /* What one of two groups does not need for a whole turn of evictions is the other one's. */
-START_TEST(what_stays_spare_gives_an_extent_away)
+START_TEST(what_stays_unneeded_gives_an_extent_away)
 {
 	struct scout__chunk_index *a, *b;
 	static struct scout__l1_ns ns;
@@ -166,17 +166,17 @@ START_TEST(what_stays_spare_gives_an_extent_away)
 	/* A moment says nothing. */
 	for (uint32_t i = 0, left = 20; i < 300 && left > 0; i++)
 		if (entry_of(a, i) != SCOUT__NO_ENTRY && left-- > 0)
-			spare(a, i, i + 1);
+			unneeded(a, i, i + 1);
 	fill(b, 2000, 45);
 	ck_assert_uint_eq(b->n_slots, 40);
 	for (uint32_t i = 0; i < 90; i++) {
 		fill(a, 3000 + i, 1);
-		spare(a, 3000 + i, 3001 + i);
+		unneeded(a, 3000 + i, 3001 + i);
 		fill(b, 4000 + i, 1);
 	}
 	ck_assert_uint_gt(b->n_slots, 40);
 	ck_assert_uint_ge(a->n_slots, 20);
-	/* It has nothing spare any more, and takes its part back. */
+	/* It has nothing unneeded any more, and takes its part back. */
 	fill_by_turns((struct scout__chunk_index *[]){a, b}, 2, 300);
 	ck_assert_uint_eq(a->n_slots, 40);
 	ck_assert_uint_eq(b->n_slots, 40);
@@ -191,14 +191,14 @@ Suite *
 suite_of_this_file(void)
 {
 	Suite *suite = suite_create("l1_unneeded");
-	TCase *tcase = tcase_create("spare");
+	TCase *tcase = tcase_create("unneeded");
 
-	tcase_add_loop_test(tcase, spare_objects_leave_first_and_in_their_order, 0, 3);
+	tcase_add_loop_test(tcase, unneeded_objects_leave_first_and_in_their_order, 0, 3);
 	tcase_add_loop_test(tcase, a_promise_a_hold_and_a_touch_take_it_back, 0, 3);
-	tcase_add_loop_test(tcase, what_is_promised_is_not_spare_and_what_is_held_becomes_it, 0, 3);
-	tcase_add_loop_test(tcase, what_became_spare_under_a_hold_is_taken_back_by_another_use, 0, 3);
-	tcase_add_loop_test(tcase, what_is_saved_stays_spare, 0, 3);
-	tcase_add_loop_test(tcase, what_stays_spare_gives_an_extent_away, 0, 3);
+	tcase_add_loop_test(tcase, what_is_promised_is_needed_and_what_is_held_becomes_unneeded, 0, 3);
+	tcase_add_loop_test(tcase, what_became_unneeded_under_a_hold_is_taken_back_by_another_use, 0, 3);
+	tcase_add_loop_test(tcase, what_is_saved_stays_unneeded, 0, 3);
+	tcase_add_loop_test(tcase, what_stays_unneeded_gives_an_extent_away, 0, 3);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }
