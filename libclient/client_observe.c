@@ -42,7 +42,7 @@ load(const atomic_uint_fast64_t *counter)
 static void
 collect_stats(struct scout_client *client, struct scout_client_counters *s)
 {
-	const struct scout__courier_stats *courier = scout__courier_stats(client->courier);
+	const struct scout__courier_stats *courier = scout__courier_counts(client->courier);
 
 	*s = client->stats;
 	s->servers_up = atomic_load_explicit(&courier->servers_up, memory_order_acquire);

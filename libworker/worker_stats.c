@@ -89,7 +89,7 @@ scout_worker_stats_sized(struct scout_worker *w, struct scout_worker_counters *r
 	rc = scout__sized_check(SCOUT__SIZE_UP_TO(struct scout_worker_counters, protocol_errors), size);
 	if (rc)
 		return rc;
-	courier = scout__courier_stats(w->courier);
+	courier = scout__courier_counts(w->courier);
 	own = w->stats;
 	own.live = w->n_live - w->n_led;
 	own.server_up = atomic_load(&w->is_up);

@@ -57,7 +57,7 @@ static const struct scout__cuda_image kernel_images[] = {
 static const struct scout__cuda_driver *
 driver(void)
 {
-	return scout__cuda_driver();
+	return scout__cuda_driver_get();
 }
 
 static int

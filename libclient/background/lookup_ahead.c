@@ -76,8 +76,8 @@ next_reply(const struct scout_client *c, struct scout__lookup_slot *slot, const 
 }
 
 int
-scout__ahead_reply(struct scout_client *c, struct scout__lookup_slot *slot, const struct scout__op *op,
-		   struct scout__lookup_reply *ret)
+scout__ahead_take_reply(struct scout_client *c, struct scout__lookup_slot *slot, const struct scout__op *op,
+			struct scout__lookup_reply *ret)
 {
 	struct scout__ahead_groups reply;
 	const char *field;
@@ -163,8 +163,8 @@ scout__keys_send(struct scout_client *c, uint32_t i, struct scout__link *link, u
 }
 
 int
-scout__keys_reply(struct scout_client *c, struct scout__lookup_slot *slot, const struct scout__op *op,
-		  struct scout__lookup_reply *ret)
+scout__keys_take_reply(struct scout_client *c, struct scout__lookup_slot *slot, const struct scout__op *op,
+		       struct scout__lookup_reply *ret)
 {
 	struct scout__keys_reply reply;
 	size_t bytes = map_bytes(slot);

@@ -67,8 +67,8 @@ uint32_t scout__deadlines_first(const struct scout_client *c) SCOUT_ON_COURIER;
 /* ---- lookup_ahead.c ---- */
 
 /* What one server has of it. 0 or SCOUT_ERR_PROTOCOL. */
-int scout__ahead_reply(struct scout_client *c, struct scout__lookup_slot *slot, const struct scout__op *op,
-		       struct scout__lookup_reply *ret) SCOUT_ON_COURIER;
+int scout__ahead_take_reply(struct scout_client *c, struct scout__lookup_slot *slot, const struct scout__op *op,
+			    struct scout__lookup_reply *ret) SCOUT_ON_COURIER;
 /* The SETTLE word. */
 void scout__apply_settle(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 /* On the courier, or on the thread that destroys the client. */
@@ -78,8 +78,8 @@ void scout__lengths_free(struct scout__lookup_slot *slot);
 bool scout__keys_send(struct scout_client *c, uint32_t i, struct scout__link *link, uint32_t budget_us)
 	SCOUT_ON_COURIER;
 /* What one server says of the keys. 0, SCOUT_ERR_PROTOCOL or SCOUT_ERR_NOMEM. */
-int scout__keys_reply(struct scout_client *c, struct scout__lookup_slot *slot, const struct scout__op *op,
-		      struct scout__lookup_reply *ret) SCOUT_ON_COURIER;
+int scout__keys_take_reply(struct scout_client *c, struct scout__lookup_slot *slot, const struct scout__op *op,
+			   struct scout__lookup_reply *ret) SCOUT_ON_COURIER;
 /* All lanes have answered: how many keys are hits, and why not more. */
 void scout__keys_hit(struct scout_client *c, uint32_t i, struct scout_hit *ret_hit) SCOUT_ON_COURIER;
 

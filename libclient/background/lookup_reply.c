@@ -25,9 +25,9 @@ lookup_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct sco
 		return;
 	}
 	if (error == 0 && slot->n_parts)
-		error = scout__keys_reply(c, slot, op, &reply);
+		error = scout__keys_take_reply(c, slot, op, &reply);
 	else if (error == 0 && slot->ahead)
-		error = scout__ahead_reply(c, slot, op, &reply);
+		error = scout__ahead_take_reply(c, slot, op, &reply);
 	else if (error == 0 && (scout__get_lookup_reply(op, &reply, &field) != SCOUT_WIRE_OK ||
 				!scout__take_lengths(slot, &reply, slot->again)))
 		error = SCOUT_ERR_PROTOCOL;

@@ -424,7 +424,7 @@ hash_block(struct scout_hasher *h, struct hash_run *run, size_t i)
 
 /* Hash the run, and give out the hash of every @stride-th block. */
 static int
-hash_run(struct scout_hasher *h, struct hash_run *run, const uint8_t *parent, size_t stride, uint8_t *ret_hashes)
+hash_all(struct scout_hasher *h, struct hash_run *run, const uint8_t *parent, size_t stride, uint8_t *ret_hashes)
 {
 	size_t i, left = stride;
 	int rc;
@@ -463,7 +463,7 @@ scout_hash_blocks(struct scout_hasher *hasher, const uint8_t *parent, uint64_t f
 		if (rc)
 			return rc;
 	}
-	rc = hash_run(hasher, &run, parent ? parent : hasher->none_hash, 1, ret_hashes);
+	rc = hash_all(hasher, &run, parent ? parent : hasher->none_hash, 1, ret_hashes);
 	if (rc)
 		return rc;
 	*ret_n = run.n_blocks;
@@ -490,7 +490,7 @@ scout_hash_chunks(struct scout_hasher *hasher, const uint32_t *tokens, size_t n_
 		if (rc)
 			return rc;
 	}
-	rc = hash_run(hasher, &run, hasher->none_hash, stride, ret_hashes);
+	rc = hash_all(hasher, &run, hasher->none_hash, stride, ret_hashes);
 	if (rc)
 		return rc;
 	*ret_n = n_chunks;

@@ -63,7 +63,7 @@ scout__arena_fini(struct scout__arena *arena)
 }
 
 static inline struct scout__arena_header *
-scout__arena_header(const struct scout__arena *arena, uint64_t pos)
+scout__arena_header_at(const struct scout__arena *arena, uint64_t pos)
 {
 	return (struct scout__arena_header *)(void *)(arena->bytes + pos % arena->size);
 }
@@ -97,8 +97,8 @@ scout__arena_take(struct scout__arena *arena, uint64_t len)
 	if (pos + need - head > arena->size)
 		return UINT64_MAX;
 	if (filler)
-		*scout__arena_header(arena, arena->tail) = (struct scout__arena_header){filler, 1};
-	*scout__arena_header(arena, pos) = (struct scout__arena_header){need, 0};
+		*scout__arena_header_at(arena, arena->tail) = (struct scout__arena_header){filler, 1};
+	*scout__arena_header_at(arena, pos) = (struct scout__arena_header){need, 0};
 	arena->tail = pos + need;
 	return pos;
 }
@@ -115,7 +115,7 @@ scout__arena_see(struct scout__arena *arena, uint64_t pos)
 {
 	if (atomic_load_explicit(&arena->head, memory_order_relaxed) == arena->seen)
 		atomic_store_explicit(&arena->head, pos, memory_order_release);
-	arena->seen = pos + scout__arena_header(arena, pos)->total;
+	arena->seen = pos + scout__arena_header_at(arena, pos)->total;
 }
 
 /* Courier: the bytes are not needed any more. */
@@ -124,9 +124,9 @@ scout__arena_give(struct scout__arena *arena, uint64_t pos)
 {
 	uint64_t head = atomic_load_explicit(&arena->head, memory_order_relaxed);
 
-	scout__arena_header(arena, pos)->done = 1;
-	while (head < arena->seen && scout__arena_header(arena, head)->done)
-		head += scout__arena_header(arena, head)->total;
+	scout__arena_header_at(arena, pos)->done = 1;
+	while (head < arena->seen && scout__arena_header_at(arena, head)->done)
+		head += scout__arena_header_at(arena, head)->total;
 	atomic_store_explicit(&arena->head, head, memory_order_release);
 }
 

@@ -38,7 +38,7 @@
 #define REAP_US UINT64_C(20000) /* between two looks at the process that puts a server into the background */
 
 const struct scout__courier_stats *
-scout__courier_stats(const struct scout__courier *courier)
+scout__courier_counts(const struct scout__courier *courier)
 {
 	return &courier->stats;
 }

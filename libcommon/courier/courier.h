@@ -113,7 +113,7 @@ struct scout__courier_stats {
 	atomic_uint_fast64_t frames_sent, frames_received, reconnects, epochs, protocol_errors, late_replies;
 	atomic_uint servers_up; /* counted before link_up is called, and until link_down has returned */
 };
-const struct scout__courier_stats *scout__courier_stats(const struct scout__courier *courier);
+const struct scout__courier_stats *scout__courier_counts(const struct scout__courier *courier);
 
 /* ---- links: courier thread only ---- */
 

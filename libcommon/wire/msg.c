@@ -114,7 +114,7 @@ scout__frame_version(const void *data)
 struct scout__reader
 scout__frame_ops(const void *data, size_t len)
 {
-	struct scout__reader ops = scout__reader(data, len);
+	struct scout__reader ops = scout__reader_of(data, len);
 
 	(void)scout__get_bytes(&ops, SCOUT_FRAME_HEADER_BYTES); /* too short: latched, and next() ends at once */
 	return ops;

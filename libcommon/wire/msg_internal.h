@@ -26,7 +26,7 @@
 static inline struct scout__reader
 scout__body_of(const struct scout__op *op)
 {
-	return scout__reader(op->body, op->length);
+	return scout__reader_of(op->body, op->length);
 }
 
 static inline void

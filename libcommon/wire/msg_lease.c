@@ -63,7 +63,7 @@ scout__put_lease(uint8_t *buf, const struct scout__lease_msg *m)
 bool
 scout__get_lease(const void *buf, size_t len, struct scout__lease_msg *ret)
 {
-	struct scout__reader r = scout__reader(buf, len);
+	struct scout__reader r = scout__reader_of(buf, len);
 	struct scout__lease_msg m = {0};
 	uint32_t magic = scout__get_u32(&r);
 	uint16_t version;

@@ -225,7 +225,7 @@ scout__get_grants(const struct scout__op *op, struct scout__grants *ret, const c
 	if (!r.bad && m.n > SCOUT_MAX_CHUNKS)
 		return scout__body_fault(SCOUT_WIRE_RANGE, "n", ret_field);
 	m.grants = scout__get_bytes(&r, (size_t)m.n * SCOUT_GRANT_BYTES);
-	grants = scout__reader(m.grants, r.bad ? 0 : (size_t)m.n * SCOUT_GRANT_BYTES);
+	grants = scout__reader_of(m.grants, r.bad ? 0 : (size_t)m.n * SCOUT_GRANT_BYTES);
 	while (grants.left > 0 && !bad_field) {
 		struct scout__grant g = get_grant(&grants, &reserved);
 
@@ -240,7 +240,7 @@ scout__get_grants(const struct scout__op *op, struct scout__grants *ret, const c
 struct scout__grant
 scout__grant_at(const struct scout__grants *m, uint32_t i)
 {
-	struct scout__reader r = scout__reader(m->grants + (size_t)i * SCOUT_GRANT_BYTES, SCOUT_GRANT_BYTES);
+	struct scout__reader r = scout__reader_of(m->grants + (size_t)i * SCOUT_GRANT_BYTES, SCOUT_GRANT_BYTES);
 	uint32_t reserved = 0;
 	struct scout__grant g = get_grant(&r, &reserved);
 

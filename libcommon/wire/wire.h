@@ -57,7 +57,7 @@ scout__load_u64(const uint8_t *p)
 }
 
 static inline struct scout__reader
-scout__reader(const void *p, size_t len)
+scout__reader_of(const void *p, size_t len)
 {
 	return (struct scout__reader){.p = p, .left = len};
 }

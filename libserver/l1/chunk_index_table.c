@@ -137,7 +137,7 @@ prefetch_entry(const struct scout__chunk_index *index, uint32_t tag)
 
 _Static_assert(AHEAD >= DEPTH && DEPTH + AHEAD <= RING && (RING & (RING - 1)) == 0, "keys have a place each");
 
-struct walk {
+struct table_walk {
 	const struct scout__chunk_index *index;
 	uint32_t space;
 	const uint8_t *hashes;
@@ -151,13 +151,13 @@ struct walk {
 };
 
 static inline const uint8_t *
-walk_key(const struct walk *w, uint64_t i)
+walk_key(const struct table_walk *w, uint64_t i)
 {
 	return w->hashes + i * w->index->hash_bytes;
 }
 
 static inline void
-walk_load_cell(struct walk *w, uint64_t i)
+walk_load_cell(struct table_walk *w, uint64_t i)
 {
 	uint32_t tag;
 
@@ -169,7 +169,7 @@ walk_load_cell(struct walk *w, uint64_t i)
 }
 
 static inline void
-walk_load_entry(const struct walk *w, uint64_t i)
+walk_load_entry(const struct table_walk *w, uint64_t i)
 {
 	if (w->guess[i % RING] == SCOUT__NO_ENTRY)
 		prefetch_entry(w->index, w->tags[i % RING]);
@@ -177,7 +177,7 @@ walk_load_entry(const struct walk *w, uint64_t i)
 
 /* Key @i has the entry @entry: that knows, maybe, the one of the key AHEAD further. */
 static inline void
-walk_found(struct walk *w, uint64_t i, uint32_t entry)
+walk_found(struct table_walk *w, uint64_t i, uint32_t entry)
 {
 	uint64_t later = i + AHEAD;
 	uint32_t guess = SCOUT__NO_ENTRY;
@@ -193,7 +193,7 @@ walk_found(struct walk *w, uint64_t i, uint32_t entry)
 }
 
 static void
-walk_guessed_wrong(struct walk *w, uint64_t i)
+walk_guessed_wrong(struct table_walk *w, uint64_t i)
 {
 	w->first = i;
 	w->guess_from = i + ((uint64_t)AHEAD << w->wrong);
@@ -205,7 +205,7 @@ uint32_t
 scout__index_find_run(const struct scout__chunk_index *index, uint32_t space, const uint8_t *hashes, uint32_t n,
 		      uint32_t *ret_entries)
 {
-	struct walk w = {.index = index, .space = space, .hashes = hashes, .n = n, .entries = ret_entries};
+	struct table_walk w = {.index = index, .space = space, .hashes = hashes, .n = n, .entries = ret_entries};
 
 	memset(w.guess, 0xff, sizeof(w.guess)); /* NO_ENTRY */
 	for (uint64_t i = 0; i < (uint64_t)n + DEPTH; i++) {

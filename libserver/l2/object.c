@@ -62,7 +62,7 @@ hash_numbers(XXH3_state_t *state, const uint64_t *numbers, uint32_t n)
 }
 
 void
-scout__l2_fingerprint(const struct scout__l2_layout *layout, struct scout__l2_fingerprint *ret)
+scout__l2_fingerprint_of(const struct scout__l2_layout *layout, struct scout__l2_fingerprint *ret)
 {
 	size_t tag_len = strlen(layout->layout_tag);
 	const uint64_t fixed[] = {
@@ -133,7 +133,7 @@ scout__l2_header_put(uint8_t header[SCOUT__L2_HEADER_BYTES], const struct scout_
 static bool
 is_key(const uint8_t *bytes, uint16_t len)
 {
-	struct scout__reader r = scout__reader(bytes, len);
+	struct scout__reader r = scout__reader_of(bytes, len);
 	uint8_t hash_len;
 	uint16_t tenant_len;
 
@@ -153,7 +153,7 @@ static enum scout__l2_header_error
 read_header(const uint8_t header[SCOUT__L2_HEADER_BYTES], uint16_t *ret_key_len, uint64_t *ret_bytes,
 	    struct scout__l2_digest *ret_sum)
 {
-	struct scout__reader r = scout__reader(header, SCOUT__L2_HEADER_BYTES);
+	struct scout__reader r = scout__reader_of(header, SCOUT__L2_HEADER_BYTES);
 	uint32_t reserved;
 	uint16_t key_len;
 

@@ -48,7 +48,7 @@ struct scout__l2_fingerprint {
 	uint8_t bytes[16];
 };
 
-SCOUT_ON_ANY void scout__l2_fingerprint(const struct scout__l2_layout *layout, struct scout__l2_fingerprint *ret);
+SCOUT_ON_ANY void scout__l2_fingerprint_of(const struct scout__l2_layout *layout, struct scout__l2_fingerprint *ret);
 
 /* Aborts if @tenant_len or @hash_len is more than the protocol allows: the caller has checked them. */
 SCOUT_ON_ANY void scout__l2_key_make(struct scout__l2_key *ret_key, const struct scout__l2_fingerprint *fingerprint,

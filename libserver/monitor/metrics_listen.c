@@ -26,14 +26,14 @@
 #define HOST_MAX 253u
 #define BACKLOG 64
 
-struct place {
+struct listen_place {
 	char host[HOST_MAX + 1];
 	unsigned port;
 	char shown[SCOUT__OPTION_TEXT]; /* as the user wrote it */
 };
 
 static int
-syntax(const struct place *place, const char *why, char *err, size_t err_len)
+syntax(const struct listen_place *place, const char *why, char *err, size_t err_len)
 {
 	return scout__fail(
 		err, err_len, SCOUT_ERR_CONFIG_SYNTAX,
@@ -43,7 +43,7 @@ syntax(const struct place *place, const char *why, char *err, size_t err_len)
 }
 
 static int
-parse_port(const char *text, struct place *place, char *err, size_t err_len)
+parse_port(const char *text, struct listen_place *place, char *err, size_t err_len)
 {
 	size_t n = strspn(text, "0123456789");
 	unsigned port = 0;
@@ -62,7 +62,7 @@ parse_port(const char *text, struct place *place, char *err, size_t err_len)
 }
 
 static int
-parse(const char *text, struct place *place, char *err, size_t err_len)
+parse(const char *text, struct listen_place *place, char *err, size_t err_len)
 {
 	const char *host = text, *colon = strrchr(text, ':');
 	size_t len;
@@ -164,7 +164,7 @@ listen_on(const struct addrinfo *at, int *ret_fd)
 }
 
 static int
-bind_error(const struct place *place, int error, char *err, size_t err_len)
+bind_error(const struct listen_place *place, int error, char *err, size_t err_len)
 {
 	switch (error) {
 	case EADDRINUSE:
@@ -190,7 +190,7 @@ scout__metrics_listen(const char *text, int *ret_fd, char *ret_address, bool *re
 				       .ai_socktype = SOCK_STREAM,
 				       .ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV};
 	struct addrinfo *address = NULL;
-	struct place place = {.port = 0};
+	struct listen_place place = {.port = 0};
 	int rc = parse(text, &place, err, err_len);
 	char port[8];
 	int error, fd = -1;

@@ -111,7 +111,7 @@ detach(struct scout__hold *hold)
 }
 
 void
-scout__hold_end(struct scout_server *s, struct scout__hold *hold, enum scout__hold_end how, uint32_t n_commit)
+scout__hold_end(struct scout_server *s, struct scout__hold *hold, enum scout__hold_ending how, uint32_t n_commit)
 {
 	SCOUT_ASSERT(hold->end == SCOUT__END_NONE);
 	(void)scout__map_del(&s->state->by_hold, hold->id);

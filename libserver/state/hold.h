@@ -23,7 +23,7 @@ enum scout__hold_kind {
 	SCOUT__HOLD_WRITE
 };
 
-enum scout__hold_end {
+enum scout__hold_ending {
 	SCOUT__END_NONE = 0,
 	SCOUT__END_RELEASE, /* reading is over */
 	SCOUT__END_COMMIT,  /* writing is over: the first n_commit are complete, the rest is given up; 0: all of it */
@@ -89,7 +89,7 @@ SCOUT_ON_LOOP bool scout__hold_name_taken(struct scout_server *s, const struct s
 /* The living hold of this peer for the operation @corr, or NULL. */
 SCOUT_ON_LOOP struct scout__hold *scout__hold_find(struct scout_server *s, const struct scout__peer *peer,
 						   uint64_t corr, uint8_t kind);
-SCOUT_ON_LOOP void scout__hold_end(struct scout_server *s, struct scout__hold *hold, enum scout__hold_end how,
+SCOUT_ON_LOOP void scout__hold_end(struct scout_server *s, struct scout__hold *hold, enum scout__hold_ending how,
 				   uint32_t n_commit);
 /* The worker never learned of it, so no copy runs. */
 SCOUT_ON_LOOP void scout__hold_undo(struct scout_server *s, struct scout__hold *hold);

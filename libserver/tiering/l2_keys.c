@@ -75,7 +75,7 @@ fingerprint(struct scout__ns_group *group)
 			.generation = ns->generation,
 		};
 
-		scout__l2_fingerprint(&l2, &group->fingerprints[i]);
+		scout__l2_fingerprint_of(&l2, &group->fingerprints[i]);
 	}
 }
 

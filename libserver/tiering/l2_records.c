@@ -118,7 +118,7 @@ static bool
 get_record(const uint8_t bytes[RECORD_BYTES], uint64_t *ret_generation, uint64_t *ret_cleared,
 	   uint64_t ret_older[SCOUT__OLD_GENERATIONS])
 {
-	struct scout__reader r = scout__reader(bytes, RECORD_BYTES);
+	struct scout__reader r = scout__reader_of(bytes, RECORD_BYTES);
 
 	if (memcmp(scout__get_bytes(&r, MAGIC_BYTES), magic, MAGIC_BYTES) != 0)
 		return false;

@@ -325,7 +325,7 @@ claim_locked(struct scout__cat *cat, struct scout__l2_digest digest, uint64_t de
 }
 
 enum scout__cat_claim
-scout__cat_claim(struct scout__cat *cat, struct scout__l2_digest digest, uint64_t deadline_us, uint32_t *ret_entry)
+scout__cat_try_claim(struct scout__cat *cat, struct scout__l2_digest digest, uint64_t deadline_us, uint32_t *ret_entry)
 {
 	enum scout__cat_claim got;
 

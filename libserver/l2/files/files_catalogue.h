@@ -92,8 +92,8 @@ uint32_t scout__cat_pin(struct scout__cat *cat, const struct scout__l2_digest *d
 void scout__cat_unpin(struct scout__cat *cat, const struct scout__l2_digest *digests, uint32_t n, const uint8_t *only);
 
 /* Make the name mine, unless the object is PRESENT (which counts as a use of it). Waits for another's claim to end. */
-enum scout__cat_claim scout__cat_claim(struct scout__cat *cat, struct scout__l2_digest digest, uint64_t deadline_us,
-				       uint32_t *ret_entry);
+enum scout__cat_claim scout__cat_try_claim(struct scout__cat *cat, struct scout__l2_digest digest, uint64_t deadline_us,
+					   uint32_t *ret_entry);
 /* Make it mine if it is PRESENT and still what @ref saw. Its bytes stay counted. */
 bool scout__cat_claim_ref(struct scout__cat *cat, struct scout__cat_ref ref);
 /* Mine: count @bytes in place of what was counted for it. False, and nothing changes: it is more than all that may be used. */

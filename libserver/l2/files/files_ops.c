@@ -294,7 +294,7 @@ store(struct scout__files_hand *hand, struct scout__l2_op *op)
 		return;
 	}
 	/* It waits for another store of the same name, which is late itself by then. */
-	switch (scout__cat_claim(&files->cat, op->key->digest, scout__now_us() + files->timeout_us, &entry)) {
+	switch (scout__cat_try_claim(&files->cat, op->key->digest, scout__now_us() + files->timeout_us, &entry)) {
 	case SCOUT__CAT_CLAIMED:
 		break;
 	case SCOUT__CAT_PRESENT:

@@ -47,7 +47,7 @@ struct found {
 	uint32_t entry;
 };
 
-struct scan {
+struct folder_scan {
 	struct scout__files *files;
 	uint64_t begun_us, progress_us;
 	struct scout__log_limit limit;
@@ -61,16 +61,16 @@ struct scan {
 /* ---- folders ---- */
 
 static bool
-is_stopping(const struct scan *scan)
+is_stopping(const struct folder_scan *scan)
 {
 	return scout__files_is_stopping(scan->files);
 }
 
-typedef void (*entry_fn)(struct scan *scan, const char *folder, const char *name);
+typedef void (*entry_fn)(struct folder_scan *scan, const char *folder, const char *name);
 
 /* Call @fn with each entry of @folder. What cannot be listed is told and left out. */
 static void
-walk(struct scan *scan, const char *folder, entry_fn fn)
+walk(struct folder_scan *scan, const char *folder, entry_fn fn)
 {
 	int fd = openat(scan->files->root.fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -97,7 +97,7 @@ is_fan_name(const char *name)
 }
 
 static void
-foreign(struct scan *scan, const char *folder, const char *name)
+foreign(struct folder_scan *scan, const char *folder, const char *name)
 {
 	scan->n_foreign++;
 	scout__log_limited(scan->files->log, &scan->limit, scout__now_us(), PROGRESS_US, SCOUT_LOG_WARN,
@@ -106,7 +106,7 @@ foreign(struct scan *scan, const char *folder, const char *name)
 }
 
 static void
-leftover_removed(struct scan *scan)
+leftover_removed(struct folder_scan *scan)
 {
 	scan->n_leftover++;
 	scout__files_count(&scan->files->leftover);
@@ -122,7 +122,7 @@ ns_of(struct timespec ts)
 
 /* 0: a good one; FILES_DAMAGED; FILES_OTHER_FORMAT; or an errno value: not known. */
 static int
-examine(const struct scan *scan, const char *path, struct scout__l2_digest digest, uint64_t *ret_bytes,
+examine(const struct folder_scan *scan, const char *path, struct scout__l2_digest digest, uint64_t *ret_bytes,
 	struct stat *ret_st)
 {
 	uint8_t bytes[SCOUT__L2_HEADER_BYTES];
@@ -160,7 +160,7 @@ examine(const struct scan *scan, const char *path, struct scout__l2_digest diges
 
 /* Without memory for it, the order is a little worse. */
 static void
-remember_order(struct scan *scan, uint32_t entry, uint64_t when)
+remember_order(struct folder_scan *scan, uint32_t entry, uint64_t when)
 {
 	if (scan->n_found == scan->cap_found) {
 		size_t cap = scan->cap_found ? scan->cap_found * 2 : 1024;
@@ -184,7 +184,7 @@ last_use_of(const struct stat *st)
 
 /* An object of another format: the oldest of all, or removed. 0 or an errno value. */
 static int
-judge_other(struct scan *scan, const char *path, uint64_t bytes, const struct stat *st, uint32_t entry)
+judge_other(struct folder_scan *scan, const char *path, uint64_t bytes, const struct stat *st, uint32_t entry)
 {
 	struct scout__files *files = scan->files;
 	int rc = 0;
@@ -202,7 +202,7 @@ judge_other(struct scan *scan, const char *path, uint64_t bytes, const struct st
 }
 
 static void
-judge_object(struct scan *scan, const char *path, struct scout__l2_digest digest, uint32_t entry)
+judge_object(struct folder_scan *scan, const char *path, struct scout__l2_digest digest, uint32_t entry)
 {
 	struct scout__files *files = scan->files;
 	struct stat st = {.st_nlink = 0};
@@ -234,7 +234,7 @@ judge_object(struct scan *scan, const char *path, struct scout__l2_digest digest
 }
 
 static void
-progress(struct scan *scan, const char *folder)
+progress(struct folder_scan *scan, const char *folder)
 {
 	uint64_t now_us = scout__now_us();
 
@@ -247,7 +247,7 @@ progress(struct scan *scan, const char *folder)
 }
 
 static void
-see_object(struct scan *scan, const char *folder, const char *name)
+see_object(struct folder_scan *scan, const char *folder, const char *name)
 {
 	struct scout__l2_digest digest;
 	char path[SCOUT__FILES_PATH];
@@ -267,12 +267,12 @@ see_object(struct scan *scan, const char *folder, const char *name)
 		return;
 	}
 	/* A deadline in the past: what another has claimed is being stored or removed at this moment. */
-	if (scout__cat_claim(&scan->files->cat, digest, 0, &entry) == SCOUT__CAT_CLAIMED)
+	if (scout__cat_try_claim(&scan->files->cat, digest, 0, &entry) == SCOUT__CAT_CLAIMED)
 		judge_object(scan, path, digest, entry);
 }
 
 static void
-see_inner(struct scan *scan, const char *folder, const char *name)
+see_inner(struct folder_scan *scan, const char *folder, const char *name)
 {
 	char inner[6];
 
@@ -285,7 +285,7 @@ see_inner(struct scan *scan, const char *folder, const char *name)
 }
 
 static void
-see_outer(struct scan *scan, const char *folder, const char *name)
+see_outer(struct folder_scan *scan, const char *folder, const char *name)
 {
 	if (is_fan_name(name))
 		walk(scan, name, see_inner);
@@ -302,7 +302,7 @@ see_outer(struct scan *scan, const char *folder, const char *name)
 /* ---- temporary files ---- */
 
 static void
-see_temporary(struct scan *scan, const char *folder, const char *name)
+see_temporary(struct folder_scan *scan, const char *folder, const char *name)
 {
 	char path[SCOUT__FILES_PATH];
 	uint64_t instance;
@@ -352,7 +352,7 @@ newest_first(const void *a, const void *b)
 }
 
 static void
-put_in_order(struct scan *scan)
+put_in_order(struct folder_scan *scan)
 {
 	uint32_t entries[ORDER_SLICE];
 
@@ -370,7 +370,7 @@ put_in_order(struct scan *scan)
 /* ---- all ---- */
 
 static void
-rebuild(struct scan *scan)
+rebuild(struct folder_scan *scan)
 {
 	struct scout__files *files = scan->files;
 	int32_t detail;
@@ -402,7 +402,7 @@ void
 scout__files_scan(struct scout__files *files)
 {
 	uint64_t now_us = scout__now_us();
-	struct scan scan = {.files = files, .begun_us = now_us, .progress_us = now_us + PROGRESS_US};
+	struct folder_scan scan = {.files = files, .begun_us = now_us, .progress_us = now_us + PROGRESS_US};
 
 	if (files->shared) {
 		atomic_store_explicit(&files->ready, true, memory_order_release);

@@ -75,7 +75,7 @@ static void
 error_reply(struct redis *r, struct redis_link *link, struct redis_command *command, const char *text) SCOUT_ON_REDIS
 {
 	struct scout__redis_redirect to;
-	enum scout__redis_error error = scout__redis_error(text, &to);
+	enum scout__redis_error error = scout__redis_kind_of(text, &to);
 
 	if (!command->job && command->kind != REDIS_SLOTS) {
 		/* Of an operation that has ended already. */
@@ -111,7 +111,7 @@ static void
 handshake_error(struct redis *r, struct redis_link *link, enum redis_kind kind, const char *text) SCOUT_ON_REDIS
 {
 	struct scout__redis_redirect to;
-	enum scout__redis_error error = scout__redis_error(text, &to);
+	enum scout__redis_error error = scout__redis_kind_of(text, &to);
 
 	if (strstr(text, "max number of clients")) {
 		scout__redis_node_failed(r, link->node, REDIS_BROKEN, ECONNREFUSED,

@@ -185,7 +185,7 @@ begins_with(const char *text, const char *word)
 }
 
 enum scout__redis_error
-scout__redis_error(const char *text, struct scout__redis_redirect *ret_redirect)
+scout__redis_kind_of(const char *text, struct scout__redis_redirect *ret_redirect)
 {
 	static const struct {
 		const char *word;

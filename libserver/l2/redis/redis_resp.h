@@ -64,7 +64,7 @@ struct scout__redis_redirect {
 };
 
 /* What the text of an error reply (without '-') says. @ret_redirect is written for MOVED and ASK only; malformed ones are OTHER. */
-SCOUT_ON_ANY enum scout__redis_error scout__redis_error(const char *text, struct scout__redis_redirect *ret_redirect);
+SCOUT_ON_ANY enum scout__redis_error scout__redis_kind_of(const char *text, struct scout__redis_redirect *ret_redirect);
 /* The first word of an error: all of it that is logged, for the rest may repeat arguments (a password). */
 SCOUT_ON_ANY void scout__redis_error_word(const char *text, char *ret_word, size_t len);
 

@@ -99,7 +99,7 @@ static void
 no_cluster(struct redis *r, struct redis_node *node, const char *text) SCOUT_ON_REDIS
 {
 	struct scout__redis_redirect to;
-	enum scout__redis_error error = scout__redis_error(text, &to);
+	enum scout__redis_error error = scout__redis_kind_of(text, &to);
 	char word[24];
 
 	if (r->mode == REDIS_CLUSTER || r->must_be_cluster ||

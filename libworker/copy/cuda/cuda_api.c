@@ -30,7 +30,7 @@
 static const struct scout__cuda_driver *
 driver(void)
 {
-	return scout__cuda_driver();
+	return scout__cuda_driver_get();
 }
 
 /* Addresses are numbers to the driver. */

@@ -68,7 +68,7 @@ find(int flags)
 }
 
 const struct scout__cuda_driver *
-scout__cuda_driver(void)
+scout__cuda_driver_get(void)
 {
 	return find(RTLD_NOLOAD);
 }

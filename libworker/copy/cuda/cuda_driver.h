@@ -116,7 +116,7 @@ struct scout__cuda_driver {
  * The driver's functions, if this process has loaded it already, or (_load) by loading it now; NULL: there is none, or it lacks one of
  * them. Nothing is initialised: all functions but version and error_name fail until init. Any thread; does not wait for a GPU.
  */
-const struct scout__cuda_driver *scout__cuda_driver(void);
+const struct scout__cuda_driver *scout__cuda_driver_get(void);
 const struct scout__cuda_driver *scout__cuda_driver_load(void);
 
 /* CUDA's version that the machine's driver implements (12020 is 12.2); 0: there is no driver. Loads the driver, initialises nothing. */

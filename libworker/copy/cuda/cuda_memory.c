@@ -182,7 +182,7 @@ say_unpinnable(const struct scout__cuda_memory *memory, uint64_t bytes, int erro
 
 /* Pin the next part of a region. Returns a CUDA error. The lock is not held. */
 static int
-pin_part(struct scout__cuda_memory *memory, struct scout__cuda_region *region)
+pin_next_part(struct scout__cuda_memory *memory, struct scout__cuda_region *region)
 {
 	struct pin_part *part = &region->parts[region->n_parts];
 	uint8_t *base;
@@ -208,7 +208,7 @@ static int
 pin_part_timed(struct scout__cuda_memory *memory, struct scout__cuda_region *region)
 {
 	uint64_t begin_us = scout__now_us();
-	int rc = pin_part(memory, region);
+	int rc = pin_next_part(memory, region);
 
 	memory->rest_until_us = scout__now_us() * 2 - begin_us;
 	return rc;

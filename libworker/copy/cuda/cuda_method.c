@@ -42,15 +42,15 @@
  * 4 to 7 GB/s in pieces of 4 to 16 KiB and 52 in pieces of 64 KiB, of about 55 in one piece. `kvscout-copy
  * --backend cuda --sweep` prints the table anew.
  */
-struct step {
+struct copy_step {
 	uint64_t from_bytes;
 	enum scout__cuda_method method;
 };
 
-static const struct step load_steps[] = {{0, SCOUT__CUDA_STAGED}, {128 << 10, SCOUT__CUDA_BATCH}};
-static const struct step save_steps[] = {{0, SCOUT__CUDA_STAGED}, {128 << 10, SCOUT__CUDA_BATCH}};
+static const struct copy_step load_steps[] = {{0, SCOUT__CUDA_STAGED}, {128 << 10, SCOUT__CUDA_BATCH}};
+static const struct copy_step save_steps[] = {{0, SCOUT__CUDA_STAGED}, {128 << 10, SCOUT__CUDA_BATCH}};
 /* One call for each piece takes some 2 us of this CPU: at 512 KiB the link is slower than that by far. */
-static const struct step loop_steps[] = {{0, SCOUT__CUDA_STAGED}, {512 << 10, SCOUT__CUDA_BATCH}};
+static const struct copy_step loop_steps[] = {{0, SCOUT__CUDA_STAGED}, {512 << 10, SCOUT__CUDA_BATCH}};
 
 static const char *const names[] = {"auto", "batch", "staged", "direct"};
 
@@ -75,7 +75,7 @@ scout__cuda_method_name(enum scout__cuda_method method)
 enum scout__cuda_method
 scout__cuda_method_choose(enum scout__copy_direction direction, uint64_t bytes, uint64_t n_pieces, bool has_batch)
 {
-	const struct step *steps = direction == SCOUT__COPY_LOAD ? load_steps : save_steps;
+	const struct copy_step *steps = direction == SCOUT__COPY_LOAD ? load_steps : save_steps;
 	size_t n = direction == SCOUT__COPY_LOAD ? sizeof(load_steps) / sizeof(load_steps[0])
 						 : sizeof(save_steps) / sizeof(save_steps[0]);
 	uint64_t mean = n_pieces ? bytes / n_pieces : 0;

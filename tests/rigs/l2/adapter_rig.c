@@ -130,7 +130,7 @@ object_init(struct adapter_object *o, uint32_t number, uint64_t bytes)
 
 	memset(o, 0, sizeof(*o));
 	memcpy(hash, &number, sizeof(number));
-	scout__l2_fingerprint(&layout, &fingerprint);
+	scout__l2_fingerprint_of(&layout, &fingerprint);
 	scout__l2_key_make(&o->key, &fingerprint, 0, 0, 0, hash, sizeof(hash), "", 0);
 	o->bytes = bytes;
 	o->data = must(malloc(bytes + 8));

@@ -169,7 +169,7 @@ rig_key_of(uint32_t i, const char *name_space)
 	uint8_t hash[32] = {0};
 
 	memcpy(hash, &i, sizeof(i));
-	scout__l2_fingerprint(&layout, &fingerprint);
+	scout__l2_fingerprint_of(&layout, &fingerprint);
 	scout__l2_key_make(&key, &fingerprint, 1, 0, 0, hash, sizeof(hash), "tenant", 6);
 	return key;
 }

@@ -139,7 +139,7 @@ static void
 record(struct fake_server *f, const struct scout__op *op)
 {
 	unsigned n = f->counts[op->opcode]++;
-	struct scout__reader body = scout__reader(op->body, op->length);
+	struct scout__reader body = scout__reader_of(op->body, op->length);
 	struct scout__admit_msg admit;
 	struct scout__finish_msg finish;
 	struct scout__lookup_msg lookup;

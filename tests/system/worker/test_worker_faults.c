@@ -33,7 +33,7 @@ teardown(void)
 static uint64_t
 frames_sent(const struct scout_worker *worker)
 {
-	return atomic_load(&scout__courier_stats(worker->courier)->frames_sent);
+	return atomic_load(&scout__courier_counts(worker->courier)->frames_sent);
 }
 
 /* Wait until the worker has sent something. */

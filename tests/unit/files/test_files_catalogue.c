@@ -39,7 +39,7 @@ must_claim(uint64_t i)
 {
 	uint32_t entry;
 
-	ck_assert_int_eq(scout__cat_claim(&cat, digest_of(i), 0, &entry), SCOUT__CAT_CLAIMED);
+	ck_assert_int_eq(scout__cat_try_claim(&cat, digest_of(i), 0, &entry), SCOUT__CAT_CLAIMED);
 	return entry;
 }
 
@@ -86,7 +86,7 @@ START_TEST(a_million_objects_come_and_go)
 		uint32_t entry;
 
 		/* One assertion of Check's for each would be a file of 100 MB. */
-		if (scout__cat_claim(&cat, digest_of(i), 0, &entry) != SCOUT__CAT_CLAIMED)
+		if (scout__cat_try_claim(&cat, digest_of(i), 0, &entry) != SCOUT__CAT_CLAIMED)
 			ck_abort_msg("no claim");
 		(void)scout__cat_reserve(&cat, entry, 10);
 		scout__cat_publish(&cat, entry);
@@ -173,7 +173,7 @@ step(unsigned *seed, uint64_t now)
 	switch (rand_r(seed) % 8) {
 	case 0:
 	case 1: /* claim, or use of what is there */
-		switch (scout__cat_claim(&cat, digest, 0, &model[i].entry)) {
+		switch (scout__cat_try_claim(&cat, digest, 0, &model[i].entry)) {
 		case SCOUT__CAT_CLAIMED:
 			ck_assert_int_eq(model[i].state, NOTHING);
 			model[i].state = MINE;
@@ -314,12 +314,12 @@ START_TEST(who_waits_for_a_claim_gets_it_or_hears_of_the_end)
 	uint32_t entry = must_claim(1), mine;
 	pthread_t thread;
 
-	ck_assert_int_eq(scout__cat_claim(&cat, digest_of(1), scout__now_us() + 20000, &mine), SCOUT__CAT_TIMEOUT);
+	ck_assert_int_eq(scout__cat_try_claim(&cat, digest_of(1), scout__now_us() + 20000, &mine), SCOUT__CAT_TIMEOUT);
 	ck_assert_int_eq(pthread_create(&thread, NULL, drop_later, &entry), 0);
-	ck_assert_int_eq(scout__cat_claim(&cat, digest_of(1), UINT64_MAX, &mine), SCOUT__CAT_CLAIMED);
+	ck_assert_int_eq(scout__cat_try_claim(&cat, digest_of(1), UINT64_MAX, &mine), SCOUT__CAT_CLAIMED);
 	ck_assert_int_eq(pthread_join(thread, NULL), 0);
 	scout__cat_stop(&cat);
-	ck_assert_int_eq(scout__cat_claim(&cat, digest_of(1), UINT64_MAX, &entry), SCOUT__CAT_STOPPED);
+	ck_assert_int_eq(scout__cat_try_claim(&cat, digest_of(1), UINT64_MAX, &entry), SCOUT__CAT_STOPPED);
 }
 END_TEST
 

@@ -58,7 +58,7 @@ make_key(struct scout__l2_key *ret_key, uint64_t weights, const char *tenant)
 
 	for (uint8_t i = 0; i < 32; i++)
 		hash[i] = i;
-	scout__l2_fingerprint(&layout, &fingerprint);
+	scout__l2_fingerprint_of(&layout, &fingerprint);
 	scout__l2_key_make(ret_key, &fingerprint, weights, 0x0102, 2, hash, 32, tenant, (uint16_t)strlen(tenant));
 }
 
@@ -77,7 +77,7 @@ START_TEST(key_and_header_are_the_golden_bytes)
 	char text[2 * SCOUT__L2_HEADER_BYTES + 1];
 	size_t head = strlen(GOLDEN_HEAD);
 
-	scout__l2_fingerprint(&layout, &fingerprint);
+	scout__l2_fingerprint_of(&layout, &fingerprint);
 	hex(fingerprint.bytes, 16, text);
 	ck_assert_str_eq(text, GOLDEN_FINGERPRINT);
 	ck_assert_uint_eq(key.len, strlen(GOLDEN_KEY) / 2);
@@ -113,9 +113,9 @@ START_TEST(each_part_of_the_layout_changes_the_fingerprint)
 	other[n++].dtype = SCOUT_DTYPE_F16;
 	other[n++].n_planes = 2;
 	other[n++].plane_bytes = other_planes;
-	scout__l2_fingerprint(&layout, &first);
+	scout__l2_fingerprint_of(&layout, &first);
 	for (size_t i = 0; i < n; i++) {
-		scout__l2_fingerprint(&other[i], &seen[i]);
+		scout__l2_fingerprint_of(&other[i], &seen[i]);
 		ck_assert_mem_ne(&seen[i], &first, sizeof(first));
 		for (size_t j = 0; j < i; j++)
 			ck_assert_mem_ne(&seen[i], &seen[j], sizeof(first));
@@ -129,7 +129,7 @@ START_TEST(each_part_of_a_key_changes_its_digest)
 	struct scout__l2_key a, b;
 	uint8_t hash[32] = {1};
 
-	scout__l2_fingerprint(&layout, &fingerprint);
+	scout__l2_fingerprint_of(&layout, &fingerprint);
 	scout__l2_key_make(&a, &fingerprint, 1, 0, 0, hash, 16, "", 0);
 	for (unsigned i = 0; i < 6; i++) {
 		struct scout__l2_fingerprint other = fingerprint;

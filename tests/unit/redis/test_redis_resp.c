@@ -83,18 +83,18 @@ START_TEST(redirects_name_a_slot_and_a_node)
 {
 	struct scout__redis_redirect to = {.slot = 9};
 
-	ck_assert_int_eq(scout__redis_error("MOVED 3999 127.0.0.1:6381", &to), SCOUT__REDIS_MOVED);
+	ck_assert_int_eq(scout__redis_kind_of("MOVED 3999 127.0.0.1:6381", &to), SCOUT__REDIS_MOVED);
 	ck_assert_uint_eq(to.slot, 3999);
 	ck_assert_str_eq(to.host, "127.0.0.1");
 	ck_assert_uint_eq(to.port, 6381);
-	ck_assert_int_eq(scout__redis_error("ASK 16383 ::1:7000", &to), SCOUT__REDIS_ASK);
+	ck_assert_int_eq(scout__redis_kind_of("ASK 16383 ::1:7000", &to), SCOUT__REDIS_ASK);
 	ck_assert_uint_eq(to.slot, 16383);
 	ck_assert_str_eq(to.host, "::1");
 	ck_assert_uint_eq(to.port, 7000);
 	/* Unknown to itself: where it was asked. */
-	ck_assert_int_eq(scout__redis_error("MOVED 0 :6381", &to), SCOUT__REDIS_MOVED);
+	ck_assert_int_eq(scout__redis_kind_of("MOVED 0 :6381", &to), SCOUT__REDIS_MOVED);
 	ck_assert_str_eq(to.host, "");
-	ck_assert_int_eq(scout__redis_error("MOVED 0 ?:6381", &to), SCOUT__REDIS_MOVED);
+	ck_assert_int_eq(scout__redis_kind_of("MOVED 0 ?:6381", &to), SCOUT__REDIS_MOVED);
 	ck_assert_str_eq(to.host, "");
 }
 END_TEST
@@ -109,10 +109,10 @@ START_TEST(malformed_redirects_are_errors_like_others)
 	char text[512] = "MOVED 1 ";
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-		ck_assert_msg(scout__redis_error(bad[i], &to) == SCOUT__REDIS_OTHER, "%s", bad[i]);
+		ck_assert_msg(scout__redis_kind_of(bad[i], &to) == SCOUT__REDIS_OTHER, "%s", bad[i]);
 	memset(text + 8, 'h', SCOUT__REDIS_HOST_BYTES);
 	memcpy(text + 8 + SCOUT__REDIS_HOST_BYTES, ":1", 3);
-	ck_assert_int_eq(scout__redis_error(text, &to), SCOUT__REDIS_OTHER);
+	ck_assert_int_eq(scout__redis_kind_of(text, &to), SCOUT__REDIS_OTHER);
 	ck_assert_uint_eq(to.slot, 9);
 }
 END_TEST
@@ -122,17 +122,17 @@ START_TEST(errors_are_told_by_their_first_word)
 	struct scout__redis_redirect to;
 	char word[8];
 
-	ck_assert_int_eq(scout__redis_error("TRYAGAIN Multiple keys", &to), SCOUT__REDIS_TRYAGAIN);
-	ck_assert_int_eq(scout__redis_error("CLUSTERDOWN Hash slot not served", &to), SCOUT__REDIS_DOWN);
-	ck_assert_int_eq(scout__redis_error("MASTERDOWN Link", &to), SCOUT__REDIS_DOWN);
-	ck_assert_int_eq(scout__redis_error("LOADING Redis is", &to), SCOUT__REDIS_LOADING);
-	ck_assert_int_eq(scout__redis_error("READONLY You can't", &to), SCOUT__REDIS_READONLY);
-	ck_assert_int_eq(scout__redis_error("OOM command not allowed", &to), SCOUT__REDIS_OOM);
-	ck_assert_int_eq(scout__redis_error("NOAUTH Authentication required.", &to), SCOUT__REDIS_AUTH);
-	ck_assert_int_eq(scout__redis_error("WRONGPASS", &to), SCOUT__REDIS_AUTH);
-	ck_assert_int_eq(scout__redis_error("NOPERM this user", &to), SCOUT__REDIS_NOPERM);
-	ck_assert_int_eq(scout__redis_error("MISCONF Redis is configured", &to), SCOUT__REDIS_OTHER);
-	ck_assert_int_eq(scout__redis_error("OOMX", &to), SCOUT__REDIS_OTHER);
+	ck_assert_int_eq(scout__redis_kind_of("TRYAGAIN Multiple keys", &to), SCOUT__REDIS_TRYAGAIN);
+	ck_assert_int_eq(scout__redis_kind_of("CLUSTERDOWN Hash slot not served", &to), SCOUT__REDIS_DOWN);
+	ck_assert_int_eq(scout__redis_kind_of("MASTERDOWN Link", &to), SCOUT__REDIS_DOWN);
+	ck_assert_int_eq(scout__redis_kind_of("LOADING Redis is", &to), SCOUT__REDIS_LOADING);
+	ck_assert_int_eq(scout__redis_kind_of("READONLY You can't", &to), SCOUT__REDIS_READONLY);
+	ck_assert_int_eq(scout__redis_kind_of("OOM command not allowed", &to), SCOUT__REDIS_OOM);
+	ck_assert_int_eq(scout__redis_kind_of("NOAUTH Authentication required.", &to), SCOUT__REDIS_AUTH);
+	ck_assert_int_eq(scout__redis_kind_of("WRONGPASS", &to), SCOUT__REDIS_AUTH);
+	ck_assert_int_eq(scout__redis_kind_of("NOPERM this user", &to), SCOUT__REDIS_NOPERM);
+	ck_assert_int_eq(scout__redis_kind_of("MISCONF Redis is configured", &to), SCOUT__REDIS_OTHER);
+	ck_assert_int_eq(scout__redis_kind_of("OOMX", &to), SCOUT__REDIS_OTHER);
 	scout__redis_error_word("NOPERM secret", word, sizeof(word));
 	ck_assert_str_eq(word, "NOPERM");
 	scout__redis_error_word("CLUSTERDOWN", word, sizeof(word));

@@ -63,7 +63,7 @@ START_TEST(numbers_are_read_little_endian_at_any_alignment)
 
 		ck_assert_ptr_nonnull(block);
 		memcpy(block + shift, all_widths, sizeof(all_widths));
-		r = scout__reader(block + shift, sizeof(all_widths));
+		r = scout__reader_of(block + shift, sizeof(all_widths));
 		ck_assert_uint_eq(scout__get_u8(&r), 0x01);
 		ck_assert_uint_eq(scout__get_u16(&r), 0x0203);
 		ck_assert_uint_eq(scout__get_u32(&r), 0x84050607);
@@ -111,7 +111,7 @@ START_TEST(a_read_beyond_the_end_latches_and_gives_zeroes)
 
 	for (size_t len = 0; len < width; len++) {
 		uint8_t *bytes = exact_copy("\xff\xff\xff\xff\xff\xff\xff", len);
-		struct scout__reader r = scout__reader(bytes, len);
+		struct scout__reader r = scout__reader_of(bytes, len);
 		uint16_t str_len = 77;
 
 		ck_assert_uint_eq(get_number(&r, width), 0);
@@ -133,7 +133,7 @@ START_TEST(a_string_that_is_not_whole_latches)
 
 	for (size_t len = 0; len <= sizeof(bytes); len++) {
 		uint8_t *copy = exact_copy(bytes, len);
-		struct scout__reader r = scout__reader(copy, len);
+		struct scout__reader r = scout__reader_of(copy, len);
 		uint16_t str_len = 77;
 
 		ck_assert_ptr_null(scout__get_str(&r, &str_len));
@@ -147,7 +147,7 @@ END_TEST
 START_TEST(a_length_near_the_end_of_the_address_space_does_not_overflow)
 {
 	uint8_t bytes[4] = {0};
-	struct scout__reader r = scout__reader(bytes, sizeof(bytes));
+	struct scout__reader r = scout__reader_of(bytes, sizeof(bytes));
 	struct scout__writer w = {.buf = bytes, .cap = sizeof(bytes)};
 
 	(void)scout__get_u8(&r);
@@ -162,7 +162,7 @@ END_TEST
 
 START_TEST(nothing_is_a_whole_body_and_an_empty_view)
 {
-	struct scout__reader r = scout__reader(NULL, 0);
+	struct scout__reader r = scout__reader_of(NULL, 0);
 	struct scout__writer w = {0};
 
 	ck_assert(scout__reader_done(&r));
@@ -216,7 +216,7 @@ check_cut(const char *tail, size_t tail_at, size_t expected)
 	scout__put_str(&w, text, len);
 	ck_assert(!w.bad);
 	ck_assert_uint_eq(w.len, 2 + expected);
-	r = scout__reader(buf, w.len);
+	r = scout__reader_of(buf, w.len);
 	s = scout__get_str(&r, &got);
 	ck_assert_uint_eq(got, expected);
 	ck_assert_mem_eq(s, text, expected);

@@ -177,7 +177,7 @@ END_TEST
 Suite *
 suite_of_this_file(void)
 {
-	Suite *suite = suite_create("l1_fellows");
+	Suite *suite = suite_create("l1_ns");
 	TCase *rules = tcase_create("rules");
 
 	tcase_add_test(rules, a_namespace_with_two_groups_has_one_share);
