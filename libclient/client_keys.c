@@ -73,7 +73,7 @@ arena_bytes_of(const struct scout_key_query *q, uint32_t n_parts)
 	return n_parts * sizeof(struct scout__keys_part) + q->n * q->hash_len;
 }
 
-/* Parts, then hashes, as lookup_ahead.c reads them. */
+/* Parts, then hashes, as lookup_answer.c reads them. */
 static void
 copy_keys(const struct scout_client *client, const struct scout_key_query *q, struct order *order, uint8_t *to)
 {
@@ -203,7 +203,7 @@ bit(const uint8_t *bits, uint32_t i)
 	return bits[i / 8] >> i % 8 & 1;
 }
 
-/* Of an answer that came from all servers: see lookup_ahead.c for the maps. */
+/* Of an answer that came from all servers: see lookup_answer.c for the maps. */
 static void
 write_states(const struct scout_client *client, const struct scout__lookup_slot *slot, const struct scout_key_query *q,
 	     uint8_t *ret_states)

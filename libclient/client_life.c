@@ -5,9 +5,20 @@
  * How a client begins and ends, on the caller's thread: its memory, the content of its HELLO, and its courier. One destroy() also
  * takes what is half built. The courier's thread is started last and joined first, so nothing else runs while there is only a part
  * of the client.
+ *
+ * What can be seen of a client: its event descriptor, its counters, and whether its servers are there. Only
+ * scout_client_wait_ready() blocks.
+ *
+ * A reset (new weights) and a clear (drop what is cached) end the live requests and leave one number for the courier: the version,
+ * or the clear's name. lookup_broadcast.c sends the number to every server.
+ *
+ * The latest one wins. The number lies in one word that a later call overwrites, and at most one word is in the ring for it:
+ * so the call is never refused, however long a server is away. The courier clears `queued` before it reads the number: a call that
+ * comes later pushes a word of its own.
  */
 #include "client_internal.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,11 +26,14 @@
 #include <unistd.h>
 
 #include "client_config.h"
+#include "clock.h"
 #include "cpus.h"
+#include "doorbell.h"
 #include "group_list.h"
 #include "instance_paths.h"
 #include "lookup_internal.h"
 #include "option_list.h"
+#include "sized.h"
 
 /* KV ranks are spread over the servers in the order of the list, evenly. */
 static void
@@ -279,4 +293,143 @@ scout_client_log_off(struct scout_client *client)
 	/* A child's copy of the gate may count a call that only the parent will end. */
 	if (client && !scout__courier_forked(client->courier))
 		scout__log_shut(&client->log_gate);
+}
+
+/* ---- what can be seen of it ---- */
+
+int
+scout_client_fd(struct scout_client *client)
+{
+	if (!client)
+		return SCOUT_ERR_INVALID;
+	if (scout__courier_forked(client->courier))
+		return SCOUT_ERR_FORKED;
+	if (atomic_exchange(&client->event_armed, 1) == 0)
+		scout__eventfd_raise(client->event_fd); /* answers that landed before are not lost: look once */
+	return client->event_fd;
+}
+
+void
+scout_client_fd_clear(struct scout_client *client)
+{
+	if (client && !scout__courier_forked(client->courier))
+		(void)scout__eventfd_lower(client->event_fd);
+}
+
+static uint64_t
+load(const atomic_uint_fast64_t *counter)
+{
+	return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+static void
+collect_stats(struct scout_client *client, struct scout_client_counters *s)
+{
+	const struct scout__courier_stats *courier = scout__courier_counts(client->courier);
+
+	*s = client->stats;
+	s->servers_up = atomic_load_explicit(&courier->servers_up, memory_order_acquire);
+	s->answers += load(&client->counts.answers);
+	s->dropped = load(&client->counts.dropped);
+	s->hits += load(&client->counts.hits);
+	s->timeouts += load(&client->counts.timeouts);
+	s->unreachable += load(&client->counts.unreachable);
+	s->refused += load(&client->counts.refused);
+	s->late += load(&client->counts.late) + load(&courier->late_replies);
+	s->hit_tokens += load(&client->counts.hit_tokens);
+	s->hit_keys = load(&client->counts.hit_keys);
+	s->frames_sent = load(&courier->frames_sent);
+	s->frames_received = load(&courier->frames_received);
+	s->reconnects = load(&courier->reconnects);
+	s->epochs = load(&courier->epochs);
+	s->protocol_errors = load(&courier->protocol_errors);
+	s->live = client->n_live;
+}
+
+int
+scout_client_stats_sized(struct scout_client *client, struct scout_client_counters *ret_counters, size_t size)
+{
+	struct scout_client_counters own;
+	int rc;
+
+	if (!client || !ret_counters)
+		return SCOUT_ERR_INVALID;
+	rc = scout__sized_check(SCOUT__SIZE_UP_TO(struct scout_client_counters, dropped), size);
+	if (rc == 0) {
+		collect_stats(client, &own);
+		scout__sized_write(ret_counters, size, &own, sizeof(own));
+	}
+	return rc;
+}
+
+int
+scout_client_wait_ready(struct scout_client *client, uint32_t timeout_ms, char *err, size_t err_len)
+{
+	uint64_t end_ns = scout__now_ns() + (uint64_t)timeout_ms * 1000000u;
+	struct timespec until = {.tv_sec = (time_t)(end_ns / 1000000000u), .tv_nsec = (long)(end_ns % 1000000000u)};
+	int rc = 0;
+
+	if (!client)
+		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "client is NULL");
+	if (scout__courier_forked(client->courier))
+		return scout__fail(err, err_len, SCOUT_ERR_FORKED, "%s", scout_strerror(SCOUT_ERR_FORKED));
+	(void)pthread_mutex_lock(&client->ready_mu);
+	/* Unreachable may pass, and a lost epoch too; a refusal will not. */
+	while (client->ready_up < client->n_links && rc != ETIMEDOUT &&
+	       (client->ready_error == 0 || scout_err_is_retriable(client->ready_error)))
+		rc = pthread_cond_timedwait(&client->ready_cond, &client->ready_mu, &until);
+	if (client->ready_up >= client->n_links)
+		rc = 0;
+	else if (client->ready_error != 0 && !scout_err_is_retriable(client->ready_error))
+		rc = scout__fail(err, err_len, client->ready_error, "%s", client->ready_text);
+	else
+		rc = scout__fail(err, err_len, SCOUT_ERR_TIMEOUT, "no answer to HELLO within %u ms: %s", timeout_ms,
+				 client->ready_text);
+	(void)pthread_mutex_unlock(&client->ready_mu);
+	return rc;
+}
+
+/* ---- reset and clear ---- */
+
+static int
+broadcast(struct scout_client *client, enum scout__broadcast_what what, uint64_t number)
+{
+	struct scout__broadcast *t = &client->broadcasts[what];
+	uint32_t bucket = UINT32_MAX, i;
+
+	while ((i = scout__table_any(client, &bucket)) != SCOUT__NO_SLOT)
+		scout__client_forget(client, i);
+	atomic_store(&t->number, number);
+	if (!atomic_exchange(&t->queued, true))
+		scout__client_push(client, SCOUT__WORD(SCOUT__WORD_BROADCAST, (uint32_t)what));
+	return 0;
+}
+
+int
+scout_reset(struct scout_client *client, uint64_t weights_version)
+{
+	if (!client || weights_version == 0)
+		return SCOUT_ERR_INVALID;
+	if (scout__courier_forked(client->courier))
+		return SCOUT_ERR_FORKED;
+	scout__client_enter(client);
+	return scout__client_leave(client, broadcast(client, SCOUT__BROADCAST_RESET, weights_version));
+}
+
+int
+scout_clear(struct scout_client *client, uint64_t generation, uint64_t *ret_generation)
+{
+	int rc;
+
+	if (!client || generation == SCOUT_GENERATION_ANY)
+		return SCOUT_ERR_INVALID;
+	if (scout__courier_forked(client->courier))
+		return SCOUT_ERR_FORKED;
+	if (generation == 0 && !scout__draw_generation(&generation))
+		return SCOUT_ERR_BUSY;
+	scout__client_enter(client);
+	rc = broadcast(client, SCOUT__BROADCAST_CLEAR, generation);
+	if (ret_generation)
+		*ret_generation = generation;
+	return scout__client_leave(client, rc);
 }

@@ -25,6 +25,15 @@
 
 #define LEAST_BUCKETS ((size_t)64) /* a power of two */
 
+bool
+scout__id_ok(const char *id, size_t *ret_len)
+{
+	size_t len = id ? strlen(id) : 0;
+
+	*ret_len = len;
+	return len >= 1 && len <= SCOUT_MAX_NAME;
+}
+
 uint64_t
 scout__id_hash(const char *id, size_t len)
 {

@@ -21,7 +21,7 @@
  *   into the arena, pushes a word  ──ring──▶      LOOKUP to every link
  *   reads slot->answer  ◀───────────────────      writes slot->hit, then answer = ANSWERED (release)
  *   ADMIT, FINISH words  ──ring──▶                sends them, waits for the replies
- *   RENEW word  ──ring──▶                         asks anew (client_renew.c, lookup_renew.c)
+ *   RENEW word  ──ring──▶                         asks anew (client_answer.c, lookup_answer.c)
  *   takes slot->newer  ◀────────────────────      writes it, then answer = RENEWED (release)
  *   takes the slot from `freed`  ◀──ring──        the slot again, when nothing in flight names it
  *
@@ -29,9 +29,8 @@
  * back through `freed` when the courier is done with it. So an answer that lands late finds a slot without a reader,
  * never that of a later request of the same id. There are twice as many slots as live requests.
  *
- * The files of the caller's half, from the top; each calls only those behind it: client_life.c, client_reset.c, wait.c,
- * client_keys.c -> client.c, client_lengths.c -> client_ahead.c, client_renew.c -> client_step.c, client_table.c -> answer_word.c,
- * reason.c. lookup_internal.h has the courier's half.
+ * The files of the caller's half; each calls only those after it: client_life.c, client_keys.c, client_ask.c -> client_answer.c ->
+ * client_step.c, client_table.c -> answer_word.c, reason.c. lookup_internal.h has the courier's half.
  *
  * Room in the ring: a slot causes at most LOOKUP, SETTLE, RENEW, ADMIT and FINISH, each with at most one END of a step;
  * a second RENEW only when the first was answered. The ring holds that for all slots and for one BROADCAST of each
@@ -114,7 +113,7 @@ struct scout__lookup_slot {
 	/* caller; const for the courier between the LOOKUP word and the return through `freed` */
 	uint32_t next_free;
 	uint32_t first;      /* the hashes begin behind so many */
-	uint32_t at_most;    /* no longer one is asked for: n, or less; see lengths_allowed() in client.c */
+	uint32_t at_most;    /* no longer one is asked for: n, or less; see lengths_allowed() in client_ask.c */
 	uint32_t expect;     /* length that the server waits for when parts of it are late */
 	uint8_t want;        /* how many lengths the caller wants to hear of, 1 at least */
 	uint8_t n_parts;     /* a question for keys: groups that it names; else 0 */
@@ -132,11 +131,11 @@ struct scout__lookup_slot {
 	atomic_uchar finish_hint; /* enum scout_hint */
 	/* caller, see client_step.c; in the list of its step if that number is the client's */
 	uint32_t step_no, step_prev, step_next;
-	/* caller, see client_ahead.c; before the LOOKUP word, and before the SETTLE word */
+	/* caller, see client_answer.c; before the LOOKUP word, and before the SETTLE word */
 	bool ahead; /* and the answer was not read yet */
 	uint32_t settle_from, settle_to, settle_l2;
 	bool settle_keeps; /* nothing is given back yet */
-	/* caller, see client_renew.c */
+	/* caller, see client_answer.c */
 	bool renewing;         /* asked anew, and no news yet */
 	uint64_t renewed_us;   /* when that ended last; 0: never */
 	uint64_t renew_ticket; /* before the RENEW word: of a new session; 0: in that of the answer */
@@ -151,7 +150,7 @@ struct scout__lookup_slot {
 	uint32_t newer_epochs;
 	/* courier until the answer, of a lookup ahead: then the caller's until the SETTLE word */
 	uint8_t *present; /* by group a bit for each object, then one for each that is in L2; NULL: no memory. Of a
-			     question for keys the maps of lookup_ahead.c */
+			     question for keys the maps of lookup_answer.c */
 	uint32_t known;   /* length that the bits are about */
 	bool known_limited;
 	/* The writer of the answer: restorable lengths below it, want - 1 at most, the longest first; NULL: none. Where
@@ -199,7 +198,7 @@ struct scout__give_back {
 	uint32_t in_flight; /* operations; more than `sent` when a full ring has dropped some */
 };
 
-/* What goes to every server and ends everything, see client_reset.c. */
+/* What goes to every server and ends everything, see client_life.c. */
 enum scout__broadcast_what {
 	SCOUT__BROADCAST_RESET = 0, /* number: version of the weights */
 	SCOUT__BROADCAST_CLEAR,     /* number: generation */
@@ -247,7 +246,7 @@ struct scout_client {
 	bool step_dirty;             /* a word was pushed in this step */
 	uint32_t step_no, step_head; /* see client_step.c */
 	uint32_t step_left_us;       /* of step_wait_us, in this step */
-	uint32_t n_renewing;         /* see client_renew.c */
+	uint32_t n_renewing;         /* see client_answer.c */
 	uint32_t renew_tokens;
 	uint64_t renew_refill_us;
 	uint64_t tickets[SCOUT__TICKET_BATCH]; /* random words drawn ahead: one system call for many lookups */
@@ -292,6 +291,8 @@ struct scout_client {
 /* ---- client_table.c: caller ---- */
 int scout__table_init(struct scout_client *client);
 void scout__table_fini(struct scout_client *client);
+/* Whether the id is legal; its length. */
+bool scout__id_ok(const char *id, size_t *ret_len);
 uint64_t scout__id_hash(const char *id, size_t len);
 uint32_t scout__table_find(const struct scout_client *client, const char *id, size_t len, uint64_t hash);
 /*
@@ -326,12 +327,10 @@ void scout__client_push_on(struct scout_client *client);
 /* A random ticket; 0: no entropy yet, at boot. */
 uint64_t scout__client_ticket(struct scout_client *client);
 
-/* ---- client_lengths.c: caller ---- */
+/* ---- client_answer.c: caller ---- */
 
 /* Of what length the answer of a slot is. */
 uint32_t scout__slot_hit(const struct scout_client *client, const struct scout__lookup_slot *slot);
-
-/* ---- client_ahead.c: caller ---- */
 
 /* Where the bits of group @g lie in slot->present, and how many bytes one map of it has; the other one follows. */
 size_t scout__present_at(const struct scout_client *client, const struct scout__lookup_slot *slot, uint32_t g,
@@ -340,8 +339,6 @@ size_t scout__present_at(const struct scout_client *client, const struct scout__
 /* The answer to a lookup ahead is asked for the first time. */
 void scout__request_settle(struct scout_client *client, uint32_t slot, uint64_t computed_tokens);
 
-/* ---- client_renew.c: caller ---- */
-
 /* An answered, unadmitted slot is asked for: take over what is newer. Whether its answer is old, and is to be asked anew now. */
 bool scout__renew_look(struct scout_client *client, uint32_t slot);
 /* It is, by @q. */
@@ -349,7 +346,7 @@ void scout__renew_ask(struct scout_client *client, uint32_t slot, const struct s
 /* The slot is admitted or forgotten: a renewal of it has no reader any more. */
 void scout__renew_forget(struct scout_client *client, struct scout__lookup_slot *slot);
 
-/* ---- client.c: caller ---- */
+/* ---- client_ask.c: caller ---- */
 
 /* scout_try_lookup() and scout_lookup_ahead() with structures of this version; pointers may be NULL. */
 int scout__client_ask(struct scout_client *client, const struct scout_query *q, struct scout_hit *ret_hit);
@@ -390,8 +387,6 @@ scout__client_leave(struct scout_client *client, int rc)
 
 /* The request is over; a later one of its id finds nothing of it. */
 void scout__client_forget(struct scout_client *client, uint32_t slot);
-/* Whether the id is legal; its length. */
-bool scout__id_ok(const char *id, size_t *ret_len);
 /* The slot of a request that has its answer and was not admitted. 0, SCOUT_ERR_REQUEST_ID, SCOUT_ERR_STATE. */
 int scout__client_answered(const struct scout_client *client, const char *id, uint32_t *ret_slot);
 

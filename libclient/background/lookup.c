@@ -2,8 +2,9 @@
 /*
  * DESIGN
  *
- * The client's half on the courier thread: turns the words of the ring into operations on every link (lookup_send.c), replies and lost
- * connections (lookup_reply.c) into answers (lookup_answer.c). Here: the words, the deadlines, closing.
+ * The client's half on the courier thread: the words of the ring become operations on every link, and replies, lost connections
+ * and deadlines become answers. How an answer is made is in lookup_answer.c; which slots have something unsent is known to
+ * lookup_todo.c, which deadline is next to lookup_deadlines.c. Inside a step nothing is sent before the step ends.
  *
  * A slot has one lane for each link (client_internal.h). An answer is one of
  *   - all lanes answered: the minimum of their hits; lanes that promised more give the rest back;
@@ -12,14 +13,214 @@
  *     LOOKUP ends the session that the LOOKUP opens, whether its reply comes or not.
  * Nothing is ever sent twice but FINISH, which changes nothing the second time.
  *
- * The order of deadlines is kept by lookup_deadlines.c. A lookup that ends by its deadline is logged here, at most once a second.
+ * A reply that comes after its lookup has ended is counted and dropped: the FINISH that gives back its promise follows it or is on
+ * its way. A lookup that ends by its deadline is logged, at most once a second.
  *
  * A FINISH whose connection is lost is kept as a bare ticket in a bounded ring and sent when the same server start is back; a
  * server that restarted has nothing to give back. So a slot never waits for a dead server.
  */
 #include "lookup_internal.h"
 
+#include <stdio.h>
+
 #define TIMEOUT_LOG_US UINT64_C(1000000) /* between two lines about timeouts */
+
+/* ---- sending ---- */
+
+static uint32_t SCOUT_ON_COURIER
+budget_us(const struct scout__lookup_slot *slot, uint64_t now_us)
+{
+	uint64_t left = slot->deadline_us > now_us ? slot->deadline_us - now_us : 1;
+
+	return left > UINT32_MAX ? UINT32_MAX : (uint32_t)left;
+}
+
+/* LOOKUP, as COOKIE_LOOKUP or COOKIE_RENEW. False: the link has no room. */
+static bool SCOUT_ON_COURIER
+put_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, enum lookup_cookie kind, uint64_t now_us)
+{
+	const struct scout__lookup_slot *slot = &c->slots[i];
+	struct scout__lookup_msg msg = {
+		.ticket = slot->ticket,
+		.n = slot->n - slot->first,
+		.first = slot->first,
+		.beyond = slot->n - slot->at_most,
+		.skip = slot->skip,
+		.expect = slot->expect,
+		.poll_timeout_ms = slot->expect ? c->cfg.lookup_poll_key_timeout_ms : 0,
+		.poll_interval_ms = slot->expect ? c->cfg.lookup_poll_key_intervals_ms : 0,
+		.tenant = {slot->tenant, slot->tenant_len},
+		.hashes = scout__arena_at(&c->arena, slot->arena_pos),
+	};
+	size_t room = 64 + (size_t)slot->tenant_len + (size_t)(slot->n - slot->first) * c->cfg.hash_bytes;
+	struct scout__writer *w =
+		scout__link_op_begin(link, SCOUT_OP_LOOKUP, budget_us(slot, now_us), COOKIE(kind, i), room);
+
+	if (!w)
+		return false;
+	if (kind == COOKIE_RENEW) {
+		msg.flags = SCOUT_LOOKUP_RENEW;
+		msg.expect = msg.poll_timeout_ms = msg.poll_interval_ms = 0;
+	} else if (slot->ahead) {
+		msg.flags = SCOUT_LOOKUP_AHEAD;
+	}
+	/* Several servers need not have the same ones. */
+	if (slot->lengths && !slot->ahead && c->n_links == 1)
+		msg.more = (uint16_t)(slot->want - 1);
+	scout__put_lookup(w, &msg, c->cfg.hash_bytes);
+	scout__link_op_end(link);
+	return true;
+}
+
+/* As COOKIE_LOOKUP, or COOKIE_RENEW. */
+static bool SCOUT_ON_COURIER
+send_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, enum lookup_cookie kind, uint64_t now_us)
+{
+	struct scout__lookup_slot *slot = &c->slots[i];
+	struct scout__lookup_lane *lane = &slot->lanes[scout__link_index(link)];
+	bool was_sent = slot->n_parts ? scout__keys_send(c, i, link, budget_us(slot, now_us))
+				      : put_lookup(c, i, link, kind, now_us);
+
+	if (!was_sent)
+		return false;
+	lane->in_flight++;
+	if (kind == COOKIE_LOOKUP)
+		lane->state = SCOUT__LANE_ASKED;
+	if (--slot->unsent == 0)
+		scout__arena_give(&c->arena, slot->arena_pos);
+	return true;
+}
+
+static bool SCOUT_ON_COURIER
+send_admit(struct scout_client *c, uint32_t i, struct scout__link *link)
+{
+	struct scout__lookup_slot *slot = &c->slots[i];
+	struct scout__lookup_lane *lane = &slot->lanes[scout__link_index(link)];
+	struct scout__admit_msg msg = {.ticket = slot->ticket, .from = slot->base, .to = slot->least};
+	struct scout__writer *w = scout__link_op_begin(link, SCOUT_OP_ADMIT, 0, COOKIE(COOKIE_ADMIT, i), 16);
+
+	if (!w)
+		return false;
+	if (slot->admit_came) { /* else it cuts a lane that promised more than all do */
+		msg.from = slot->admit_from;
+		msg.to = slot->admit_to;
+	}
+	scout__put_admit(w, &msg);
+	scout__link_op_end(link);
+	lane->in_flight++;
+	lane->want_admit = false;
+	return true;
+}
+
+static bool SCOUT_ON_COURIER
+lane_finish(struct scout_client *c, uint32_t i, struct scout__link *link)
+{
+	struct scout__lookup_slot *slot = &c->slots[i];
+	struct scout__lookup_lane *lane = &slot->lanes[scout__link_index(link)];
+
+	if (!scout__link_is_up(link)) {
+		scout__give_back_later(c, scout__link_index(link), slot->ticket);
+		lane->state = SCOUT__LANE_NONE;
+	} else if (!scout__send_finish(link, slot->ticket,
+				       atomic_load_explicit(&slot->finish_hint, memory_order_relaxed),
+				       COOKIE(COOKIE_FINISH, i))) {
+		return false;
+	} else {
+		lane->in_flight++;
+	}
+	lane->want_finish = false;
+	return true;
+}
+
+/* Send what one slot wants on one link. False: something is left for later. */
+static bool SCOUT_ON_COURIER
+lane_send(struct scout_client *c, uint32_t i, uint32_t index, uint64_t now_us)
+{
+	struct scout__link *link = scout__courier_link(c->courier, index);
+	struct scout__lookup_lane *lane = &c->slots[i].lanes[index];
+
+	/* A lookup that comes after a reset must not be answered before it. */
+	if (lane->state == SCOUT__LANE_WAIT &&
+	    (scout__broadcast_is_due(c, index) || !send_lookup(c, i, link, COOKIE_LOOKUP, now_us)))
+		return false;
+	if (lane->want_renew && !scout__link_is_up(link))
+		scout__renew_lost(c, i);
+	if (lane->want_renew) {
+		if (!send_lookup(c, i, link, COOKIE_RENEW, now_us))
+			return false;
+		lane->want_renew = false;
+	}
+	if (lane->want_admit && lane->state == SCOUT__LANE_OPEN && scout__link_is_up(link) && !send_admit(c, i, link))
+		return false;
+	return !lane->want_finish || lane_finish(c, i, link);
+}
+
+/* ---- what waits ---- */
+
+static uint32_t SCOUT_ON_COURIER
+links_with_room(const struct scout_client *c)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < c->n_links; i++)
+		n += scout__link_has_room(scout__courier_link(c->courier, i));
+	return n;
+}
+
+/* Whether looking at a slot could change anything: not while all servers are there and none takes an operation. */
+static bool SCOUT_ON_COURIER
+may_send(const struct scout_client *c)
+{
+	if (links_with_room(c) > 0)
+		return true;
+	for (uint32_t i = 0; i < c->n_links; i++)
+		if (!scout__link_is_up(scout__courier_link(c->courier, i)))
+			return true; /* what is for that one may end, or be kept for later */
+	return false;
+}
+
+static void SCOUT_ON_COURIER
+walk_todo(struct scout_client *c, uint64_t now_us)
+{
+	uint32_t i;
+
+	if (c->may_unblock)
+		scout__todo_unblock(c);
+	while ((i = c->todo.head) != SCOUT__NO_SLOT && may_send(c)) {
+		bool done = true;
+
+		scout__todo_remove(c, i);
+		for (uint32_t link = 0; link < c->n_links; link++)
+			done &= lane_send(c, i, link, now_us);
+		if (c->slots[i].in_todo)
+			continue; /* a connection was lost meanwhile, and something else is to be sent */
+		if (done) {
+			scout__slot_release_if_done(c, i);
+		} else {
+			scout__todo_block(c, i);
+			/* Room everywhere: memory for the frame is what is short. The next turn tries again. */
+			c->may_unblock |= links_with_room(c) == c->n_links;
+		}
+	}
+}
+
+static void
+on_flush(void *user, uint64_t now_us)
+{
+	struct scout_client *c = user;
+
+	scout__enter_courier();
+	if (c->held && !c->closing)
+		return;
+	for (uint32_t link = 0; link < c->n_links; link++)
+		scout__give_back_send(c, link);
+	walk_todo(c, now_us);
+	/* Behind the FINISHes that it implies, and before the lookups that follow it. */
+	if (scout__broadcast_send(c)) {
+		c->may_unblock = true;
+		walk_todo(c, now_us);
+	}
+}
 
 /* ---- words ---- */
 
@@ -122,6 +323,188 @@ on_word(void *user, uint64_t word, uint64_t now_us)
 	}
 }
 
+/* ---- replies ---- */
+
+static void SCOUT_ON_COURIER
+lookup_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct scout__op *op)
+{
+	struct scout__lookup_slot *slot = &c->slots[i];
+	struct scout__lookup_lane *lane = &slot->lanes[link];
+	struct scout__lookup_reply reply;
+	const char *field;
+	int error = scout__wire_error(op->status);
+
+	if (slot->ended) { /* its FINISH follows or is on its way */
+		scout__count_n(&c->counts.late, 1);
+		return;
+	}
+	if (error == 0 && slot->n_parts)
+		error = scout__keys_take_reply(c, slot, op, &reply);
+	else if (error == 0 && slot->ahead)
+		error = scout__ahead_take_reply(c, slot, op, &reply);
+	else if (error == 0 && (scout__get_lookup_reply(op, &reply, &field) != SCOUT_WIRE_OK ||
+				!scout__take_lengths(slot, &reply, slot->again)))
+		error = SCOUT_ERR_PROTOCOL;
+	if (error == 0 && reply.hit > slot->at_most)
+		error = SCOUT_ERR_PROTOCOL;
+	if (error != 0) {
+		if (op->status != SCOUT_WIRE_OK && op->status != SCOUT_WIRE_EXPIRED)
+			lane->state = SCOUT__LANE_NONE; /* refused: no session */
+		scout__lookup_fail(c, i, scout__reason_of(error), error, (int)link);
+		return;
+	}
+	lane->state = SCOUT__LANE_OPEN;
+	scout__lane_take(lane, &reply);
+	if (--slot->unanswered == 0)
+		scout__lookup_all_answered(c, i);
+}
+
+/* The connection went while an operation of this lane was in flight. */
+static void SCOUT_ON_COURIER
+lane_lost(struct scout_client *c, uint32_t i, uint32_t link, uint32_t kind, int error)
+{
+	struct scout__lookup_lane *lane = &c->slots[i].lanes[link];
+
+	if (kind == COOKIE_LOOKUP) {
+		scout__lookup_fail(c, i, scout__reason_of(error), error, (int)link);
+	} else if (kind == COOKIE_RENEW) {
+		scout__renew_lost(c, i);
+	} else if (kind == COOKIE_FINISH) {
+		scout__give_back_later(c, link, c->slots[i].ticket);
+		lane->state = SCOUT__LANE_NONE;
+	} else if (kind == COOKIE_ADMIT && lane->state == SCOUT__LANE_OPEN) {
+		lane->want_admit = true; /* giving back twice changes nothing */
+		scout__todo_add(c, i);
+	}
+}
+
+static void
+on_ended(void *user, struct scout__link *link, uint64_t cookie, const struct scout__op *op, int error)
+{
+	struct scout_client *c = user;
+	uint32_t i = (uint32_t)cookie, kind = (uint32_t)(cookie >> 32), index;
+
+	scout__enter_courier();
+	c->may_unblock = true; /* its credit is back */
+	index = scout__link_index(link);
+	if (kind == COOKIE_GIVE_BACK) {
+		scout__give_back_ended(c, index, op == NULL);
+		return;
+	}
+	if (kind == COOKIE_BROADCAST) {
+		scout__broadcast_reply(c, i, index, op);
+		return;
+	}
+	struct scout__lookup_lane *lane = &c->slots[i].lanes[index];
+
+	lane->in_flight--;
+	if (!op)
+		lane_lost(c, i, index, kind, error);
+	else if (kind == COOKIE_LOOKUP)
+		lookup_reply(c, i, index, op);
+	else if (kind == COOKIE_RENEW)
+		scout__renew_reply(c, i, index, op);
+	else if (kind == COOKIE_FINISH)
+		lane->state = SCOUT__LANE_NONE; /* also when there was no such session */
+	scout__slot_release_if_done(c, i);
+}
+
+/* ---- links ---- */
+
+/* @news: the link that has just come up or gone; @text: why it is gone, NULL when it is up. */
+static void SCOUT_ON_COURIER
+tell_ready(struct scout_client *c, const struct scout__link *news, const char *text)
+{
+	const struct scout__link *missing = NULL;
+	uint32_t up = 0;
+	unsigned down = 0;
+	int error = 0;
+
+	for (uint32_t i = 0; i < c->n_links; i++) {
+		struct scout__link *link = scout__courier_link(c->courier, i);
+
+		up += scout__link_is_up(link);
+		if (!scout__link_is_up(link) && !missing)
+			missing = link;
+		if (!down && scout__link_error(link) != 0) {
+			error = scout__link_error(link);
+			down = SCOUT__DOWN(i, error);
+		}
+	}
+	atomic_store_explicit(&c->down, down, memory_order_relaxed);
+	(void)pthread_mutex_lock(&c->ready_mu);
+	c->ready_up = up;
+	c->ready_error = error;
+	if (text)
+		(void)snprintf(c->ready_text, sizeof(c->ready_text), "%s: %s", scout__link_endpoint(news), text);
+	else if (missing)
+		(void)snprintf(c->ready_text, sizeof(c->ready_text), "%s", scout__link_endpoint(missing));
+	(void)pthread_cond_broadcast(&c->ready_cond);
+	(void)pthread_mutex_unlock(&c->ready_mu);
+}
+
+/* A new server start knows no session of ours. */
+static void SCOUT_ON_COURIER
+forget_sessions(struct scout_client *c, uint32_t index)
+{
+	c->give_back[index].n = c->give_back[index].sent = 0;
+	for (uint32_t i = 0; i < c->n_seen; i++) {
+		struct scout__lookup_lane *lane = &c->slots[i].lanes[index];
+
+		if (lane->state != SCOUT__LANE_OPEN && lane->state != SCOUT__LANE_ASKED &&
+		    lane->state != SCOUT__LANE_ENDING)
+			continue;
+		scout__renew_lost(c, i);
+		lane->state = SCOUT__LANE_NONE;
+		lane->want_finish = false;
+		lane->want_admit = false;
+		scout__slot_release_if_done(c, i);
+	}
+}
+
+static void
+on_link_up(void *user, struct scout__link *link, bool new_epoch)
+{
+	struct scout_client *c = user;
+
+	uint32_t index;
+
+	scout__enter_courier();
+	c->may_unblock = true;
+	index = scout__link_index(link);
+	if (new_epoch) {
+		forget_sessions(c, index);
+		atomic_fetch_add_explicit(&c->epochs, 1, memory_order_relaxed);
+	}
+	for (uint32_t i = 0; i < c->n_seen; i++)
+		if (c->slots[i].lanes[index].want_admit)
+			scout__todo_add(c, i);
+	tell_ready(c, link, NULL);
+}
+
+static void
+on_link_going(void *user, struct scout__link *link, int error, const char *text)
+{
+	(void)error;
+	scout__enter_courier();
+	tell_ready(user, link, text);
+}
+
+/* What waits for this connection ends now: unsent lookups too (C5). */
+static void
+on_link_down(void *user, struct scout__link *link, int error, const char *text)
+{
+	struct scout_client *c = user;
+	uint32_t index, i;
+
+	(void)text;
+	scout__enter_courier();
+	c->may_unblock = true; /* what is to be given back there is kept for later */
+	index = scout__link_index(link);
+	while ((i = scout__deadlines_first(c)) != SCOUT__NO_SLOT)
+		scout__lookup_fail(c, i, scout__reason_of(error), error, (int)index);
+}
+
 /* ---- deadlines, closing ---- */
 
 static uint64_t
@@ -183,11 +566,11 @@ on_closing(void *user)
 
 const struct scout__courier_ops scout__lookup_ops = {
 	.word = on_word,
-	.flush = scout__lookup_flush,
-	.link_up = scout__lookup_link_up,
-	.link_going = scout__lookup_link_going,
-	.link_down = scout__lookup_link_down,
-	.ended = scout__lookup_op_ended,
+	.flush = on_flush,
+	.link_up = on_link_up,
+	.link_going = on_link_going,
+	.link_down = on_link_down,
+	.ended = on_ended,
 	.is_awaited = on_is_awaited,
 	.tick = on_tick,
 	.closing = on_closing,

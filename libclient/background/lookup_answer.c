@@ -5,8 +5,33 @@
  * How a lookup ends: each LOOKUP word is published exactly once, from whichever comes first of all replies, a refusal, a lost
  * connection, the deadline and closing. Courier thread only. What servers have promised beyond the answer is given back from here;
  * the slot returns to the caller when it is finished and no operation names it.
+ *
+ * Lookups ahead. The slot keeps bitmaps of the objects that the servers have; if there are several servers, of the objects that
+ * all of them have. The bitmaps are made with the first reply and freed with the SETTLE word or with the slot. If there is no memory
+ * for them, only the leading run is known, and the rest is given back when the answer is settled.
+ *
+ * Questions for keys (client_keys.c). A lane sends KEYS in place of LOOKUP; deadlines, lost connections and giving back are as for
+ * lookups. The slot keeps two maps: keys that all servers promise, and keys that no server has called a miss. A key in the first map
+ * is a hit; a key in the second map alone is to be asked for again: one server without the key makes a miss, and one that cannot say
+ * makes a retry. The maps are made with the first reply and freed with the slot. What one server promises and another one does not
+ * have stays promised until FINISH.
+ *
+ * Renewals, which client_answer.c asks for. Each RENEW word is answered once in slot->newer, with news or without, unless ADMIT or
+ * FINISH comes first: then nobody reads the answer. If all servers have the session, every lane sends LOOKUP with
+ * SCOUT_LOOKUP_RENEW; the new hit is the minimum, lanes that promised more give that back, and a lane that refuses or whose answer is
+ * lost counts with what it said before. Without a session a renewal is a lookup like the first one, under a new ticket, whose answer
+ * goes to `newer`.
+ *
+ * A lane with anything in flight is left alone: an ADMIT that trims it and a renewal that extends it would meet in the server.
+ *
+ * A renewal has no deadline of its own: a server that is alive answers within the budget that it is sent, and the end of a
+ * connection ends what is in flight on it. From the first renewal on servers may promise more than the answer says, so every ADMIT is
+ * sent.
  */
 #include "lookup_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 #include "answer_word.h"
 #include "clock.h"
@@ -23,8 +48,8 @@ lane_unsend(struct scout_client *c, struct scout__lookup_slot *slot, struct scou
 		scout__arena_give(&c->arena, slot->arena_pos);
 }
 
-void
-scout__lane_unrenew(struct scout_client *c, struct scout__lookup_slot *slot, struct scout__lookup_lane *lane)
+static void SCOUT_ON_COURIER
+lane_unrenew(struct scout_client *c, struct scout__lookup_slot *slot, struct scout__lookup_lane *lane)
 {
 	if (!lane->want_renew)
 		return;
@@ -41,7 +66,7 @@ scout__lane_end(struct scout_client *c, uint32_t i, uint32_t link)
 	struct scout__lookup_lane *lane = &slot->lanes[link];
 
 	lane->want_admit = false;
-	scout__lane_unrenew(c, slot, lane);
+	lane_unrenew(c, slot, lane);
 	if (lane->state == SCOUT__LANE_WAIT) {
 		lane_unsend(c, slot, lane);
 	} else if (lane->state == SCOUT__LANE_ASKED || lane->state == SCOUT__LANE_OPEN) {
@@ -69,6 +94,202 @@ scout__slot_release_if_done(struct scout_client *c, uint32_t i)
 	SCOUT_ASSERT(scout__ring_push(&c->freed, (uint64_t)i + 1)); /* as large as there are slots */
 }
 
+/* ---- single objects: lookups ahead ---- */
+
+size_t
+scout__present_at(const struct scout_client *client, const struct scout__lookup_slot *slot, uint32_t g,
+		  size_t *ret_bytes)
+{
+	size_t at = 0, bytes = 0;
+
+	for (uint32_t i = 0; i <= g; i++) {
+		at += 2 * bytes;
+		if (i < client->groups.n)
+			bytes = ((uint64_t)slot->n * client->cfg.hash_tokens / client->groups.group[i].unit_tokens +
+				 7) /
+				8;
+	}
+	*ret_bytes = bytes;
+	return at;
+}
+
+/* What the first server has. */
+static void SCOUT_ON_COURIER
+first_reply(const struct scout_client *c, struct scout__lookup_slot *slot, const struct scout__ahead_groups *reply)
+{
+	size_t bytes, at = scout__present_at(c, slot, c->groups.n, &bytes);
+
+	slot->known = reply->known;
+	slot->known_limited = reply->lookup.limited;
+	slot->present = calloc(at > 0 ? at : 1, 1);
+	for (uint32_t g = 0; slot->present && g < c->groups.n; g++) {
+		at = scout__present_at(c, slot, g, &bytes);
+		memcpy(slot->present + at, reply->of[g].present, ((size_t)reply->of[g].n + 7) / 8);
+		memcpy(slot->present + at + bytes, reply->of[g].in_l2, ((size_t)reply->of[g].n + 7) / 8);
+	}
+}
+
+/* Less what another one does not have. */
+static void SCOUT_ON_COURIER
+next_reply(const struct scout_client *c, struct scout__lookup_slot *slot, const struct scout__ahead_groups *reply)
+{
+	if (reply->known == slot->known)
+		slot->known_limited &= reply->lookup.limited;
+	else if (reply->known < slot->known)
+		slot->known_limited = reply->lookup.limited;
+	if (reply->known < slot->known)
+		slot->known = reply->known;
+	for (uint32_t g = 0; slot->present && g < c->groups.n; g++) {
+		size_t bytes, at = scout__present_at(c, slot, g, &bytes);
+
+		for (size_t i = 0; i < ((size_t)reply->of[g].n + 7) / 8; i++) {
+			slot->present[at + i] &= reply->of[g].present[i];
+			slot->present[at + bytes + i] |= reply->of[g].in_l2[i];
+		}
+	}
+}
+
+int
+scout__ahead_take_reply(struct scout_client *c, struct scout__lookup_slot *slot, const struct scout__op *op,
+			struct scout__lookup_reply *ret)
+{
+	struct scout__ahead_groups reply;
+	const char *field;
+
+	if (scout__get_ahead_groups(op, &c->groups, c->cfg.hash_tokens, &reply, &field) != SCOUT_WIRE_OK ||
+	    reply.lookup.n_more > 0 || reply.known > slot->n)
+		return SCOUT_ERR_PROTOCOL;
+	if (slot->unanswered == c->n_links)
+		first_reply(c, slot, &reply);
+	else
+		next_reply(c, slot, &reply);
+	*ret = reply.lookup;
+	return 0;
+}
+
+void
+scout__ahead_free(struct scout__lookup_slot *slot)
+{
+	free(slot->present);
+	slot->present = NULL;
+}
+
+void
+scout__lengths_free(struct scout__lookup_slot *slot)
+{
+	free(slot->lengths);
+	slot->lengths = NULL;
+}
+
+void
+scout__apply_settle(struct scout_client *c, uint32_t i)
+{
+	struct scout__lookup_slot *slot = &c->slots[i];
+
+	slot->base = slot->settle_from;
+	slot->base_l2 = slot->settle_l2;
+	slot->least = slot->settle_to;
+	slot->was_renewed = true; /* what an ADMIT gives back is not for the caller's side to know */
+	scout__ahead_free(slot);
+	for (uint32_t link = 0; link < c->n_links; link++) {
+		struct scout__lookup_lane *lane = &slot->lanes[link];
+
+		lane->hit = slot->settle_to;
+		lane->l2 = 0;
+		lane->want_admit = lane->state == SCOUT__LANE_OPEN && !slot->settle_keeps;
+	}
+	scout__todo_add(c, i);
+}
+
+/* ---- single objects: keys ---- */
+
+static size_t
+map_bytes(const struct scout__lookup_slot *slot)
+{
+	return ((size_t)slot->n + 7) / 8;
+}
+
+bool
+scout__keys_send(struct scout_client *c, uint32_t i, struct scout__link *link, uint32_t budget_us)
+{
+	struct scout__lookup_slot *slot = &c->slots[i];
+	const uint8_t *region = scout__arena_at(&c->arena, slot->arena_pos);
+	const struct scout__keys_part *parts = (const struct scout__keys_part *)(const void *)region;
+	struct scout__keys_msg msg = {
+		.ticket = slot->ticket,
+		.n = slot->n,
+		.n_parts = slot->n_parts,
+		.tenant = {slot->tenant, slot->tenant_len},
+		.hashes = region + slot->n_parts * sizeof(*parts),
+	};
+	size_t room = SCOUT__KEYS_BYTES(slot->n_parts) + slot->tenant_len + (size_t)slot->n * c->cfg.hash_bytes;
+	struct scout__writer *w = scout__link_op_begin(link, SCOUT_OP_KEYS, budget_us, COOKIE(COOKIE_LOOKUP, i), room);
+
+	if (!w)
+		return false;
+	for (uint32_t part = 0; part < slot->n_parts; part++) {
+		msg.parts[part].group = (uint16_t)parts[part].group;
+		msg.parts[part].n = parts[part].n;
+	}
+	scout__put_keys(w, &msg, c->cfg.hash_bytes);
+	scout__link_op_end(link);
+	return true;
+}
+
+int
+scout__keys_take_reply(struct scout_client *c, struct scout__lookup_slot *slot, const struct scout__op *op,
+		       struct scout__lookup_reply *ret)
+{
+	struct scout__keys_reply reply;
+	size_t bytes = map_bytes(slot);
+	bool is_first = slot->unanswered == c->n_links;
+	const char *field;
+
+	if (scout__get_keys_reply(op, &reply, &field) != SCOUT_WIRE_OK || reply.n != slot->n)
+		return SCOUT_ERR_PROTOCOL;
+	if (is_first)
+		slot->present = malloc(2 * bytes);
+	if (!slot->present)
+		return SCOUT_ERR_NOMEM;
+	for (size_t i = 0; i < bytes; i++) {
+		uint8_t not_miss = reply.hit[i] | reply.later[i];
+
+		slot->present[i] = is_first ? reply.hit[i] : slot->present[i] & reply.hit[i];
+		slot->present[bytes + i] = is_first ? not_miss : slot->present[bytes + i] & not_miss;
+	}
+	*ret = (struct scout__lookup_reply){.l1 = reply.l1, .l2 = reply.l2, .limited = reply.limited};
+	return 0;
+}
+
+static void SCOUT_ON_COURIER
+keys_hit(struct scout_client *c, uint32_t i, struct scout_hit *ret_hit)
+{
+	const struct scout__lookup_slot *slot = &c->slots[i];
+	uint32_t n_hits = 0, n_not_miss = 0, l2 = 0;
+	size_t bytes = map_bytes(slot);
+	bool limited = false;
+
+	for (size_t at = 0; at < bytes; at++) {
+		n_hits += (uint32_t)__builtin_popcount(slot->present[at]);
+		n_not_miss += (uint32_t)__builtin_popcount(slot->present[bytes + at]);
+	}
+	for (uint32_t link = 0; link < c->n_links; link++) {
+		l2 = slot->lanes[link].l2 > l2 ? slot->lanes[link].l2 : l2;
+		limited |= slot->lanes[link].limited;
+	}
+	*ret_hit = (struct scout_hit){
+		.chunks = n_hits,
+		.l2_chunks = l2 < n_hits ? l2 : n_hits,
+		.reason = limited && n_not_miss > n_hits ? SCOUT_REASON_LIMITED
+			  : n_hits > 0                   ? SCOUT_REASON_HIT
+			  : n_not_miss > 0               ? SCOUT_REASON_TIMEOUT
+							 : SCOUT_REASON_MISS,
+		.endpoint = -1,
+	};
+	scout__count_n(&c->counts.hits, n_hits > 0);
+	scout__count_n(&c->counts.hit_keys, n_hits);
+}
+
 /* ---- answers ---- */
 
 static void SCOUT_ON_COURIER
@@ -79,7 +300,7 @@ count_answer(struct scout_client *c, const struct scout_hit *hit, bool is_ahead)
 	case SCOUT_REASON_HIT:
 	case SCOUT_REASON_LIMITED:
 		if (is_ahead)
-			break; /* how many count is known when it is asked for: client_ahead.c */
+			break; /* how many count is known when it is asked for: client_answer.c */
 		scout__count_n(&c->counts.hits, hit->tokens > 0);
 		scout__count_n(&c->counts.hit_tokens, hit->tokens);
 		break;
@@ -97,8 +318,8 @@ count_answer(struct scout_client *c, const struct scout_hit *hit, bool is_ahead)
 	}
 }
 
-void
-scout__renew_publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit)
+static void SCOUT_ON_COURIER
+renew_publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
 
@@ -119,7 +340,7 @@ publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit)
 	scout__deadlines_remove(c, i);
 	if (slot->again) {
 		slot->again = false;
-		scout__renew_publish(c, i, hit);
+		renew_publish(c, i, hit);
 		return;
 	}
 	count_answer(c, hit, slot->ahead);
@@ -197,8 +418,8 @@ cut_lanes(struct scout_client *c, uint32_t i, uint32_t length)
 		}
 }
 
-bool
-scout__lookup_minimum(struct scout_client *c, uint32_t i, struct scout_hit *ret_hit)
+static bool SCOUT_ON_COURIER
+lookup_minimum(struct scout_client *c, uint32_t i, struct scout_hit *ret_hit)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
 	const struct scout__lookup_lane *least = &slot->lanes[0];
@@ -243,8 +464,129 @@ scout__lookup_all_answered(struct scout_client *c, uint32_t i)
 	struct scout_hit hit = {.reason = SCOUT_REASON_MISS, .endpoint = -1};
 
 	if (c->slots[i].n_parts)
-		scout__keys_hit(c, i, &hit);
+		keys_hit(c, i, &hit);
 	else
-		(void)scout__lookup_minimum(c, i, &hit);
+		(void)lookup_minimum(c, i, &hit);
 	publish(c, i, &hit);
+}
+
+/* ---- renewals ---- */
+
+static void SCOUT_ON_COURIER
+no_news(struct scout_client *c, uint32_t i)
+{
+	renew_publish(c, i, &(struct scout_hit){.reason = SCOUT_REASON_NONE, .endpoint = -1});
+}
+
+/* Nothing more is sent for it, and what comes is not waited for. False: there is none under way. */
+static bool SCOUT_ON_COURIER
+stop(struct scout_client *c, uint32_t i)
+{
+	struct scout__lookup_slot *slot = &c->slots[i];
+
+	if (slot->renew_left == 0)
+		return false;
+	slot->renew_left = 0;
+	c->n_renewals--;
+	for (uint32_t link = 0; link < c->n_links; link++)
+		lane_unrenew(c, slot, &slot->lanes[link]);
+	return true;
+}
+
+void
+scout__renew_lost(struct scout_client *c, uint32_t i)
+{
+	if (stop(c, i))
+		no_news(c, i);
+}
+
+void
+scout__renew_stop(struct scout_client *c, uint32_t i)
+{
+	struct scout__lookup_slot *slot = &c->slots[i];
+
+	(void)stop(c, i);
+	if (!slot->again)
+		return;
+	slot->again = false;
+	slot->ended = true;
+	scout__deadlines_remove(c, i);
+	for (uint32_t link = 0; link < c->n_links; link++)
+		scout__lane_end(c, i, link);
+}
+
+/* Whether all lanes are in this state, and nothing is on its way. */
+static bool SCOUT_ON_COURIER
+lanes_are(const struct scout_client *c, const struct scout__lookup_slot *slot, enum scout__lookup_lane_state state)
+{
+	for (uint32_t link = 0; link < c->n_links; link++) {
+		const struct scout__lookup_lane *lane = &slot->lanes[link];
+
+		if (lane->state != state || lane->in_flight || lane->want_admit || lane->want_finish ||
+		    !scout__link_is_up(scout__courier_link(c->courier, link)))
+			return false;
+	}
+	return true;
+}
+
+bool
+scout__renew_start(struct scout_client *c, uint32_t i)
+{
+	struct scout__lookup_slot *slot = &c->slots[i];
+	bool opens = slot->renew_ticket != 0;
+
+	scout__arena_see(&c->arena, slot->arena_pos);
+	if (c->closing || !lanes_are(c, slot, opens ? SCOUT__LANE_NONE : SCOUT__LANE_OPEN)) {
+		scout__arena_give(&c->arena, slot->arena_pos);
+		no_news(c, i);
+		return false;
+	}
+	slot->was_renewed = true;
+	if (opens) {
+		slot->ticket = slot->renew_ticket;
+		slot->again = true;
+		slot->ended = false;
+		return true;
+	}
+	c->n_renewals++;
+	slot->renew_left = slot->unsent = (uint16_t)c->n_links;
+	for (uint32_t link = 0; link < c->n_links; link++)
+		slot->lanes[link].want_renew = true;
+	scout__todo_add(c, i);
+	return false;
+}
+
+void
+scout__renew_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct scout__op *op)
+{
+	struct scout__lookup_slot *slot = &c->slots[i];
+	struct scout__lookup_lane *lane = &slot->lanes[link];
+	struct scout__lookup_reply reply;
+	struct scout_hit hit;
+	const char *field;
+	uint32_t before = slot->least;
+
+	bool is_news = op->status == SCOUT_WIRE_OK && lane->state == SCOUT__LANE_OPEN &&
+		       scout__get_lookup_reply(op, &reply, &field) == SCOUT_WIRE_OK && reply.hit <= slot->at_most &&
+		       reply.hit >= lane->hit;
+
+	if (slot->renew_left == 0) { /* it was ended: an ADMIT or FINISH gives back what came */
+		if (is_news && reply.n_more == 0)
+			scout__lane_take(lane, &reply);
+		return;
+	}
+	is_news = is_news && scout__take_lengths(slot, &reply, true);
+	if (is_news)
+		scout__lane_take(lane, &reply);
+	if (--slot->renew_left > 0)
+		return;
+	c->n_renewals--;
+	/* Without news the lengths stay what they were. */
+	if ((!is_news && c->n_links == 1) || !lookup_minimum(c, i, &hit)) {
+		no_news(c, i);
+		return;
+	}
+	renew_publish(c, i, &hit);
+	if (slot->least > before && atomic_load_explicit(&c->event_armed, memory_order_relaxed))
+		scout__eventfd_raise(c->event_fd); /* full: readable anyway */
 }

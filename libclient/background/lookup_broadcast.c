@@ -2,7 +2,7 @@
 /*
  * DESIGN
  *
- * The courier's side of client_reset.c: a RESET or CLEAR goes to every server, behind the FINISHes that the call
+ * The courier's side of client_life.c: a RESET or CLEAR goes to every server, behind the FINISHes that the call
  * implies and before the lookups that follow it. This file owns the fields of struct scout__broadcast that the courier
  * writes.
  *

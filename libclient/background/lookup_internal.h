@@ -5,9 +5,8 @@
 #include "client_internal.h"
 
 /*
- * Between the parts of the client's half on the courier thread (lookup*.c). From the top; each calls only those behind it:
- * lookup.c -> lookup_reply.c, lookup_send.c -> lookup_renew.c -> lookup_answer.c -> lookup_ahead.c -> lookup_todo.c, lookup_deadlines.c,
- * lookup_give_back.c, lookup_broadcast.c. None of them calls the caller's half but answer_word.c and reason.c.
+ * Between the files of the client's half on the courier thread. Each calls only those after it: lookup.c -> lookup_answer.c ->
+ * lookup_todo.c, lookup_deadlines.c, lookup_give_back.c, lookup_broadcast.c -> answer_word.c, reason.c.
  */
 
 /* Cookies of operations: kind and slot. */
@@ -26,10 +25,6 @@ scout__count_n(atomic_uint_fast64_t *counter, uint64_t n)
 {
 	atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
-
-/* ---- lookup_send.c: callback of the courier ---- */
-
-void scout__lookup_flush(void *user, uint64_t now_us);
 
 /* ---- lookup_todo.c ---- */
 
@@ -64,7 +59,7 @@ void scout__deadlines_remove(struct scout_client *c, uint32_t i) SCOUT_ON_COURIE
 /* The pending lookup whose deadline is the nearest; SCOUT__NO_SLOT: none is pending. */
 uint32_t scout__deadlines_first(const struct scout_client *c) SCOUT_ON_COURIER;
 
-/* ---- lookup_ahead.c ---- */
+/* ---- lookup_answer.c ---- */
 
 /* What one server has of it. 0 or SCOUT_ERR_PROTOCOL. */
 int scout__ahead_take_reply(struct scout_client *c, struct scout__lookup_slot *slot, const struct scout__op *op,
@@ -80,10 +75,6 @@ bool scout__keys_send(struct scout_client *c, uint32_t i, struct scout__link *li
 /* What one server says of the keys. 0, SCOUT_ERR_PROTOCOL or SCOUT_ERR_NOMEM. */
 int scout__keys_take_reply(struct scout_client *c, struct scout__lookup_slot *slot, const struct scout__op *op,
 			   struct scout__lookup_reply *ret) SCOUT_ON_COURIER;
-/* All lanes have answered: how many keys are hits, and why not more. */
-void scout__keys_hit(struct scout_client *c, uint32_t i, struct scout_hit *ret_hit) SCOUT_ON_COURIER;
-
-/* ---- lookup_renew.c ---- */
 
 /* The RENEW word. True: it opens a session, so a lookup is to be started. */
 bool scout__renew_start(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
@@ -94,24 +85,12 @@ void scout__renew_lost(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 /* The answer of a lane. Its lookup may have ended already. */
 void scout__renew_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct scout__op *op) SCOUT_ON_COURIER;
 
-/* ---- lookup_answer.c ---- */
-
 /* What a server has answered. */
 void scout__lane_take(struct scout__lookup_lane *lane, const struct scout__lookup_reply *reply) SCOUT_ON_COURIER;
 /* The lengths below the longest, of the answer or of a newer one. False: more than were asked for. */
 bool scout__take_lengths(struct scout__lookup_slot *slot, const struct scout__lookup_reply *reply, bool is_newer)
 	SCOUT_ON_COURIER;
-/*
- * The hit of all lanes is their minimum. Those that promised more give it back. False: they hold windows or states and differ, so
- * nothing is known that all of them can restore but what was known before; what they promised since goes back.
- */
-bool scout__lookup_minimum(struct scout_client *c, uint32_t i, struct scout_hit *ret_hit) SCOUT_ON_COURIER;
 
-/* The end of a renewal: @hit goes to slot->newer. */
-void scout__renew_publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit) SCOUT_ON_COURIER;
-/* A lane that waited to send its renewal does so no more. */
-void scout__lane_unrenew(struct scout_client *c, struct scout__lookup_slot *slot, struct scout__lookup_lane *lane)
-	SCOUT_ON_COURIER;
 /* Answer 0 tokens, and give back what any server may have promised. Nothing if there is an answer already. */
 void scout__lookup_fail(struct scout_client *c, uint32_t i, int reason, int error, int endpoint) SCOUT_ON_COURIER;
 /* All lanes have answered: the hit is their minimum. */
@@ -134,13 +113,5 @@ bool scout__broadcast_send(struct scout_client *c) SCOUT_ON_COURIER;
 /* @op NULL: the connection was lost. */
 void scout__broadcast_reply(struct scout_client *c, uint32_t what, uint32_t index, const struct scout__op *op)
 	SCOUT_ON_COURIER;
-
-/* ---- lookup_reply.c: callbacks of the courier ---- */
-
-void scout__lookup_op_ended(void *user, struct scout__link *link, uint64_t cookie, const struct scout__op *op,
-			    int error);
-void scout__lookup_link_up(void *user, struct scout__link *link, bool new_epoch);
-void scout__lookup_link_going(void *user, struct scout__link *link, int error, const char *text);
-void scout__lookup_link_down(void *user, struct scout__link *link, int error, const char *text);
 
 #endif

@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DESIGN
+ *
+ * The lengths of an answer, and admitting one of them, on the caller's thread.
+ *
+ * Where all groups have policy `all`, any part of a hit can be restored that ends where objects of all of them end: what is shorter
+ * follows from the longest length, a token count is rounded down to one, and the answer may be one token short of its last object.
+ * Windows and states are there for their own length only: such an answer knows its longest length and those that want_lengths asked
+ * for, and any other one is refused, for nothing promises what it needs.
+ *
+ * Lookups ahead are asked before it is known how many leading tokens the GPU has. The answer says of each object whether it is there
+ * (lookup_answer.c), and all that is there is promised. The first scout_try_lookup() settles the answer: computed_tokens says what the
+ * GPU has, so a head that was evicted here and is still on the GPU is no miss; the lengths are found by the rules of restorable.h; and
+ * a SETTLE word gives back what the longest length does not need. (If the caller wants to hear of other lengths, its admit gives that
+ * back.) From then on it is an answer like any other.
+ *
+ * Several servers that hold windows or states are always asked in this way: which lengths all of them can restore follows from which
+ * objects each has, and from nothing less.
+ *
+ * An ahead lookup that failed is that failure for the first ask, and is renewed as such. One from before a restart of a server starts
+ * over, like all answers.
+ *
+ * Renewals keep an answer young that was not admitted. A request may wait for minutes while another one stores its prefix, or while others hold what max_promised allows. So an ask that
+ * finds its answer older than lookup_refresh_ms returns it and lets the courier ask anew; a later ask takes over what came. Nothing
+ * else does, so an answer never changes between an ask and its admit. Nothing is asked on a timer: what the caller asks for no more is
+ * not renewed either.
+ *
+ * The arena has given the hashes back long ago. The caller passes them with each ask, and they are copied once more; a poll, which has
+ * none, returns SCOUT_NEED_QUERY when their answer has its turn. A full arena, a server that is known to be gone, or the bound below
+ * means: not now, perhaps at the next ask. It is never an error.
+ *
+ * Bound: RENEWALS_PER_S for each client, and RENEWALS_BURST at once, which is also the most that may be unanswered. A queue of
+ * thousands, asked for in each step, would else ask the server for all of it each second. The first ask of a step has the first
+ * turn: a scheduler asks in the order in which it will admit, so what is admitted next has the youngest answers.
+ * Rejected: a turn for each, oldest answer first. With 2,000 waiting the head of the queue would be 8 s old.
+ *
+ * The lengths of a newer answer come with it, and replace the others when it is taken over. Not renewed is an answer of a lookup
+ * ahead that tells several lengths of windows and states: until its admit the servers promise all that they have.
+ *
+ * An answer with a session (hit, miss, limited) is renewed in it: promised chunks stay promised, and tokens only grow. One without a
+ * session (timeout, unreachable, refused) is asked under a new ticket.
+ */
+#include "client_internal.h"
+
+#include <string.h>
+
+#include "clock.h"
+#include "restorable.h"
+
+uint32_t
+scout__slot_hit(const struct scout_client *client, const struct scout__lookup_slot *slot)
+{
+	uint32_t hash_tokens = client->cfg.hash_tokens, hit;
+
+	if (client->is_plain && hash_tokens == client->cfg.chunk_tokens)
+		return slot->hit.chunks;
+	hit = (uint32_t)((slot->hit.tokens + hash_tokens - 1) / hash_tokens);
+	/* With a hash for each token, the token that is left to compute is a whole hash of the last object. */
+	if (client->is_run && hash_tokens == 1 && hit % client->stride != 0 && (hit + 1) % client->stride == 0 &&
+	    hit + UINT64_C(1) == slot->prompt_tokens)
+		hit++;
+	return hit;
+}
+
+int
+scout__client_answered(const struct scout_client *client, const char *id, uint32_t *ret_slot)
+{
+	const struct scout__lookup_slot *slot;
+	size_t len;
+	uint32_t i;
+
+	if (!scout__id_ok(id, &len))
+		return SCOUT_ERR_REQUEST_ID;
+	i = scout__table_find(client, id, len, scout__id_hash(id, len));
+	if (i == SCOUT__NO_SLOT)
+		return SCOUT_ERR_STATE;
+	slot = &client->slots[i];
+	if (slot->admitted || slot->is_keys || slot->ahead ||
+	    atomic_load_explicit(&slot->answer, memory_order_acquire) == SCOUT__PENDING)
+		return SCOUT_ERR_STATE;
+	*ret_slot = i;
+	return 0;
+}
+
+/* ---- lengths ---- */
+
+static int
+lengths_of(const struct scout_client *client, const char *id, uint64_t *ret_tokens, size_t n)
+{
+	const struct scout__lookup_slot *slot;
+	uint64_t hash_tokens = client->cfg.hash_tokens;
+	size_t known = 1;
+	uint32_t i, hit;
+	int rc = scout__client_answered(client, id, &i);
+
+	if (rc)
+		return rc;
+	slot = &client->slots[i];
+	if (n == 0 || slot->hit.tokens == 0)
+		return 0;
+	ret_tokens[0] = slot->hit.tokens;
+	n = n < slot->want ? n : slot->want;
+	hit = scout__slot_hit(client, slot);
+	if (client->is_run)
+		/* What is not behind the part that the GPU has is no length of the answer, nor is its longest one once more. */
+		while (known < n && hit > client->stride && hit - client->stride > slot->skip) {
+			hit -= client->stride;
+			if (hit * hash_tokens < slot->hit.tokens)
+				ret_tokens[known++] = hit * hash_tokens;
+		}
+	else
+		for (; known < n && known <= slot->n_lengths; known++)
+			ret_tokens[known] = slot->lengths[known - 1] * hash_tokens;
+	return (int)known;
+}
+
+int
+scout_lookup_lengths(struct scout_client *client, const char *id, uint64_t *ret_tokens, size_t n)
+{
+	if (!client || (n > 0 && !ret_tokens))
+		return SCOUT_ERR_INVALID;
+	if (scout__courier_forked(client->courier))
+		return SCOUT_ERR_FORKED;
+	scout__client_enter(client);
+	return scout__client_leave(client, lengths_of(client, id, ret_tokens, n));
+}
+
+/* ---- admit ---- */
+
+/*
+ * One end of an admitted range, in tokens: negative counts from the end of the hit, values beyond it are clamped, and the token
+ * count that was reported (which may be one short of the last object's end) means the end.
+ */
+static uint64_t
+clamp_token(const struct scout_hit *hit, int64_t token, uint64_t end)
+{
+	if (token < 0)
+		return (uint64_t) - (token + 1) + 1 >= end ? 0 : end - (uint64_t)-token;
+	return (uint64_t)token >= hit->tokens ? end : (uint64_t)token;
+}
+
+/* Whether the answer says that @length can be restored. */
+static bool
+is_told(const struct scout__lookup_slot *slot, uint32_t hit, uint32_t length)
+{
+	if (length == hit)
+		return true;
+	for (uint32_t i = 0; i < slot->n_lengths; i++)
+		if (slot->lengths[i] == length)
+			return true;
+	return false;
+}
+
+static int
+admit(struct scout_client *client, const char *id, int64_t from_token, int64_t to_token)
+{
+	uint32_t hash_tokens = client->cfg.hash_tokens, i, hit;
+	int rc = scout__client_answered(client, id, &i);
+	struct scout__lookup_slot *slot;
+	uint64_t from, to;
+
+	if (rc)
+		return rc;
+	slot = &client->slots[i];
+	hit = scout__slot_hit(client, slot);
+	from = clamp_token(&slot->hit, from_token, (uint64_t)hit * hash_tokens);
+	to = clamp_token(&slot->hit, to_token, (uint64_t)hit * hash_tokens);
+	/* Of windows and states only what was promised can be had; an empty range gives back all. */
+	if (!client->is_run && from < to &&
+	    (to % hash_tokens != 0 || !is_told(slot, hit, (uint32_t)(to / hash_tokens))))
+		return SCOUT_ERR_NOT_RESTORABLE;
+	scout__renew_forget(client, slot);
+	/* A retrieve starts at a block, anywhere in an object, and needs that whole object: only the end is rounded inwards. */
+	slot->admit_from = (uint32_t)(from / hash_tokens);
+	slot->admit_to = (uint32_t)(to / hash_tokens);
+	if (client->is_run && slot->admit_to < hit)
+		slot->admit_to -= slot->admit_to % client->stride;
+	slot->admitted = true;
+	if (slot->submitted)
+		scout__client_push(client, SCOUT__WORD(SCOUT__WORD_ADMIT, i));
+	return 0;
+}
+
+int
+scout_admit(struct scout_client *client, const char *id, int64_t from_token, int64_t to_token)
+{
+	if (!client)
+		return SCOUT_ERR_INVALID;
+	if (scout__courier_forked(client->courier))
+		return SCOUT_ERR_FORKED;
+	scout__client_enter(client);
+	return scout__client_leave(client, admit(client, id, from_token, to_token));
+}
+
+/* ---- lookups ahead ---- */
+
+/*
+ * The longest length from @from on, and into slot->lengths those below it that the caller wants to hear of. Without memory for the
+ * maps, the leading run is all that is known, or the longest length of the only server.
+ */
+static uint32_t
+find_lengths(const struct scout_client *client, struct scout__lookup_slot *slot, uint32_t from)
+{
+	struct scout__presence presence[SCOUT__GROUPS_MAX];
+	struct scout__restorable walk;
+	uint32_t length, n = slot->lengths ? slot->want - 1u : 0;
+
+	slot->n_lengths = 0;
+	if (!slot->present) {
+		/* The shortest of several servers' lengths need not be one of the others. */
+		bool is_told = client->is_run || client->n_links == 1;
+
+		return is_told && slot->least > from && slot->least <= slot->at_most ? slot->least : from;
+	}
+	for (uint32_t g = 0; g < client->groups.n; g++) {
+		size_t bytes, at = scout__present_at(client, slot, g, &bytes);
+
+		presence[g].bits = slot->present + at;
+		presence[g].n = (uint32_t)((uint64_t)slot->known * client->cfg.hash_tokens /
+					   client->groups.group[g].unit_tokens);
+	}
+	scout__restorable_init(&walk, &client->groups, client->cfg.hash_tokens, presence, from);
+	length = scout__restorable_next(&walk, slot->at_most < slot->known ? slot->at_most : slot->known);
+	if (length < from)
+		return from;
+	for (uint32_t below = length; below > from && slot->n_lengths < n;) {
+		below = scout__restorable_next(&walk, below - 1);
+		if (below > from)
+			slot->lengths[slot->n_lengths++] = below;
+	}
+	return length;
+}
+
+/* Objects that a restore of [@from, @to) reads, and how many of them are in L2 only. A restore of nothing reads none,
+   although the object in which @from lies may not be there. */
+static uint32_t
+count_objects(const struct scout_client *client, const struct scout__lookup_slot *slot, uint32_t from, uint32_t to,
+	      uint32_t *ret_l2)
+{
+	uint32_t n = 0, l2 = 0;
+
+	for (uint32_t g = 0; slot->present && from < to && g < client->groups.n; g++) {
+		size_t bytes, at = scout__present_at(client, slot, g, &bytes);
+		const uint8_t *in_l2 = slot->present + at + bytes;
+		struct scout__need need;
+
+		if (!scout__need_of(&client->groups.group[g], client->cfg.hash_tokens, from, to, &need))
+			continue;
+		n += need.to - need.from;
+		for (uint32_t i = need.from; i < need.to; i++)
+			l2 += in_l2[i / 8] >> i % 8 & 1;
+	}
+	*ret_l2 = l2;
+	return slot->present ? n : to - from;
+}
+
+void
+scout__request_settle(struct scout_client *client, uint32_t i, uint64_t computed_tokens)
+{
+	struct scout__lookup_slot *slot = &client->slots[i];
+	uint64_t hash_tokens = client->cfg.hash_tokens, tokens;
+	uint32_t from, to, n;
+
+	slot->ahead = false;
+	from = computed_tokens / hash_tokens < slot->at_most ? (uint32_t)(computed_tokens / hash_tokens)
+							     : slot->at_most;
+	from = from > slot->first ? from : slot->first;
+	slot->skip = from;
+	if (slot->hit.error != 0)
+		return;
+	to = find_lengths(client, slot, from);
+	tokens = to * hash_tokens;
+	n = count_objects(client, slot, from, to, &slot->settle_l2);
+	slot->settle_from = from;
+	slot->settle_to = to;
+	/* The other lengths need what is promised. */
+	slot->settle_keeps = slot->n_lengths > 0;
+	slot->hit.tokens = tokens < slot->prompt_tokens ? tokens : slot->prompt_tokens - 1;
+	slot->hit.chunks = (uint32_t)(tokens / client->cfg.chunk_tokens);
+	slot->hit.l2_chunks = slot->settle_l2;
+	slot->hit.l1_chunks = n - slot->settle_l2;
+	slot->hit.reason = slot->known_limited && to >= slot->known ? SCOUT_REASON_LIMITED
+			   : to > 0                                 ? SCOUT_REASON_HIT
+								    : SCOUT_REASON_MISS;
+	client->stats.hits += to > 0;
+	client->stats.hit_tokens += slot->hit.tokens;
+	scout__client_push(client, SCOUT__WORD(SCOUT__WORD_SETTLE, i));
+}
+
+/* ---- renewals ---- */
+
+#define RENEWALS_PER_S 256u
+#define RENEWALS_BURST 32u
+
+/* The time that has passed allows more renewals. */
+static void
+refill_turns(struct scout_client *client, uint64_t now_us)
+{
+	uint64_t more = (now_us - client->renew_refill_us) * RENEWALS_PER_S / 1000000u;
+
+	if (more > 0) {
+		client->renew_refill_us = now_us;
+		client->renew_tokens = client->renew_tokens + more < RENEWALS_BURST
+					       ? client->renew_tokens + (uint32_t)more
+					       : RENEWALS_BURST;
+	}
+}
+
+/* Whether one more may be asked for now. */
+static bool
+has_turn(const struct scout_client *client)
+{
+	return client->renew_tokens > 0 && client->n_renewing < RENEWALS_BURST;
+}
+
+static bool
+has_session(const struct scout_hit *hit)
+{
+	return hit->reason == SCOUT_REASON_HIT || hit->reason == SCOUT_REASON_MISS ||
+	       hit->reason == SCOUT_REASON_LIMITED;
+}
+
+void
+scout__renew_ask(struct scout_client *client, uint32_t i, const struct scout_query *q)
+{
+	struct scout__lookup_slot *slot = &client->slots[i];
+	uint64_t ticket = 0, pos;
+
+	if (q->n != slot->n - slot->first)
+		return; /* a session is renewed by the hashes that it was opened with */
+	if (!has_session(&slot->hit) && (ticket = scout__client_ticket(client)) == 0)
+		return;
+	pos = scout__arena_take(&client->arena, q->n * q->hash_len);
+	if (pos == UINT64_MAX)
+		return;
+	memcpy(scout__arena_at(&client->arena, pos), q->hashes, q->n * q->hash_len);
+	slot->arena_pos = pos;
+	slot->renew_ticket = ticket;
+	slot->deadline_us = scout__now_us() + (uint64_t)slot->timeout_ms * 1000;
+	slot->renewing = true;
+	slot->submitted = true;
+	client->n_renewing++;
+	client->renew_tokens--;
+	client->stats.renewals++;
+	scout__client_push(client, SCOUT__WORD(SCOUT__WORD_RENEW, i));
+}
+
+/* What came is the answer from now on, unless it says less: within a server's life tokens never decrease. */
+static void
+take_over(struct scout_client *client, struct scout__lookup_slot *slot, uint64_t now_us)
+{
+	const struct scout_hit *newer = &slot->newer;
+
+	scout__renew_forget(client, slot);
+	slot->renewed_us = now_us;
+	atomic_store_explicit(&slot->answer, SCOUT__ANSWERED, memory_order_relaxed);
+	if (!has_session(newer) || (has_session(&slot->hit) && newer->tokens < slot->hit.tokens))
+		return;
+	client->stats.renewed += newer->tokens > slot->hit.tokens;
+	if (slot->n_newer > 0)
+		memcpy(slot->lengths, slot->lengths + slot->want - 1, slot->n_newer * sizeof(*slot->lengths));
+	slot->n_lengths = slot->n_newer;
+	slot->hit = *newer;
+	slot->epochs = slot->newer_epochs;
+}
+
+bool
+scout__renew_look(struct scout_client *client, uint32_t i)
+{
+	struct scout__lookup_slot *slot = &client->slots[i];
+	uint64_t now_us, since_us;
+
+	if (client->cfg.lookup_refresh_ms == SCOUT_NEVER || slot->settle_keeps)
+		return false;
+	now_us = scout__now_us();
+	if (atomic_load_explicit(&slot->answer, memory_order_acquire) == SCOUT__RENEWED)
+		take_over(client, slot, now_us);
+	since_us = slot->renewed_us > slot->landed_us ? slot->renewed_us : slot->landed_us;
+	if (slot->renewing || now_us < since_us + (uint64_t)client->cfg.lookup_refresh_ms * 1000)
+		return false;
+	/* After a restart of a server the caller starts over anyway. */
+	if (slot->epochs != atomic_load_explicit(&client->epochs, memory_order_relaxed))
+		return false;
+	if (!has_session(&slot->hit) && atomic_load_explicit(&client->down, memory_order_relaxed))
+		return false;
+	refill_turns(client, now_us);
+	return has_turn(client);
+}
+
+void
+scout__renew_forget(struct scout_client *client, struct scout__lookup_slot *slot)
+{
+	client->n_renewing -= slot->renewing;
+	slot->renewing = false;
+}
