@@ -368,14 +368,10 @@ report(struct lat *lat)
 	const struct lat_options *opt = lat->opt;
 	int status = judge(lat);
 
-	if (!lat_is_stdout(opt->json) && !lat_is_stdout(opt->csv) && !lat_is_stdout(opt->plot))
+	if (!lat_is_stdout(opt->json) && !lat_is_stdout(opt->plot))
 		lat_print_table(lat);
-	/* Each of them is written, also when another could not be. */
+	/* Each is written, also when the other could not be. */
 	if (opt->json && note(lat, lat_write_json(lat, opt->json)))
-		status = EXIT_FAILURE;
-	if (opt->csv && note(lat, lat_write_csv(lat, opt->csv)))
-		status = EXIT_FAILURE;
-	if (opt->hgrm && note(lat, lat_write_hgrm(lat, opt->hgrm)))
 		status = EXIT_FAILURE;
 	if (opt->plot && note(lat, lat_write_plot(lat, opt->plot)))
 		status = EXIT_FAILURE;

@@ -28,7 +28,6 @@
  *   lat_options.c      the command line
  *   lat_report.c       the table
  *   lat_json.c         JSON
- *   lat_export.c       CSV, .hgrm
  *   lat_plot.c         SVG
  *
  * Everything runs on the main thread but the floor's echo and the libraries' own threads. Time is in nanoseconds of the
@@ -75,7 +74,7 @@ struct lat_options {
 	struct keys_option keys;
 	struct settings settings;
 	const char *name_space;
-	const char *json, *csv, *hgrm, *plot;
+	const char *json, *plot;
 	const char *peer; /* command; NULL: none */
 	const char *pin;  /* as typed */
 	int cpus[2];      /* of the main thread, and of all others; -1: anywhere */
@@ -262,13 +261,8 @@ const char *lat_floor_transport(const struct lat_options *opt);
 /* ---- lat_report.c ---- */
 void lat_print_table(const struct lat *lat);
 
-/* ---- lat_json.c, lat_export.c, lat_plot.c: 0, or -1 with lat->err. "-" is standard output. ---- */
+/* ---- lat_json.c, lat_plot.c: 0, or -1 with lat->err. "-" is standard output. ---- */
 int lat_write_json(struct lat *lat, const char *path);
-/* All options by their names, as JSON. */
-struct json_t *lat_options_json(const struct lat_options *opt);
-int lat_write_csv(struct lat *lat, const char *path);
-/* One file for each mode and metric, named after @path: x.hgrm gives x.async.submit_ns.hgrm. */
-int lat_write_hgrm(struct lat *lat, const char *path);
 int lat_write_plot(struct lat *lat, const char *path);
 
 #endif

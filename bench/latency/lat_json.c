@@ -4,8 +4,9 @@
 
 #include "json_env.h"
 
-json_t *
-lat_options_json(const struct lat_options *opt)
+/* All options by their names. */
+static json_t *
+options_json(const struct lat_options *opt)
 {
 	return json_pack(
 		"{s:s?, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:s?, "
@@ -153,7 +154,7 @@ lat_write_json(struct lat *lat, const char *path)
 	rc |= set(root, "interrupted", json_boolean(lat_is_stopped()));
 	rc |= set(root, "failure", lat->failure[0] ? json_string(lat->failure) : json_null());
 	rc |= set(root, "environment", json_env());
-	rc |= set(root, "options", lat_options_json(lat->opt));
+	rc |= set(root, "options", options_json(lat->opt));
 	rc |= set(root, "floor_transport", json_string(lat_floor_transport(lat->opt)));
 	rc |= set(root, "clock_ns", json_hist(&lat->clock));
 	rc |= set(root, "modes", modes);

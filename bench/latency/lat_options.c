@@ -79,13 +79,6 @@ lat_is_stdout(const char *path)
 	return path && strcmp(path, "-") == 0;
 }
 
-/* Outputs that are for standard output. */
-static int
-n_to_stdout(const struct lat_options *opt)
-{
-	return lat_is_stdout(opt->json) + lat_is_stdout(opt->csv) + lat_is_stdout(opt->plot);
-}
-
 /* What was said, as far as it matters; options of the embedded server by the index in embedded_only. */
 #define N_EMBEDDED 4
 static const char *const embedded_only[N_EMBEDDED] = {"server-delay-us", "server-jitter-us", "server-spin-us",
@@ -119,9 +112,8 @@ check_texts(const struct cli *cli, const struct lat_options *opt)
 		const char *name, *text;
 	} texts[] = {{"endpoint", opt->endpoint}, {"namespace", opt->name_space}, {"peer", opt->peer}};
 	json_t *value;
-	const bool is_written = opt->json || opt->csv || opt->hgrm;
 
-	for (size_t i = 0; is_written && i < sizeof(texts) / sizeof(texts[0]); i++) {
+	for (size_t i = 0; opt->json && i < sizeof(texts) / sizeof(texts[0]); i++) {
 		if (!texts[i].text)
 			continue;
 		value = json_string(texts[i].text);
@@ -137,33 +129,23 @@ check_texts(const struct cli *cli, const struct lat_options *opt)
 static int
 check_outputs(const struct cli *cli, const struct lat_options *opt)
 {
-	const struct {
-		const char *name, *path;
-	} outs[] = {{"json", opt->json}, {"csv", opt->csv}, {"plot", opt->plot}};
-	const size_t n = sizeof(outs) / sizeof(outs[0]);
-
-	if (n_to_stdout(opt) > 1)
-		return cli_usage_error(cli, "only one of --json, --csv and --plot can have standard output");
-	if (lat_is_stdout(opt->hgrm))
-		return cli_usage_error(cli, "--hgrm = \"-\": must be a file's name; several are written");
-	for (size_t a = 0; a < n; a++)
-		for (size_t b = a + 1; b < n; b++)
-			if (outs[a].path && outs[b].path && strcmp(outs[a].path, outs[b].path) == 0)
-				return cli_usage_error(cli, "--%s and --%s name the same file, %s", outs[a].name,
-						       outs[b].name, outs[a].path);
-	return 0;
+	if (!opt->json || !opt->plot || strcmp(opt->json, opt->plot) != 0)
+		return 0;
+	if (lat_is_stdout(opt->json))
+		return cli_usage_error(cli, "only one of --json and --plot can have standard output");
+	return cli_usage_error(cli, "--json and --plot name the same file, %s", opt->json);
 }
 
 /* Whether @path can be made or written, without making it: a run that fails leaves nothing behind. 0 or errno. */
 static int
-can_write(const char *path, bool is_stem)
+can_write(const char *path)
 {
 	const char *slash = strrchr(path, '/');
 	struct stat is;
 	char *folder;
 	int rc;
 
-	if (!is_stem && stat(path, &is) == 0) {
+	if (stat(path, &is) == 0) {
 		if (S_ISDIR(is.st_mode))
 			return EISDIR;
 		return faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) ? errno : 0;
@@ -180,12 +162,12 @@ can_write(const char *path, bool is_stem)
 static int
 probe_outputs(const struct lat_options *opt)
 {
-	const char *const paths[] = {opt->json, opt->csv, opt->plot, opt->hgrm};
+	const char *const paths[] = {opt->json, opt->plot};
 	char text[SAY_ERROR];
 	int status = 0, error;
 
 	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
-		error = paths[i] && !lat_is_stdout(paths[i]) ? can_write(paths[i], paths[i] == opt->hgrm) : 0;
+		error = paths[i] && !lat_is_stdout(paths[i]) ? can_write(paths[i]) : 0;
 		if (!error)
 			continue;
 		complain("cannot write %s: %s", paths[i], say_error(text, error));
@@ -277,8 +259,6 @@ lat_options_parse(struct lat_options *opt, int argc, char **argv, int *ret_statu
 		CLI_SWITCH("verify", &opt->verify, "fail if an answer is not what was stored"),
 		CLI_TEXT("peer", "COMMAND", &opt->peer, "--compare: run this beside, as bench/scripts/peer_python.py"),
 		CLI_TEXT("json", "FILE|-", &opt->json, "write the result as JSON; - is standard output"),
-		CLI_TEXT("csv", "FILE|-", &opt->csv, "write a line for each metric"),
-		CLI_TEXT("hgrm", "FILE", &opt->hgrm, "write percentile tables: FILE.MODE.METRIC.hgrm"),
 		CLI_TEXT("plot", "FILE|-", &opt->plot, "write percentile curves as SVG"),
 	};
 	const struct cli cli = {

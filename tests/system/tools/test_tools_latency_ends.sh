@@ -231,11 +231,11 @@ if "$python" -c 'import zmq' 2>/dev/null; then
 else
 	skip "what answers but is no server is named" "no pyzmq"
 fi
-for option in --json --csv --hgrm --plot; do
+for option in --json --plot; do
 	check "$option into a folder that is not there is found before it measures" \
 		is_found_first $option "$tap_dir/none/x" "No such file or directory"
 done
-check "an output that is a folder is found before it measures" is_found_first --csv "$tap_dir" "Is a directory"
+check "an output that is a folder is found before it measures" is_found_first --plot "$tap_dir" "Is a directory"
 check "a full disk is told in words" ends_with 1 "cannot write /dev/full: No space left on device" \
 	"$tool" --requests 100 --json /dev/full
 # shellcheck disable=SC2016 # for the inner shell
