@@ -6,7 +6,7 @@
 
 /*
  * How long something took, in few fixed buckets: what a monitoring system can add up over servers and time, in 160 bytes that
- * are cheap to copy. hist.h is finer, larger, and for one measurement. Short times are found first. One thread writes.
+ * are cheap to copy. Short times are found first. One thread writes.
  */
 #define SCOUT__LATENCY_BOUNDS 19u
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BASE_HIST_H
-#define SCOUT_BASE_HIST_H
+#ifndef SCOUT_BENCH_HIST_H
+#define SCOUT_BENCH_HIST_H
 
 #include <stdint.h>
 
