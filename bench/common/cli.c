@@ -146,8 +146,6 @@ cli_set(const struct cli_option *option, const char *text, char *err, size_t err
 		rc = set_number(option, text, err, err_len);
 		break;
 	}
-	if (!rc && option->given)
-		*option->given = true;
 	return rc;
 }
 
@@ -236,6 +234,16 @@ find(const struct cli *cli, const char *name, size_t len)
 	return NULL;
 }
 
+bool
+cli_is_given(const struct cli *cli, const char *name)
+{
+	const struct cli_option *option = find(cli, name, strlen(name));
+
+	if (!option || !cli->given)
+		die("the table has no flag for --%s", name);
+	return cli->given[option - cli->options];
+}
+
 /* Read the option at *i, which moves behind its value. Returns 0 or CLI_EXIT_USAGE. */
 static int
 parse_one(const struct cli *cli, int argc, char **argv, int *i)
@@ -265,6 +273,8 @@ parse_one(const struct cli *cli, int argc, char **argv, int *i)
 	}
 	if (cli_set(option, value ? value : "", err, sizeof(err)))
 		return cli_usage_error(cli, "%s", err);
+	if (cli->given)
+		cli->given[option - cli->options] = true;
 	return 0;
 }
 

@@ -55,7 +55,6 @@ struct cli_option {
 	double real_min, real_max;
 	const char *const *words; /* NULL-terminated */
 	const char *doc;
-	bool *given; /* NULL, or set to true when the option was there */
 };
 
 #define CLI_NUMBER(name_, to_, min_, max_, doc_)                                                                       \
@@ -96,6 +95,7 @@ struct cli {
 	const char *about;
 	const struct cli_option *options;
 	size_t n;
+	bool *given;       /* NULL, or a flag for each row: cli_parse() sets those of the options that are there */
 	const char *notes; /* printed at the end of --help; may be NULL */
 };
 
@@ -106,6 +106,9 @@ struct cli {
  * An option that is given twice means its last value, but for a list.
  */
 bool cli_parse(const struct cli *cli, int argc, char **argv, int *ret_status);
+
+/* Whether --@name, a row of the table, was on the command line. The tool must have flags for that: struct cli, given. */
+bool cli_is_given(const struct cli *cli, const char *name);
 
 /* Set one option from text. Returns 0, or -1 and a sentence in @err; the variable is unchanged then. */
 int cli_set(const struct cli_option *option, const char *text, char *err, size_t err_len);

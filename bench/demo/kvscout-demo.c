@@ -46,7 +46,6 @@ struct demo_options {
 	uint64_t step_us;
 	unsigned int lookup_mode; /* enum scout_lookup_mode */
 	struct settings settings;
-	bool requests_given;
 };
 
 static const char *const lookup_modes[] = {[SCOUT_LOOKUP_ASYNC] = "async", [SCOUT_LOOKUP_POLLED] = "polled", NULL};
@@ -127,7 +126,7 @@ start(struct demo *demo, const struct demo_options *opt)
 {
 	struct workload_config workload = {
 		.trace = opt->trace,
-		.requests = opt->requests_given || opt->trace ? opt->requests : CHAT_REQUESTS,
+		.requests = opt->requests || opt->trace ? opt->requests : CHAT_REQUESTS,
 		.seed = opt->seed,
 		.users = CHAT_USERS,
 	};
@@ -289,13 +288,7 @@ parse(int argc, char **argv, struct demo_options *opt, int *ret_status)
 	const struct cli_option options[] = {
 		CLI_TEXT("trace", "FILE", &opt->trace,
 			 "take the requests from this trace (JSONL of Mooncake's format) instead of a generated chat"),
-		{.name = "requests",
-		 .type = CLI_TYPE_U64,
-		 .to = &opt->requests,
-		 .min = 0,
-		 .max = UINT32_MAX,
-		 .doc = "requests; 0: 2000 of the chat, all of a trace",
-		 .given = &opt->requests_given},
+		CLI_NUMBER("requests", &opt->requests, 0, UINT32_MAX, "requests; 0: 2000 of the chat, all of a trace"),
 		CLI_NUMBER("seed", &opt->seed, 0, UINT64_MAX, "of the generated chat"),
 		CLI_BYTES("l1-bytes", &opt->l1_bytes, 1 << 20, UINT64_C(1) << 40, "host memory for the cache"),
 		CLI_NUMBER("step-us", &opt->step_us, 0, 1000000, "length of one step of the loop"),
@@ -313,8 +306,6 @@ parse(int argc, char **argv, struct demo_options *opt, int *ret_status)
 
 	if (!cli_parse(&cli, argc, argv, ret_status))
 		return false;
-	if (opt->requests == 0)
-		opt->requests_given = false;
 	*ret_status = settings_check(&opt->settings, &cli, NULL);
 	return *ret_status == 0;
 }

@@ -79,31 +79,6 @@ lat_is_stdout(const char *path)
 	return path && strcmp(path, "-") == 0;
 }
 
-/* What was said, as far as it matters; options of the embedded server by the index in embedded_only. */
-#define N_EMBEDDED 4
-static const char *const embedded_only[N_EMBEDDED] = {"server-delay-us", "server-jitter-us", "server-spin-us",
-						      "l1-bytes"};
-
-struct lat_given {
-	bool mode, rounds, clients, embedded[N_EMBEDDED];
-};
-
-static void
-note_given(struct cli_option *options, size_t n, struct lat_given *given)
-{
-	for (size_t i = 0; i < n; i++) {
-		if (strcmp(options[i].name, "mode") == 0)
-			options[i].given = &given->mode;
-		else if (strcmp(options[i].name, "rounds") == 0)
-			options[i].given = &given->rounds;
-		else if (strcmp(options[i].name, "clients") == 0)
-			options[i].given = &given->clients;
-		for (size_t k = 0; k < N_EMBEDDED; k++)
-			if (strcmp(options[i].name, embedded_only[k]) == 0)
-				options[i].given = &given->embedded[k];
-	}
-}
-
 /* Texts that no output could hold. Returns 0 or CLI_EXIT_USAGE. */
 static int
 check_texts(const struct cli *cli, const struct lat_options *opt)
@@ -178,12 +153,15 @@ probe_outputs(const struct lat_options *opt)
 
 /* What needs more than one option. Returns 0 or CLI_EXIT_USAGE. */
 static int
-check_options(const struct cli *cli, struct lat_options *opt, const struct lat_given *given)
+check_options(const struct cli *cli, struct lat_options *opt)
 {
-	if (opt->compare && given->mode)
+	static const char *const embedded_only[] = {"server-delay-us", "server-jitter-us", "server-spin-us",
+						    "l1-bytes"};
+
+	if (opt->compare && cli_is_given(cli, "mode"))
 		return cli_usage_error(cli, "--mode and --compare exclude each other");
-	for (size_t i = 0; i < N_EMBEDDED; i++)
-		if (opt->endpoint && given->embedded[i])
+	for (size_t i = 0; i < sizeof(embedded_only) / sizeof(embedded_only[0]); i++)
+		if (opt->endpoint && cli_is_given(cli, embedded_only[i]))
 			return cli_usage_error(cli, "--%s is for the embedded server, not for --endpoint",
 					       embedded_only[i]);
 	if (keys_option_check(&opt->keys, cli, opt->endpoint) || settings_check(&opt->settings, cli, opt->endpoint))
@@ -195,7 +173,7 @@ check_options(const struct cli *cli, struct lat_options *opt, const struct lat_g
 					    "--curve-secret-file");
 	if (check_outputs(cli, opt) || check_texts(cli, opt))
 		return CLI_EXIT_USAGE;
-	if (given->clients && !opt->compare && opt->mode != LAT_ASYNC && opt->mode != LAT_POLLED)
+	if (cli_is_given(cli, "clients") && !opt->compare && opt->mode != LAT_ASYNC && opt->mode != LAT_POLLED)
 		return cli_usage_error(cli, "--clients is for the modes async and polled");
 	if (opt->clients * opt->inflight > MAX_WAITING)
 		return cli_usage_error(cli, "--clients times --inflight: must be 1..%llu",
@@ -206,7 +184,7 @@ check_options(const struct cli *cli, struct lat_options *opt, const struct lat_g
 		return cli_usage_error(cli, "--namespace: must have 1..255 bytes");
 	if (opt->chunks * (opt->prompts ? opt->prompts : 1) > MAX_KEYS)
 		return cli_usage_error(cli, "--chunks times --prompts: must be 1..%llu", (unsigned long long)MAX_KEYS);
-	if (!given->rounds && !opt->compare)
+	if (!cli_is_given(cli, "rounds") && !opt->compare)
 		opt->rounds = 1;
 	return 0;
 }
@@ -229,8 +207,7 @@ bool
 lat_options_parse(struct lat_options *opt, int argc, char **argv, int *ret_status)
 {
 	static const char *const mode_words[] = {"async", "polled", "sync", "floor", NULL};
-	struct lat_given given = {0};
-	struct cli_option options[] = {
+	const struct cli_option options[] = {
 		CLI_TEXT("endpoint", "EP", &opt->endpoint, "a running server; without it, one is embedded"),
 		KEYS_OPTION_ROWS(&opt->keys),
 		SETTINGS_ROWS(&opt->settings),
@@ -261,19 +238,20 @@ lat_options_parse(struct lat_options *opt, int argc, char **argv, int *ret_statu
 		CLI_TEXT("json", "FILE|-", &opt->json, "write the result as JSON; - is standard output"),
 		CLI_TEXT("plot", "FILE|-", &opt->plot, "write percentile curves as SVG"),
 	};
+	bool given[sizeof(options) / sizeof(options[0])] = {false};
 	const struct cli cli = {
 		.tool = "kvscout-latency",
 		.about = "What asking for cached prefixes costs a scheduler loop.",
 		.options = options,
 		.n = sizeof(options) / sizeof(options[0]),
+		.given = given,
 		.notes = notes,
 	};
 
 	*opt = defaults;
-	note_given(options, cli.n, &given);
 	if (!cli_parse(&cli, argc, argv, ret_status))
 		return false;
-	*ret_status = check_options(&cli, opt, &given);
+	*ret_status = check_options(&cli, opt);
 	if (!*ret_status)
 		*ret_status = probe_outputs(opt);
 	return *ret_status == 0;

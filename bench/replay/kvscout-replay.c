@@ -386,19 +386,10 @@ parse(int argc, char **argv, struct replay_options *opt, int *ret_status)
 {
 	const struct cli_option options[] = {
 		CLI_TEXT("trace", "FILE", &opt->trace, "a trace in Mooncake's format (JSONL); required"),
-		{.name = "l1-blocks",
-		 .type = CLI_TYPE_U64,
-		 .to = &opt->l1_blocks,
-		 .min = 1,
-		 .max = UINT32_MAX / 2,
-		 .doc = "blocks that the embedded server's pool holds",
-		 .given = &opt->l1_blocks_given},
-		{.name = "eviction",
-		 .type = CLI_TYPE_TEXT,
-		 .to = &opt->eviction,
-		 .value_name = "POLICY",
-		 .doc = "eviction policy of the embedded server; without it, the default of servers",
-		 .given = &opt->eviction_given},
+		CLI_NUMBER("l1-blocks", &opt->l1_blocks, 1, UINT32_MAX / 2,
+			   "blocks that the embedded server's pool holds"),
+		CLI_TEXT("eviction", "POLICY", &opt->eviction,
+			 "eviction policy of the embedded server; without it, the default of servers"),
 		CLI_LIST(
 			"l2", "URL", &opt->l2_urls,
 			"L2 of the embedded server, such as fs:///folder; once for each store, in the order of preference"),
@@ -415,11 +406,13 @@ parse(int argc, char **argv, struct replay_options *opt, int *ret_status)
 		KEYS_OPTION_ROWS(&opt->keys),
 		SETTINGS_ROWS(&opt->settings),
 	};
+	bool given[sizeof(options) / sizeof(options[0])] = {false};
 	const struct cli cli = {
 		.tool = TOOL,
 		.about = "Replay a trace of requests through the cache, compare every byte, and report the hit ratio.",
 		.options = options,
 		.n = sizeof(options) / sizeof(options[0]),
+		.given = given,
 		.notes =
 			"SIGINT or SIGTERM ends the replay after the request that runs, and prints what was replayed until then;\n"
 			"a second one ends it at once.\n"
@@ -431,7 +424,7 @@ parse(int argc, char **argv, struct replay_options *opt, int *ret_status)
 		return false;
 	if (!opt->trace)
 		*ret_status = cli_usage_error(&cli, "--trace FILE is required");
-	else if (opt->endpoint && (opt->l1_blocks_given || opt->eviction_given || opt->l2_urls.n))
+	else if (opt->endpoint && (cli_is_given(&cli, "l1-blocks") || opt->eviction || opt->l2_urls.n))
 		*ret_status =
 			cli_usage_error(&cli, "--l1-blocks, --eviction and --l2 are of the embedded server; the one "
 					      "at --endpoint has its own");

@@ -34,8 +34,6 @@ struct replay_options {
 	uint64_t limit;
 	uint64_t block_bytes;
 	uint64_t kv_ranks;
-	bool l1_blocks_given;
-	bool eviction_given;
 };
 
 struct replay {

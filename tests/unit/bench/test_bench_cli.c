@@ -27,17 +27,10 @@ struct values {
 };
 
 static struct values values;
-static bool number_given;
 static char said[4096]; /* what the last parse() wrote, to both streams */
 
 static const struct cli_option options[] = {
-	{.name = "number",
-	 .type = CLI_TYPE_U64,
-	 .to = &values.number,
-	 .min = 1,
-	 .max = 100,
-	 .doc = "a number",
-	 .given = &number_given},
+	CLI_NUMBER("number", &values.number, 1, 100, "a number"),
 	CLI_BYTES("size", &values.size, 0, UINT64_C(1) << 40, "a size"),
 	CLI_FRACTION("fraction", &values.fraction, 0, 1, "a share"),
 	CLI_TEXT("text", "FILE|-", &values.text, "a file"),
@@ -46,11 +39,14 @@ static const struct cli_option options[] = {
 	CLI_LIST("key", "KEY=VALUE", &values.list, "a key"),
 };
 
+static bool given[sizeof(options) / sizeof(options[0])];
+
 static const struct cli cli = {
 	.tool = "tool",
 	.about = "What it does.",
 	.options = options,
 	.n = sizeof(options) / sizeof(options[0]),
+	.given = given,
 	.notes = "A note.\n",
 };
 
@@ -58,7 +54,7 @@ static void
 reset(void)
 {
 	values = (struct values){.number = 7, .size = 65536, .fraction = 0.25, .word = 1};
-	number_given = false;
+	memset(given, 0, sizeof(given));
 }
 
 #define MAX_ARGS 8
@@ -139,7 +135,7 @@ START_TEST(no_arguments_leave_the_defaults)
 	ck_assert_ptr_null(values.text);
 	ck_assert_uint_eq(values.word, 1);
 	ck_assert(!values.yes);
-	ck_assert(!number_given);
+	ck_assert(!cli_is_given(&cli, "number"));
 }
 END_TEST
 
@@ -149,7 +145,7 @@ START_TEST(values_are_taken_behind_a_blank_or_an_equals_sign)
 	ck_assert_uint_eq(values.number, 42);
 	ck_assert_uint_eq(values.word, 2);
 	ck_assert(values.yes);
-	ck_assert(number_given);
+	ck_assert(cli_is_given(&cli, "number") && cli_is_given(&cli, "yes") && !cli_is_given(&cli, "text"));
 	accept(ARGS("--number=42", "--text=a=b"));
 	ck_assert_uint_eq(values.number, 42);
 	ck_assert_uint_eq(strlen(values.text), 3);
