@@ -50,7 +50,7 @@ gpu_find_tools()
 gpu_stamp()
 {
 	(cd "$ROOT" && cat scripts/gpu.sh scripts/kernel_image.sh bench/copy/* bench/common/* tests/gpu/*.[ch] tests/gpu/rig/*.[ch] include/kvscout/*.h libcommon/base/*.[ch] \
-		libworker/copy/*.[ch] libworker/copy/cuda/*) | cksum
+		libcommon/config/*.[ch] libworker/copy/*.[ch] libworker/copy/cuda/*) | cksum
 }
 
 # The kernels as C: machine code of their PTX where a CUDA Toolkit has ptxas, and the PTX.
@@ -72,7 +72,7 @@ gpu_build()
 	gb_strict=
 	wants_werror && gb_strict=-Werror
 	gb_flags="-std=gnu11 -O2 -g -Wall -Wextra -Wno-missing-field-initializers $gb_strict -D_GNU_SOURCE -I$ROOT/include -I$gb_base -I$gb_copy
-		-I$gb_copy/cuda -I$ROOT/bench/common -I$GPU_DIR"
+		-I$gb_copy/cuda -I$ROOT/libcommon/config -I$ROOT/bench/common -I$GPU_DIR"
 	gb_libs="-ldl -lpthread -lm"
 	gb_rig=$ROOT/tests/gpu/rig
 	gb_tool=$(gpu_tool_sources)
@@ -120,8 +120,8 @@ gpu_c_files()
 
 gpu_tool_sources()
 {
-	gpu_c_files "$ROOT"/bench/copy/kvscout-copy.c "$ROOT"/bench/copy/copy_*.c "$ROOT"/bench/common/machine.c "$ROOT"/bench/common/say.c \
-		"$ROOT"/bench/common/spread.c
+	gpu_c_files "$ROOT"/bench/copy/kvscout-copy.c "$ROOT"/bench/copy/copy_*.c "$ROOT"/bench/common/cli.c "$ROOT"/bench/common/machine.c \
+		"$ROOT"/bench/common/say.c "$ROOT"/bench/common/spread.c "$ROOT"/libcommon/config/option_parse.c
 }
 
 # Counts the build as one case. Fails where there is nothing to run.

@@ -327,7 +327,7 @@ copy_host_run(const struct copy_options *opt)
 	if (!bench.ops)
 		copy_die(EXIT_NOT_HERE, "backend %s: SCOUT_ERR_UNSUPPORTED: not in this build", opt->backend);
 	if (strcmp(opt->method, "memcpy") != 0)
-		copy_die(EXIT_USAGE, "--method: backend %s has only memcpy", opt->backend);
+		copy_die(EXIT_USAGE, "--method = \"%s\": on the host memcpy alone", opt->method);
 	bench_init(&bench);
 	for (unsigned int d = 0; d < N_DIRECTIONS; d++) {
 		if (measures(&bench.opt, (enum host_direction)d))

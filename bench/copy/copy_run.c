@@ -371,20 +371,11 @@ exit_status(const struct copy_run *run)
 	return wrong || failed || run->n_reduced || run->is_broken ? EXIT_WRONG : 0;
 }
 
-static bool
-is_method(const char *name)
-{
-	for (unsigned int w = COPY_STAGED; w < COPY_N_WAYS; w++)
-		if (strcmp(name, copy_way_names[w]) == 0)
-			return true;
-	return false;
-}
-
 static void
 check_options(const struct copy_options *opt)
 {
-	if (opt->has_method && !is_method(opt->method))
-		copy_die(EXIT_USAGE, "--method: \"%s\" is none of staged, batch, direct, auto", opt->method);
+	if (opt->has_method && strcmp(opt->method, "memcpy") == 0)
+		copy_die(EXIT_USAGE, "--method = \"memcpy\": on cuda one of staged, batch, direct, auto");
 	if (opt->has_piece_bytes &&
 	    (opt->piece_bytes < COPY_SMALLEST_PIECE || opt->piece_bytes > COPY_LARGEST_PIECE || opt->piece_bytes % 8))
 		copy_die(EXIT_USAGE, "--piece-bytes: on cuda a multiple of 8 from %u to %u", COPY_SMALLEST_PIECE,

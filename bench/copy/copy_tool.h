@@ -19,7 +19,7 @@
 
 enum {
 	EXIT_WRONG = 1,
-	EXIT_USAGE = 2,
+	EXIT_USAGE = 2,    /* as CLI_EXIT_USAGE */
 	EXIT_NOT_HERE = 77 /* as a skipped test */
 };
 
@@ -45,8 +45,8 @@ struct copy_options {
 
 /* ---- copy_options.c ---- */
 
-/* Ends the program on wrong usage and for --help. */
-void copy_options_parse(int argc, char **argv, struct copy_options *opt);
+/* False: leave with *ret_status: after --help, --version, --devices or a wrong command line. */
+bool copy_options_parse(struct copy_options *opt, int argc, char **argv, int *ret_status);
 
 /* ---- copy_common.c ---- */
 

@@ -9,14 +9,14 @@
 #include <string.h>
 
 #include "copy_tool.h"
-#include "say.h"
 
 int
 main(int argc, char **argv)
 {
 	struct copy_options opt;
+	int status;
 
-	say_begin("kvscout-copy");
-	copy_options_parse(argc, argv, &opt);
+	if (!copy_options_parse(&opt, argc, argv, &status))
+		return status;
 	return strcmp(opt.backend, "cuda") == 0 ? copy_cuda_run(&opt) : copy_host_run(&opt);
 }

@@ -255,9 +255,10 @@ main(int argc, char **argv)
 	};
 	static const struct copy_load_size size = {.window_ms = 10, .point_limit_s = 5};
 	struct copy_options opt;
+	int status;
 
-	say_begin("copy_stand_in");
-	copy_options_parse(argc, argv, &opt);
+	if (!copy_options_parse(&opt, argc, argv, &status))
+		return status;
 	api = fake_cuda;
 	api.free = stand_in_free;
 	api.event_free = stand_in_event_free;

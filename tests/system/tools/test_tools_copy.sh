@@ -8,7 +8,7 @@ copy=$2
 . "$(dirname "$0")/../tap.sh"
 unset STAND_IN
 
-small="--backend cuda --piece-bytes 4K --total-bytes 2M --pool-bytes 8M --repeat 2"
+small="--backend cuda --piece-bytes 4Ki --total-bytes 2Mi --pool-bytes 8Mi --repeat 2"
 
 # run ARGS...: a small run that writes everything.
 run() {
@@ -97,7 +97,7 @@ groups_are_measured() {
 # A sweep that runs out of time has measured what matters most, and says what it has not.
 budget_ends_a_sweep() {
 	budget_s=${1:-2}
-	limited "$stand_in" --backend cuda --sweep --budget-s "$budget_s" --total-bytes 4M --pool-bytes 32M --lines "$tap_dir/run.lines" \
+	limited "$stand_in" --backend cuda --sweep --budget-s "$budget_s" --total-bytes 4Mi --pool-bytes 32Mi --lines "$tap_dir/run.lines" \
 		--markdown "$tap_dir/run.md" >"$tap_dir/run.out" 2>&1 || { cat "$tap_dir/run.out"; return 1; }
 	cat "$tap_dir/run.out"
 	grep -q '^not measured, the time was used up:' "$tap_dir/run.out" || return 1
@@ -117,7 +117,7 @@ two_are_measured() {
 # A run that is killed has written all that it had measured.
 killed_keeps_its_lines() {
 	rm -f "$tap_dir"/run.*
-	"$stand_in" --backend cuda --sweep --total-bytes 4M --pool-bytes 32M --lines "$tap_dir/run.lines" \
+	"$stand_in" --backend cuda --sweep --total-bytes 4Mi --pool-bytes 32Mi --lines "$tap_dir/run.lines" \
 		--markdown "$tap_dir/run.md" >"$tap_dir/run.out" 2>&1 &
 	kk_pid=$!
 	wait_until two_are_measured
@@ -147,6 +147,8 @@ check "groups of other pieces are measured" groups_are_measured
 check "a sweep ends with its budget" budget_ends_a_sweep
 check "a run that is killed keeps what it has measured" killed_keeps_its_lines
 check "JSON on standard output is alone there" json_alone_on_standard_output
-check "groups are limited" ends_with 2 'kvscout-copy: --groups: "5" is outside 1..4' "$copy" --backend cuda --groups 5
-check "an unknown method is refused" ends_with 2 'is none of staged, batch, direct, auto' "$stand_in" --backend cuda --method none
+check "groups are limited" ends_with 2 'kvscout-copy: --groups = "5": must be 0..4' "$copy" --backend cuda --groups 5
+check "an unknown method is refused" ends_with 2 'must be one of memcpy, staged, batch, direct, auto' "$copy" --method none
+check "memcpy is refused on cuda" ends_with 2 'on cuda one of staged, batch, direct, auto' "$stand_in" --backend cuda --method memcpy
+check "a method of cuda is refused on the host" ends_with 2 '--method = "batch": on the host memcpy alone' "$copy" --method batch
 finish
