@@ -267,7 +267,10 @@ split(const char *text, char buf[LIST_BYTES], const char **ret_parts)
 int
 main(int argc, char **argv)
 {
-	const char *trace = NULL, *hint_text = NULL, *ahead = "touch", *unneeded = "on",
+	static const char *const ahead_words[] = {"none", "promise", "touch", NULL}; /* by enum policy_ahead */
+	static const char *const unneeded_words[] = {"off", "on", NULL};
+	unsigned int ahead = POLICY_AHEAD_TOUCH, unneeded = 1;
+	const char *trace = NULL, *hint_text = NULL,
 		   *workload_list = "scan,zipf,chat,agents,uniform,loop,shift,documents,twice,phases";
 	const char *size_list = "100,500,2000,5859,10000,20000,50000", *policy_list = "lru,hdc";
 	const char *sizes[MAX_LIST], *policies[MAX_LIST], *workloads[MAX_LIST];
@@ -284,12 +287,12 @@ main(int argc, char **argv)
 			 "flag so many percent of the requests that nothing continues, and of the others"),
 		CLI_NUMBER("queue", &queue_length, 0, 100000, "requests that wait before each one; 0: none"),
 		CLI_NUMBER("promised", &queue_promised, 0, 100, "percent of the blocks that these may be promised"),
-		CLI_TEXT("ahead", "none|promise|touch", &ahead,
-			 "what a lookup ahead of each waiting request does: nothing, promise its blocks within "
-			 "--promised, or renew the rest as well"),
+		CLI_WORDS("ahead", &ahead, ahead_words,
+			  "what a lookup ahead of each waiting request does: nothing, promise its blocks within "
+			  "--promised, or renew the rest as well"),
 		CLI_NUMBER("window", &window_blocks, 0, 100000,
 			   "a second group, of which a length needs so many blocks; --blocks is for both. 0: none"),
-		CLI_TEXT("unneeded", "on|off", &unneeded, "what a window leaves behind goes first"),
+		CLI_WORDS("unneeded", &unneeded, unneeded_words, "what a window leaves behind goes first"),
 		CLI_NUMBER("requests", &requests, 1, 10000000, "of a synthetic workload"),
 		CLI_NUMBER("seed", &seed, 0, UINT64_MAX, "of a synthetic workload"),
 	};
@@ -319,14 +322,10 @@ main(int argc, char **argv)
 	if (hint_text && !oracle_parse(hint_text, &recall, &false_alarms))
 		return cli_usage_error(&cli, "--hints: \"%s\" is not oracle:RECALL,FALSE_ALARMS, each 0 to 100",
 				       hint_text);
-	if (strcmp(ahead, "none") != 0 && strcmp(ahead, "promise") != 0 && strcmp(ahead, "touch") != 0)
-		return cli_usage_error(&cli, "--ahead: \"%s\" is none of none, promise, touch", ahead);
-	if (strcmp(unneeded, "on") != 0 && strcmp(unneeded, "off") != 0)
-		return cli_usage_error(&cli, "--unneeded: \"%s\" is neither on nor off", unneeded);
 	if (window_blocks > 0 && (queue_length > 0 || hint_text))
 		return cli_usage_error(&cli, "--window goes with neither --queue nor --hints");
-	window = (struct policy_window){.blocks = (uint32_t)window_blocks, .unneeded = strcmp(unneeded, "on") == 0};
-	queue_ahead = *ahead == 'n' ? POLICY_AHEAD_NONE : *ahead == 'p' ? POLICY_AHEAD_PROMISE : POLICY_AHEAD_TOUCH;
+	window = (struct policy_window){.blocks = (uint32_t)window_blocks, .unneeded = unneeded == 1};
+	queue_ahead = (enum policy_ahead)ahead;
 	scout__enter_loop();
 	if (trace) {
 		load_trace(&load, trace);
