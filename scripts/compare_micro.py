@@ -3,7 +3,7 @@
 """What an operation costs in two revisions: `scripts/compare_micro.py OLD NEW`, in a git checkout.
 
 It builds the libraries of both, and one program for both: bench/micro/micro_ops.c of this working tree, which needs the
-public interface only. NEW may be "work": the files as they are here. Then
+public interface of the libraries only. NEW may be "work": the files as they are here. Then
 
 - by turns, old, new, old, new: CPU time of each thread for an operation, and the median of the ratios of neighbours;
 - with --instructions, each case once under valgrind's callgrind: instructions of the functions in FUNCTIONS for an
@@ -22,6 +22,14 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+# The program, and what its command line is read with.
+FOLDERS = ("bench/common", "libcommon/config", "libcommon/base")
+SOURCES = (
+    "bench/micro/micro_ops.c",
+    *(f"bench/common/{name}.c" for name in ("cli", "say", "thread_cpu")),
+    "libcommon/config/option_parse.c",
+    *(f"libcommon/base/{name}.c" for name in ("log", "utf8")),
+)
 CASES = ("miss", "half", "hit", "retrieve", "store", "evict")
 # What a call of the scheduler or the engine costs its caller; the client's courier with an answer; the server's loop
 # with an operation. The loop may divide one into steps, which its run queue carries out.
@@ -98,8 +106,8 @@ def build(revision, folder):
     program = folder / name / "micro_ops"
     run(
         ["cc", "-std=gnu11", "-O2", "-g", "-D_GNU_SOURCE", "-o", program]
-        + [f"-I{path}" for path in (source / "include", made / "include", ROOT / "bench/common")]
-        + [ROOT / "bench/micro/micro_ops.c", ROOT / "bench/common/thread_cpu.c"]
+        + [f"-I{path}" for path in (source / "include", made / "include", *(ROOT / folder for folder in FOLDERS))]
+        + [ROOT / source for source in SOURCES]
         + [f"-L{path}" for path in libraries]
         + [f"-Wl,-rpath,{path}" for path in libraries]
         + [f"-lkvscout-{part}" for part in parts]
@@ -112,7 +120,7 @@ def build(revision, folder):
 
 def cpu_times(program, case, options):
     """Thread: ns for an operation."""
-    words = run([program, "--rounds", options.rounds, "--chunks", options.chunks, *options.more, case])
+    words = run([program, "--rounds", options.rounds, "--chunks", options.chunks, *options.more, "--case", case])
     return {name: float(ns) for name, ns in re.findall(r"(caller|scout-\w+) (\d+)", words)}
 
 
@@ -141,7 +149,7 @@ def count(program, case, options, folder):
         out = folder / f"callgrind.{case}.{rounds}"
         run(
             ["valgrind", "--tool=callgrind", "--fair-sched=yes", f"--callgrind-out-file={out}", program]
-            + ["--rounds", rounds, "--chunks", options.chunks, *options.more, case],
+            + ["--rounds", rounds, "--chunks", options.chunks, *options.more, "--case", case],
             env={**os.environ, "LD_PRELOAD": str(folder.parent / "pidfd.so")},
         )
         words = run(["callgrind_annotate", "--threshold=100", "--inclusive=yes", "--auto=no", out])

@@ -16,7 +16,6 @@
  *
  * Threads: main; those of the embedded server, of the client and of the worker.
  */
-#include <getopt.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
@@ -28,7 +27,9 @@
 #include <kvscout/server.h>
 #include <kvscout/worker.h>
 
+#include "cli.h"
 #include "mix.h"
+#include "say.h"
 #include "thread_cpu.h"
 
 #define HASH_BYTES 32u
@@ -38,12 +39,10 @@
 #define PROMPTS 32u
 #define SPARE_BYTES (UINT64_C(16) << 20)
 #define EVICT_BYTES (UINT64_C(4) << 20)
-#define MAX_CHUNKS 4096u
-#define MAX_ROUNDS 1000000u
 #define READY_MS 60000u
 #define ID_BYTES 40
 
-static const char *const cases[] = {"miss", "half", "hit", "retrieve", "store", "evict"};
+static const char *const words[] = {"all", "miss", "half", "hit", "retrieve", "store", "evict", NULL};
 enum {
 	MISS,
 	HALF,
@@ -73,25 +72,18 @@ struct micro_ops {
 	int tids[N_THREADS];
 };
 
-static _Noreturn void
-fail(const char *what, const char *why)
-{
-	(void)fprintf(stderr, "micro_ops: %s: %s\n", what, why);
-	exit(EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe): no other thread calls it
-}
-
 static void
 check(int rc, const char *what)
 {
 	if (rc < 0)
-		fail(what, scout_strerror(rc));
+		die("%s: %s", what, scout_strerror(rc));
 }
 
 static void *
 must(void *memory)
 {
 	if (!memory)
-		fail("start", "out of memory");
+		die("out of memory");
 	return memory;
 }
 
@@ -110,7 +102,7 @@ start_server(struct micro_ops *b)
 	if (b->eviction)
 		cfg.eviction = b->eviction;
 	if (scout_server_start(&cfg, &b->server, err, sizeof(err)) != 0)
-		fail("server", err);
+		die("server: %s", err);
 	scout_server_config_fini(&cfg);
 }
 
@@ -126,7 +118,7 @@ start_client(struct micro_ops *b)
 	cfg.lookup_timeout_ms = READY_MS;
 	if (scout_client_new(&cfg, &b->client, err, sizeof(err)) != 0 ||
 	    scout_client_wait_ready(b->client, READY_MS, err, sizeof(err)) != 0)
-		fail("client", err);
+		die("client: %s", err);
 	scout_client_config_fini(&cfg);
 }
 
@@ -146,7 +138,7 @@ start_worker(struct micro_ops *b)
 	cfg.transfer_timeout_ms = READY_MS;
 	if (scout_worker_new(&cfg, &b->worker, err, sizeof(err)) != 0 ||
 	    scout_worker_register(b->worker, &table, 1, READY_MS, err, sizeof(err)) != 0)
-		fail("worker", err);
+		die("worker: %s", err);
 	scout_worker_config_fini(&cfg);
 }
 
@@ -166,7 +158,7 @@ wait_jobs(struct micro_ops *b, unsigned n)
 		for (int i = 0; i < got; i++) {
 			check(done[i].status, "a job");
 			if (done[i].no_room)
-				fail("a store", "the server had no room");
+				die("a store: the server had no room");
 		}
 		n -= (unsigned)got;
 		if (got == 0)
@@ -226,7 +218,7 @@ ask(struct micro_ops *b, struct scout_hit *hits)
 			.prompt_tokens = b->chunks * CHUNK_TOKENS + 1,
 		};
 		if (scout_try_lookup(b->client, &b->queries[i], &hits[i]) != SCOUT_NOT_YET)
-			fail("lookup", "refused, or answered too early");
+			die("lookup: refused, or answered too early");
 	}
 	scout_step_end(b->client);
 	for (unsigned i = 0; i < BATCH; i++)
@@ -254,7 +246,7 @@ lookup_step(struct micro_ops *b)
 	ask(b, hits);
 	for (unsigned i = 0; i < BATCH; i++) {
 		if (hits[i].chunks != found)
-			fail("lookup", "another hit than what is stored");
+			die("lookup: another hit than what is stored");
 		if (b->kind == RETRIEVE)
 			retrieve(b, &b->queries[i], &hits[i]);
 	}
@@ -294,7 +286,7 @@ cpu_ns(const struct micro_ops *b, size_t i)
 	uint64_t ns = b->tids[i] ? thread_cpu_ns(b->tids[i]) : 0;
 
 	if (ns == UINT64_MAX)
-		fail("/proc/self/task", "cannot be read");
+		die("/proc/self/task: cannot be read");
 	return ns;
 }
 
@@ -313,10 +305,10 @@ measure(struct micro_ops *b)
 		else
 			lookup_step(b);
 	}
-	(void)printf("%-9s", cases[b->kind]);
+	say("%-9s", words[b->kind + 1]);
 	for (size_t i = 0; i < N_THREADS; i++)
-		(void)printf("  %s %.0f", threads[i], (double)(cpu_ns(b, i) - before[i]) / (double)(b->rounds * BATCH));
-	(void)printf("  ns of CPU for each of %" PRIu64 "\n", b->rounds * BATCH);
+		say("  %s %.0f", threads[i], (double)(cpu_ns(b, i) - before[i]) / (double)(b->rounds * BATCH));
+	say("  ns of CPU for each of %" PRIu64 "\n", b->rounds * BATCH);
 }
 
 static void
@@ -342,79 +334,33 @@ run(struct micro_ops *b)
 
 /* ---- the command line ---- */
 
-static const char usage[] = "usage: micro_ops [--chunks N] [--rounds N] [CASE...]\n"
-			    "CPU time of a fixed number of operations, by thread.\n"
-			    "  --chunks N  hashes of an operation, 1..4096 (256)\n"
-			    "  --rounds N  steps of 8 operations each, 1..1000000 (500)\n"
-			    "  --eviction POLICY  of the server (its default)\n"
-			    "  CASE        miss, half, hit, retrieve, store, evict; all of them where none is named\n";
-
-static _Noreturn void
-refuse(const char *what, const char *text)
-{
-	(void)fprintf(stderr, "micro_ops: %s: '%s' is not possible\n%s", what, text, usage);
-	exit(2); // NOLINT(concurrency-mt-unsafe): there is no other thread yet
-}
-
-static uint64_t
-number(const char *name, const char *text, uint64_t max)
-{
-	char *end;
-	unsigned long long value = strtoull(text, &end, 10);
-
-	if (text[0] < '0' || text[0] > '9' || *end || value < 1 || value > max)
-		refuse(name, text);
-	return value;
-}
-
-static unsigned
-case_of(const char *name)
-{
-	for (unsigned i = 0; i < N_CASES; i++)
-		if (strcmp(name, cases[i]) == 0)
-			return i;
-	refuse("CASE", name);
-}
-
-static void
-run_case(const struct micro_ops *options, unsigned kind)
-{
-	struct micro_ops b = *options;
-
-	b.kind = kind;
-	run(&b);
-}
-
 int
 main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{"chunks", required_argument, NULL, 'c'},
-		{"rounds", required_argument, NULL, 'r'},
-		{"eviction", required_argument, NULL, 'e'},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
+	unsigned int only = 0;
+	struct micro_ops options = {.chunks = 256, .rounds = 500};
+	const struct cli_option rows[] = {
+		CLI_WORDS("case", &only, words, "what to measure"),
+		CLI_NUMBER("chunks", &options.chunks, 1, 4096, "hashes of an operation"),
+		CLI_NUMBER("rounds", &options.rounds, 1, 1000000, "steps of 8 operations each"),
+		CLI_TEXT("eviction", "POLICY", &options.eviction, "of the server; without it, its own choice"),
 	};
-	struct micro_ops b = {.chunks = 256, .rounds = 500};
-	int c;
+	const struct cli cli = {
+		.tool = "micro_ops",
+		.about = "CPU time of a fixed number of operations, by thread.",
+		.options = rows,
+		.n = sizeof(rows) / sizeof(rows[0]),
+	};
+	int status;
 
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) { // NOLINT(concurrency-mt-unsafe): one thread
-		if (c == 'c') {
-			b.chunks = number("--chunks", optarg, MAX_CHUNKS);
-		} else if (c == 'r') {
-			b.rounds = number("--rounds", optarg, MAX_ROUNDS);
-		} else if (c == 'e') {
-			b.eviction = optarg;
-		} else {
-			(void)fputs(usage, c == 'h' ? stdout : stderr);
-			return c == 'h' ? EXIT_SUCCESS : 2;
-		}
+	if (!cli_parse(&cli, argc, argv, &status))
+		return status;
+	for (unsigned kind = 0; kind < N_CASES; kind++) {
+		struct micro_ops b = options;
+
+		b.kind = kind;
+		if (only == 0 || only == kind + 1)
+			run(&b);
 	}
-	for (int i = optind; i < argc; i++)
-		(void)case_of(argv[i]);
-	for (unsigned kind = 0; kind < N_CASES && optind == argc; kind++)
-		run_case(&b, kind);
-	for (int i = optind; i < argc; i++)
-		run_case(&b, case_of(argv[i]));
 	return EXIT_SUCCESS;
 }
