@@ -161,12 +161,6 @@ scout__copy_queue_next(struct scout__copy_queue *q)
 	return pop(&q->todo);
 }
 
-bool
-scout__copy_queue_idle(struct scout__copy_queue *q)
-{
-	return is_empty(&q->todo);
-}
-
 void
 scout__copy_queue_report(struct scout__copy_queue *q, struct scout__copy_batch *batch)
 {

@@ -65,8 +65,6 @@ scout__copy_queue_stopped(struct scout__copy_queue *q)
 
 /* The next batch to copy, or NULL. After the thread has ended: the thread that joined it. */
 struct scout__copy_batch *scout__copy_queue_next(struct scout__copy_queue *q) SCOUT_ON_COPY_THREAD;
-/* Whether nothing waits to be copied. */
-bool scout__copy_queue_idle(struct scout__copy_queue *q) SCOUT_ON_COPY_THREAD;
 void scout__copy_queue_report(struct scout__copy_queue *q, struct scout__copy_batch *batch) SCOUT_ON_COPY_THREAD;
 /* Sleep until there may be something to do, or @timeout_ns are over (negative: no limit). */
 void scout__copy_queue_park(struct scout__copy_queue *q, int64_t timeout_ns) SCOUT_ON_COPY_THREAD;
