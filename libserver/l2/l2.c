@@ -224,12 +224,6 @@ scout__l2_fd(const struct scout__l2 *l2)
 	return l2->bell.fd;
 }
 
-uint32_t
-scout__l2_count(const struct scout__l2 *l2)
-{
-	return l2->n;
-}
-
 const struct scout__l2_counters *
 scout__l2_counters_of(const struct scout__l2 *l2, uint32_t adapter)
 {

@@ -218,26 +218,6 @@ scout__l2_header_check(const uint8_t header[SCOUT__L2_HEADER_BYTES], const struc
 	return SCOUT__L2_HEADER_OK;
 }
 
-const char *
-scout__l2_header_text(enum scout__l2_header_error error)
-{
-	switch (error) {
-	case SCOUT__L2_HEADER_OK:
-		return "good";
-	case SCOUT__L2_HEADER_MAGIC:
-		return "not an object of ours";
-	case SCOUT__L2_HEADER_VERSION:
-		return "of a format that this version does not know";
-	case SCOUT__L2_HEADER_DAMAGED:
-		return "damaged";
-	case SCOUT__L2_HEADER_KEY:
-		return "of another key";
-	case SCOUT__L2_HEADER_LENGTH:
-		return "of another length";
-	}
-	return "?";
-}
-
 void
 scout__l2_digest_text(struct scout__l2_digest digest, char ret_text[33])
 {

@@ -85,9 +85,6 @@ SCOUT_ON_ANY enum scout__l2_header_error scout__l2_header_check(const uint8_t he
 								const struct scout__l2_key *key, uint64_t bytes,
 								struct scout__l2_digest *ret_sum);
 
-/* "damaged", "of another key": for log lines, after what was read. */
-SCOUT_ON_ANY const char *scout__l2_header_text(enum scout__l2_header_error error);
-
 /* As text, for file names and Redis keys: 32 lower-case hex digits, hi before lo, and NUL. Nothing else is parsed. */
 SCOUT_ON_ANY void scout__l2_digest_text(struct scout__l2_digest digest, char ret_text[33]);
 SCOUT_ON_ANY bool scout__l2_digest_parse(const char *text, struct scout__l2_digest *ret_digest);

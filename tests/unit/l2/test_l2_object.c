@@ -243,8 +243,6 @@ START_TEST(a_header_of_another_object_is_told_apart)
 	ck_assert_int_eq(scout__l2_header_check(header, &key, sizeof(payload) + 1, &sum), SCOUT__L2_HEADER_LENGTH);
 	ck_assert_int_eq(scout__l2_header_check(header, &key, 0, &sum), SCOUT__L2_HEADER_LENGTH);
 	ck_assert_uint_eq(sum.lo, 7);
-	for (int i = 0; i <= SCOUT__L2_HEADER_LENGTH; i++)
-		ck_assert_str_ne(scout__l2_header_text((enum scout__l2_header_error)i), "?");
 }
 END_TEST
 
