@@ -29,7 +29,6 @@ struct trace {
 	char *line;
 	size_t cap;
 	uint64_t line_number;
-	uint64_t count;
 	uint64_t bytes_read;
 	uint64_t bytes_total; /* 0: unknown */
 	uint64_t *ids;
@@ -87,12 +86,6 @@ trace_close(struct trace *trace)
 	free(trace->line);
 	free(trace->ids);
 	free(trace);
-}
-
-uint64_t
-trace_count(const struct trace *trace)
-{
-	return trace->count;
 }
 
 double
@@ -301,10 +294,7 @@ trace_next(struct trace *trace, struct trace_request *ret_request, char *err, si
 		return line_error(trace, err, err_len, "not JSON at byte %d: %s", error.position, error.text);
 	rc = get_request(trace, object, ret_request, err, err_len);
 	json_decref(object);
-	if (rc < 0)
-		return rc;
-	trace->count++;
-	return 1;
+	return rc < 0 ? rc : 1;
 }
 
 void

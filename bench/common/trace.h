@@ -37,9 +37,6 @@ int trace_open(const char *path, struct trace **ret_trace, char *err, size_t err
  */
 int trace_next(struct trace *trace, struct trace_request *ret_request, char *err, size_t err_len);
 
-/* Requests read so far. */
-uint64_t trace_count(const struct trace *trace);
-
 /* How much of the file has been read, 0..1; 0 where the file has no size (a pipe). */
 double trace_progress(const struct trace *trace);
 

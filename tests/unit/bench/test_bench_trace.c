@@ -60,7 +60,6 @@ assert_refused(const char *bytes, size_t len, uint64_t line, const char *text)
 	request.line = 77;
 	ck_assert_int_eq(trace_next(trace, &request, err, sizeof(err)), SCOUT_ERR_FORMAT);
 	ck_assert_uint_eq(request.line, 77);
-	ck_assert_uint_eq(trace_count(trace), line - 1);
 	(void)snprintf(begin, sizeof(begin), "%s:%llu: ", path, (unsigned long long)line);
 	ck_assert_msg(strncmp(err, begin, strlen(begin)) == 0, "\"%s\" does not begin with \"%s\"", err, begin);
 	ck_assert_msg(strstr(err, text) != NULL, "\"%s\" does not say \"%s\"", err, text);
@@ -99,7 +98,6 @@ START_TEST(blank_lines_and_a_missing_last_newline_are_no_errors)
 	ck_assert_int_eq(trace_next(trace, &request, err, sizeof(err)), 1);
 	ck_assert_uint_eq(request.line, 5);
 	ck_assert_int_eq(trace_next(trace, &request, err, sizeof(err)), 0);
-	ck_assert_uint_eq(trace_count(trace), 2);
 	trace_close(trace);
 }
 END_TEST
