@@ -134,16 +134,3 @@ http_status(const char *address, const char *path, char *ret_body, size_t len)
 	free(answer.body);
 	return answer.status;
 }
-
-double
-http_metric(const char *page, const char *series)
-{
-	size_t len = strlen(series);
-
-	for (const char *line = page; line && *line; line = strchr(line, '\n')) {
-		line += *line == '\n';
-		if (strncmp(line, series, len) == 0 && line[len] == ' ')
-			return strtod(line + len, NULL);
-	}
-	return -1;
-}

@@ -30,7 +30,4 @@ char *http_get(const char *address, const char *path);
 /* The status of a GET, and its body without the newline. */
 int http_status(const char *address, const char *path, char *ret_body, size_t len);
 
-/* The value of a series, as it is written in the text format; -1: there is none. */
-double http_metric(const char *page, const char *series);
-
 #endif

@@ -54,8 +54,7 @@ struct proxy {
 	enum proxy_mode mode, next_mode;
 	bool stop, counting;
 	uint32_t left; /* bytes until next_mode, while counting */
-	unsigned wanted, done, accepted;
-	uint64_t client_bytes;
+	unsigned wanted, done;
 };
 
 static void
@@ -90,7 +89,6 @@ accept_one(struct proxy *p)
 
 	if (client < 0)
 		return;
-	p->accepted++;
 	for (int i = 0; i < PAIRS && !pair; i++)
 		if (!p->pairs[i].used)
 			pair = &p->pairs[i];
@@ -141,7 +139,6 @@ carry(struct proxy *p, struct way *way)
 			return false;
 		way->at = 0;
 		way->len = moved > 0 ? (size_t)moved : 0;
-		p->client_bytes += way->back ? 0 : way->len;
 	}
 	n = way->len < may ? way->len : may;
 	if (n == 0)
@@ -307,26 +304,4 @@ const char *
 proxy_endpoint(const struct proxy *p)
 {
 	return p->endpoint;
-}
-
-unsigned
-proxy_accepted(struct proxy *p)
-{
-	unsigned n;
-
-	(void)pthread_mutex_lock(&p->mu);
-	n = p->accepted;
-	(void)pthread_mutex_unlock(&p->mu);
-	return n;
-}
-
-uint64_t
-proxy_client_bytes(struct proxy *p)
-{
-	uint64_t n;
-
-	(void)pthread_mutex_lock(&p->mu);
-	n = p->client_bytes;
-	(void)pthread_mutex_unlock(&p->mu);
-	return n;
 }

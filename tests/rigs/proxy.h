@@ -29,8 +29,5 @@ const char *proxy_endpoint(const struct proxy *p);
 void proxy_set(struct proxy *p, enum proxy_mode mode);
 /* Let @bytes more of what the server sends pass, then change to @mode. */
 void proxy_set_after(struct proxy *p, uint32_t bytes, enum proxy_mode mode);
-/* How many connections were accepted, and the bytes that the client has sent. */
-unsigned proxy_accepted(struct proxy *p);
-uint64_t proxy_client_bytes(struct proxy *p);
 
 #endif

@@ -26,8 +26,6 @@
  * Holding is looked at every millisecond: the other process has only memory to tell us through.
  */
 
-#define N_WHAT 6
-
 struct fault {
 	const struct scout__l2_adapter *inner;
 	void *inner_adapter;
