@@ -51,8 +51,9 @@ parse_cpu(const char **at, unsigned *ret_cpu)
 	return true;
 }
 
-bool
-scout__cpus_parse(const char *text, cpu_set_t *ret_set)
+/* A list as the kernel writes them: "0-3,8", perhaps with a line's end. False: it is none, or empty. */
+static bool
+parse_list(const char *text, cpu_set_t *ret_set)
 {
 	cpu_set_t set;
 	unsigned first, last;
@@ -92,7 +93,7 @@ scout__cpus_read(const char *root, const char *path, cpu_set_t *ret_set)
 	if (!fgets(line, sizeof(line), file))
 		line[0] = '\0';
 	(void)fclose(file); /* only read */
-	return scout__cpus_parse(line, ret_set);
+	return parse_list(line, ret_set);
 }
 
 static cpu_set_t
@@ -127,7 +128,7 @@ enter_list(struct scout__cpus_scope *scope, const char *text, char *err, size_t 
 {
 	cpu_set_t wanted, got;
 
-	if (!scout__cpus_parse(text, &wanted))
+	if (!parse_list(text, &wanted))
 		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
 				   "cpus = \"%s\": must be auto, inherit or a list as 0-3,8 of CPUs below %d", text,
 				   CPU_SETSIZE);

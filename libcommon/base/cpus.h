@@ -27,8 +27,6 @@ int scout__cpus_enter(struct scout__cpus_scope *scope, const char *text, const c
 		      size_t err_len);
 void scout__cpus_leave(const struct scout__cpus_scope *scope);
 
-/* A list as the kernel writes them: "0-3,8", perhaps with a line's end. False: it is none, or empty. */
-bool scout__cpus_parse(const char *text, cpu_set_t *ret_set);
 /* The list in a file under @root ("": /). False: there is none. */
 bool scout__cpus_read(const char *root, const char *path, cpu_set_t *ret_set);
 

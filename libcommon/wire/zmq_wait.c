@@ -5,8 +5,9 @@
 
 /* See zmq_wait.h: the sleep of the courier and of the server's loop. */
 
-int
-scout__zmq_fd(void *sock)
+/* The descriptor that becomes readable when something happens to a socket of libzmq. The socket's thread. */
+static int
+descriptor_of(void *sock)
 {
 	int fd = -1;
 	size_t len = sizeof(fd);
@@ -34,7 +35,7 @@ scout__zmq_wait(zmq_pollitem_t *items, struct pollfd *fds, int n, long wait_ms, 
 	if (*look)
 		return ask_sockets(items, n, wait_ms, look);
 	for (int i = 0; i < n; i++)
-		fds[i] = (struct pollfd){.fd = items[i].socket ? scout__zmq_fd(items[i].socket) : items[i].fd,
+		fds[i] = (struct pollfd){.fd = items[i].socket ? descriptor_of(items[i].socket) : items[i].fd,
 					 .events = POLLIN};
 	rc = poll(fds, (nfds_t)n, wait_ms > INT_MAX ? INT_MAX : (int)wait_ms);
 	for (int i = 0; i < n; i++) {

@@ -6,9 +6,6 @@
 #include <stdbool.h>
 #include <zmq.h>
 
-/* The descriptor that becomes readable when something happens to a socket of libzmq. The socket's thread. */
-int scout__zmq_fd(void *sock);
-
 /*
  * Wait at most @wait_ms (negative: without end) for @n items; @fds is room for as many. zmq_poll() makes some eight system calls; while
  * the sockets are quiet, one poll() on their descriptors serves.

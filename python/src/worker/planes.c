@@ -42,17 +42,11 @@ struct plane_place {
 	 -1)
 
 void
-scout__py_planes_init(struct scout__py_planes *planes)
-{
-	*planes = (struct scout__py_planes){0};
-}
-
-void
 scout__py_planes_free(struct scout__py_planes *planes)
 {
 	struct scout__py_planes own = *planes; /* letting go may run Python */
 
-	scout__py_planes_init(planes);
+	*planes = (struct scout__py_planes){0};
 	for (uint32_t i = 0; i < own.n_views; i++)
 		PyBuffer_Release(&own.views[i]);
 	free(own.views);

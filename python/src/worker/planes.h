@@ -24,7 +24,6 @@ struct scout__py_planes {
 	uint32_t n_views;
 };
 
-void scout__py_planes_init(struct scout__py_planes *planes);
 /*
  * Add the planes of @list. @call and @name are for error texts ("Worker.register", "planes"). @n_blocks 0: by the objects' shapes. 0, or
  * -1 with an exception; then @planes is to be freed.
