@@ -36,13 +36,13 @@ static const struct scout__option options[] = {
 		.check_item = scout__list_check_endpoint,
 		.doc = "Where the server listens: `ipc:///path` or `tcp://host:port`. "
 		       "Unset or `auto`: the server of this user on this host, which is started if there is none; "
-		       "`auto:///folder`: another one, with its files there. Several servers hold some of the KV ranks each, and the smallest hit counts",
+		       "`auto:///folder`: another server, with its files there. Of several servers, each holds some of the KV ranks, and the smallest hit counts",
 	},
 	SCOUT__OPTION_NAMESPACE,
 	SCOUT__OPTION_CHUNK_TOKENS,
 	SCOUT__OPTION_HASH_TOKENS,
 	SCOUT__OPTION_GROUP,
-	SCOUT__OPTION_KV_RANKS("KV ranks of the model: a chunk is there when all of them have stored it"),
+	SCOUT__OPTION_KV_RANKS("KV ranks of the model: a chunk is there when all ranks have stored it"),
 	SCOUT__OPTION_READERS,
 	{
 		.name = "lookup_mode",
@@ -72,7 +72,7 @@ static const struct scout__option options[] = {
 		.min = 1,
 		.max = 3600000,
 		.beyond = "never",
-		.doc = "An answer that is this old when it is asked for again, and was not admitted, is asked anew in the background",
+		.doc = "An answer that was not admitted and is this old at the next ask is renewed in the background",
 	},
 	{
 		.name = "step_wait_us",
@@ -97,7 +97,7 @@ static const struct scout__option options[] = {
 		.offset = FIELD(lookup_poll_key_timeout_ms),
 		.min = 0,
 		.max = 3600000,
-		.doc = "How long the server waits for chunks that are expected (`expect_tokens`), and the lookup for its answer; "
+		.doc = "How long the server waits for expected chunks (`expect_tokens`), and the lookup for its answer; "
 		       "0: not at all",
 	},
 	{
@@ -115,14 +115,14 @@ static const struct scout__option options[] = {
 		.offset = FIELD(lookup_poll_key_all),
 		.min = 0,
 		.max = 1,
-		.doc = "With both times set, wait for all chunks of lookups that do not say what they expect, too",
+		.doc = "With both times set, also wait for all chunks of lookups without `expect_tokens`",
 	},
 	SCOUT__OPTION_CURVE_SECRET_FILE(
 		"CURVE: file with the secret key of this side, which only its owner may read; unset: no encryption"),
 	SCOUT__OPTION_CURVE_SERVER_KEY,
 	SCOUT__OPTION_HEARTBEAT_MS,
 	SCOUT__OPTION_CONNECT_TIMEOUT_MS(
-		"How long lookups wait for the first connection; from then on they end at once until it is there"),
+		"How long lookups wait for the first connection; after that they end at once until the connection is there"),
 	{
 		.name = "max_lookups",
 		.type = SCOUT_OPTION_U32,
@@ -130,11 +130,11 @@ static const struct scout__option options[] = {
 		.def = MAX_LOOKUPS,
 		.min = 1,
 		.max = 1048576,
-		.doc = "Live request ids; memory is taken as they are used",
+		.doc = "Live request ids, at most; memory is taken as they are used",
 	},
 	SCOUT__OPTION_HASH_BYTES,
 	SCOUT__OPTION_SPIN_US(
-		"How long courier and scout_wait_lookup() look for work, and for the answer, before they sleep"),
+		"How long the courier looks for work, and scout_wait_lookup() for its answer, before they sleep"),
 	{
 		.name = "arena_bytes",
 		.type = SCOUT_OPTION_SIZE,

@@ -90,7 +90,7 @@ static const struct scout__option options[] = {
 	SCOUT__OPTION_CURVE_SERVER_KEY,
 	SCOUT__OPTION_HEARTBEAT_MS,
 	SCOUT__OPTION_CONNECT_TIMEOUT_MS(
-		"How long jobs wait for the first connection; from then on they end at once until it is there"),
+		"How long jobs wait for the first connection; after that they end at once until the connection is there"),
 	{
 		.name = "max_jobs",
 		.type = SCOUT_OPTION_U32,
@@ -98,7 +98,7 @@ static const struct scout__option options[] = {
 		.def = 4096,
 		.min = 1,
 		.max = SCOUT__MAX_JOBS,
-		.doc = "Jobs that poll has not reported, at most; memory is taken as they are used",
+		.doc = "Jobs that poll has not reported yet, at most; memory is taken as they are used",
 	},
 	SCOUT__OPTION_SPIN_US("How long the courier spins before it sleeps"),
 	SCOUT__OPTION_WEIGHTS_VERSION,
@@ -135,14 +135,14 @@ static const struct scout__option options[] = {
 		.min = 1,
 		.max = 4,
 		.def_text = "auto",
-		.doc = "NUMA node for the pool's memory of this KV rank: a number, none, or auto: that of the GPU where "
-		       "the kernel names one, else the one that the worker registers on; with several readers the first to "
+		.doc = "NUMA node for the pool's memory of this KV rank: a number, none, or auto: the GPU's node if "
+		       "the kernel names one, else the node that the worker registers on; with several readers the first to "
 		       "register decides",
 	},
 	SCOUT__OPTION_LOCAL_TRANSPORT(
 		"Frames to a server on the same machine travel through shared memory (shm) or the socket"),
 	SCOUT__OPTION_CPUS(
-		"CPUs of this library's threads: a list (0-3,8), inherit (those of the calling thread), or auto: of all that the process may use those on the NUMA node of the pages, however that thread is pinned"),
+		"CPUs of this library's threads: a list (0-3,8), inherit (those of the calling thread), or auto: all that the process may use on the NUMA node of the pages, however that thread is pinned"),
 	SCOUT__OPTION_SERVER_PROGRAM,
 	SCOUT__OPTION_SERVER_KEYS,
 };

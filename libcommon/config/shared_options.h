@@ -41,9 +41,9 @@ static const char *const scout__local_transport_words[] = {"shm", "socket", NULL
 	{                                                                                                              \
 		.name = "heartbeat_ms", .type = SCOUT_OPTION_U32, .offset = FIELD(heartbeat_ms), .def = 1000,          \
 		.min = 10, .max = 600000,                                                                              \
-		.doc = "PING on an idle connection after this time; three times as long without an answer, "           \
-		       "and the server is taken for gone. While an answer is awaited, that takes less than "           \
-		       "half a second, whatever is set here",                                                          \
+		.doc = "PING on an idle connection after this time; after three times as long without an "             \
+		       "answer, the server counts as gone. While a call waits for an answer, that takes less "         \
+		       "than half a second, whatever is set here",                                                     \
 	}
 
 #define SCOUT__OPTION_HASH_BYTES                                                                                       \
@@ -62,17 +62,17 @@ static const char *const scout__local_transport_words[] = {"shm", "socket", NULL
 	{                                                                                                              \
 		.name = "server_program", .type = SCOUT_OPTION_STRING, .offset = FIELD(server_program), .min = 1,      \
 		.max = 4095,                                                                                           \
-		.doc = "endpoint=auto: absolute path of the kvscoutd to start; unset: that of this "                   \
-		       "installation, then that of PATH",                                                              \
+		.doc = "endpoint=auto: absolute path of the kvscoutd to start; unset: the one of this "                \
+		       "installation, then the one of PATH",                                                           \
 	}
 
 #define SCOUT__OPTION_SERVER_KEYS                                                                                      \
 	{                                                                                                              \
 		.name = "server_keys", .type = SCOUT_OPTION_LIST, .offset = FIELD(server_keys), .min = 1, .max = 4096, \
 		.max_items = 60,                                                                                       \
-		.doc = "endpoint=auto: keys of a server that is started, `key=value key=value`, also "                 \
-		       "config=FILE; one that serves already keeps its own, and a warning names those "                \
-		       "that differ",                                                                                  \
+		.doc = "endpoint=auto: keys for a server that this process starts, `key=value "                        \
+		       "key=value`, also config=FILE; a running server keeps its own keys, and a warning "             \
+		       "names the keys that differ",                                                                   \
 	}
 
 #define SCOUT__OPTION_KV_RANKS(doc_)                                                                                   \

@@ -70,7 +70,7 @@ static const struct scout__option options[] = {
 		.max = 65536,
 		.max_items = SCOUT__SHARE_ITEMS,
 		.check_item = scout__share_check_item,
-		.doc = "Fair shares: `NAME:PERCENT%` of its namespace's memory guarantees the tenant that much; without a "
+		.doc = "Fair shares: `NAME:PERCENT%` guarantees the tenant that part of its namespace's memory; without a "
 		       "name: requests without a tenant; `*`: each tenant not named here; unset: none",
 	},
 	{
@@ -109,8 +109,8 @@ static const struct scout__option options[] = {
 		.def = 256,
 		.min = 1,
 		.max = 4096,
-		.doc = "Namespaces that there may be at once; for one more, the one that all peers left first makes room, those "
-		       "without chunks before the others",
+		.doc = "Namespaces that may exist at once; for one more, the server drops the namespace that all peers left first, "
+		       "namespaces without chunks before others",
 	},
 	{
 		.name = "peer_timeout_ms",
@@ -119,8 +119,8 @@ static const struct scout__option options[] = {
 		.def = 10000,
 		.min = 10,
 		.max = 3600000,
-		.doc = "A peer without a lease connection (on another machine) that is silent for this long is forgotten, and what was "
-		       "promised to it is free; one whose heartbeat_ms is longer than a third of this, after three of them",
+		.doc = "A peer without a lease connection (on another machine) that is silent for this long is forgotten, and its "
+		       "promises are free; if its heartbeat_ms is longer than a third of this time, after three heartbeats",
 	},
 	{
 		.name = "idle_exit_s",
@@ -128,7 +128,7 @@ static const struct scout__option options[] = {
 		.offset = FIELD(idle_exit_s),
 		.min = 0,
 		.max = 31536000,
-		.doc = "Without a peer for so many seconds the server ends; 0: never. A server that endpoint=auto started has 60",
+		.doc = "The server ends after so many seconds without a peer; 0: never. A server that endpoint=auto started has 60",
 	},
 	{
 		.name = "dead_writer_ms",
@@ -166,8 +166,8 @@ static const struct scout__option options[] = {
 		.def = SCOUT_L2_RETAIN,
 		.max = SCOUT_L2_TEMPORARY,
 		.words = l2_objects_words,
-		.doc = "What becomes of a chunk in the pool that was loaded from L2: kept like others, or first to "
-		       "go after its last reader",
+		.doc = "Chunks in the pool that were loaded from L2: kept like others (retain), or evicted first after "
+		       "their last reader (temporary)",
 	},
 	{
 		.name = "l2_timeout_ms",
@@ -176,8 +176,8 @@ static const struct scout__option options[] = {
 		.def = 1000,
 		.min = 1,
 		.max = 600000,
-		.doc = "An operation on L2 that makes no progress for this long is a miss; waiting for its turn "
-		       "does not count, nor how long it takes while bytes move",
+		.doc = "An operation on L2 that makes no progress for this long is a miss; the wait for its turn "
+		       "does not count, nor the time while bytes move",
 	},
 	{
 		.name = "l2_lookup_timeout_ms",
@@ -186,7 +186,7 @@ static const struct scout__option options[] = {
 		.def = 500,
 		.min = 1,
 		.max = 600000,
-		.doc = "How long a lookup waits to hear what L2 has, if its own time is not over before",
+		.doc = "How long a lookup waits for the answer of L2, if its own time is not over before",
 	},
 	{
 		.name = "l2_queue_bytes",
@@ -195,7 +195,7 @@ static const struct scout__option options[] = {
 		.min = 0,
 		.max = UINT64_C(1) << 50,
 		.def_text = "an eighth of l1_bytes",
-		.doc = "Bytes that may wait to be written to L2; beyond it the oldest is not written; at most a "
+		.doc = "Bytes that may wait for their write to L2; beyond that the oldest write is dropped; at most a "
 		       "quarter of l1_bytes; 0: the default",
 	},
 	{
@@ -238,7 +238,7 @@ static const struct scout__option options[] = {
 		.def = 256 << 10,
 		.min = 4 << 10,
 		.max = 1 << 20, /* copying that much is a step of the loop */
-		.doc = "Shared memory that each peer on this machine sends through; a quarter more is for the way back",
+		.doc = "Shared memory that each peer on this machine sends through; a quarter more is for the answers",
 	},
 	{
 		.name = "credits",
@@ -255,7 +255,7 @@ static const struct scout__option options[] = {
 		.offset = FIELD(reply_delay_us),
 		.min = 0,
 		.max = 60000000,
-		.doc = "For tests: answers are held back by this much, within the lookup's time",
+		.doc = "For tests: the server holds answers back by this much, within the lookup's time",
 	},
 	{
 		.name = "reply_jitter_us",
@@ -263,7 +263,7 @@ static const struct scout__option options[] = {
 		.offset = FIELD(reply_jitter_us),
 		.min = 0,
 		.max = 60000000,
-		.doc = "For tests: and by up to this much more, evenly distributed",
+		.doc = "For tests: it holds them back by up to this much more, evenly distributed",
 	},
 	SCOUT__OPTION_CPUS(
 		"CPUs of the server's threads: a list (0-3,8), inherit (those of the thread that starts it), or auto: all that the process may use, however that thread is pinned; kvscoutd's auto is inherit"),

@@ -60,7 +60,7 @@ static const struct scout__option options[] = {
 		.offset = FIELD(max_bytes),
 		.max = UINT64_C(1) << 60,
 		.def_text = "no limit",
-		.doc = "Disk space of the objects, in whole blocks of the file system; beyond it the least recently used go; "
+		.doc = "Disk space of the objects, in whole blocks of the file system; beyond it the least recently used are removed; "
 		       "0: no limit",
 	},
 	{
@@ -99,7 +99,7 @@ static const struct scout__option options[] = {
 		.offset = FIELD(remove_old),
 		.max = 1,
 		.doc = "Remove, at the start, the objects of other formats that an upgrade has left; without it they stay unused "
-		       "and go first when max_bytes is reached",
+		       "and are removed first when max_bytes is reached",
 	},
 };
 
