@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kvscout: how many leading tokens of a prompt are cached outside the GPU, asked without waiting.
+"""kvscout: how many leading tokens of a prompt are cached outside the GPU, and no caller waits for the answer.
 
-Client is the scheduler's side; it answers with a Hit, or about single objects with Keys. Worker copies pages; it reports each job by a Done. ensure_server() finds or
-starts the server of this host, Server is one inside this process. Errors are exceptions: KVScoutError and its subclasses, with the code's number and name.
+Client is the scheduler's side; it answers with a Hit, or about single objects with Keys. Worker copies pages and reports each job with a Done. ensure_server() finds or
+starts the server of this host; Server is a server inside this process. Errors are exceptions: KVScoutError and its subclasses, with the code's number and name.
 """
 
 import sysconfig

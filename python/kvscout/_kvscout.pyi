@@ -13,7 +13,7 @@ KEY_RETRY: int
 
 _Setting = str | int | bool | SupportsIndex | os.PathLike[str] | list[str] | tuple[str, ...] | None
 
-# collections.abc.Buffer, which Python has from 3.12 on; type checkers of before know what is named beside it.
+# collections.abc.Buffer, which Python has from 3.12 on; older type checkers use this class instead.
 class _Buffer(Protocol):
     def __buffer__(self, flags: int, /) -> memoryview: ...
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Console scripts: each becomes the program of its name, which lies beside this file."""
+"""Console scripts: each executes the program of the same name, which lies next to this file."""
 
 import os
 import sys

@@ -6,7 +6,7 @@ import torch
 
 
 def event_maker(tensor):
-    """A function that returns an event recorded behind what the current stream has been given; for KV in host memory
+    """A function that returns an event recorded after all work of the current stream so far; for KV in host memory
     it returns None. It does not keep @tensor."""
     device = tensor.device
     if device.type != "cuda":

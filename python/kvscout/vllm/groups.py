@@ -2,7 +2,7 @@
 """vLLM's KV cache groups in kvscout's words. Runs in every process of the engine, and gives the same answer in all of
 them; imports nothing of vLLM.
 
-A group is a set of layers with one block table. What a group needs of a prompt, so that the engine can go on behind
+A group is a set of layers with one block table. What a group needs of a prompt, so that the engine can go on after
 the first L tokens, is its policy; the rules are those by which vLLM finds its own prefixes (the managers in
 vllm/v1/core/single_type_kv_cache_manager.py):
 
@@ -11,14 +11,14 @@ vllm/v1/core/single_type_kv_cache_manager.py):
                                             window for drafts of several tokens; they count as part of it
     chunked local attention  local:SPAN     the tokens of the current run of SPAN up to L
     recurrent (Mamba)        state          the state after exactly L tokens
-    a draft model's layers   margin         besides what their policy says: one block behind L. vLLM matches one block
+    a draft model's layers   margin         besides what their policy says: one block after L. vLLM matches one block
                                             more than it takes, because a draft layer's last KV depends on the next
                                             token
 
 A group that vLLM keeps out of its prefix cache (prefix_cacheable), or out of transfers (enable_kv_transfer), is
 scratch memory that the engine makes anew. It is left out here, too, so kvscout's numbers of the groups are not vLLM's.
 
-UNITS  vLLM gives the blocks of a window back as soon as they are behind it, also in the middle of a prompt. A store
+UNITS  vLLM frees the blocks of a window as soon as the window has left them, also in the middle of a prompt. A store
 reads an object in the step that computes its last token; what is then in the window is what lies less than SPAN tokens
 before the first token of that step. So an object of a window may be a whole chunk if the window is longer than that;
 of a shorter one each block is an object of its own. The same holds for the runs of local attention: an object must not
@@ -144,7 +144,7 @@ def _unit(policy, span, block, chunk, has_states):
 
 
 def _drops_a_block(speculative):
-    """Whether vLLM itself leaves out the last block of a hit, whose drafts depend on the token behind it. Not all draft
+    """Whether vLLM itself leaves out the last block of a hit, whose drafts depend on the token after it. Not all draft
     models' do (from 0.33 on, DFlash and DSpark)."""
     return getattr(speculative, "use_eagle_block_drop", speculative.use_eagle)()
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the end of a request says about its conversation, where the request's kv_transfer_params say nothing.
+"""What the end of a request says about its conversation, if the request's kv_transfer_params say nothing.
 Scheduler's process.
 
 The scheduler knows why a request ended and its tokens, not their text. Two ends say something:
 
-- The answer holds a tool call: its result comes back within seconds, behind the same tokens. A model that was trained
+- The answer holds a tool call: its result comes back within seconds, after the same tokens. A model that was trained
   for tools marks a call with a token of its own; the tokenizer, which vLLM has loaded in this process, knows which one
   that is.
 - The request is as long as the model allows: nothing can follow it.
@@ -56,7 +56,7 @@ def tool_tokens(tokenizer):
 
 
 def of_engine(vllm_config):
-    """The hints of an engine. Without a tokenizer no call is seen, which is no reason not to start."""
+    """The hints of an engine. Without a tokenizer they see no tool call; the engine starts all the same."""
     tokens = frozenset()
     try:
         from vllm.tokenizers import cached_tokenizer_from_config

@@ -139,7 +139,7 @@ def generation(model):
 
 
 def _images(model):
-    """What makes an image into embeddings, beside the weights: of it vLLM's block hashes have the image only."""
+    """What turns an image into embeddings, apart from the weights: vLLM's block hashes hold only the image."""
     if getattr(model, "multimodal_config", None) is None:
         return None
     import transformers

@@ -13,7 +13,7 @@ the block.
 import hashlib
 import itertools
 
-# vLLM never writes KV that counts into block 0; it stands for blocks that a request no longer has (behind a sliding
+# vLLM never writes KV that counts into block 0; it stands for blocks that a request no longer has (before a sliding
 # window).
 NULL_BLOCK = 0
 

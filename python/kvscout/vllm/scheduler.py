@@ -90,7 +90,7 @@ class Scheduler:
             self._end_step()  # send it now, with what ended since the last step
 
     def matched_tokens(self, request, computed):
-        """How many tokens behind the @computed ones can be loaded; None: not known yet."""
+        """How many tokens after the @computed ones can be loaded; None: not known yet."""
         tracked = self._requests.get(request.request_id)
         if tracked is None:
             return 0
@@ -157,7 +157,7 @@ class Scheduler:
         hit = tracked.hit if tracked is not None else None
         if hit is None or not hit.chunks:
             return external, 0
-        # What is in L2 lies behind what is in memory as often as not, so its share of the objects is its share of the
+        # As often as not, chunks in L2 come after chunks in memory, so L2's share of the objects is its share of the
         # tokens. With one group an object is a chunk.
         objects = hit.chunks if self._groups.is_one_run else max(1, hit.l1_chunks + hit.l2_chunks)
         from_l2 = external * hit.l2_chunks // objects
@@ -479,7 +479,7 @@ class Scheduler:
         tracked.next_store = end
 
     def _add_store(self, meta, tracked, begin, end, offers):
-        """Store what ends in the tokens @begin..@end. vLLM gives back the blocks behind a window, and what has lost one
+        """Store what ends in the tokens @begin..@end. vLLM frees the blocks before a window, and an object that lost one
         is left out (see UNITS in groups.py). @offers: states of recurrent layers."""
         groups, stride, run, null = self._groups, self._stride, self._run_tokens, self._null_block
         ids_from = begin - begin % groups.span_tokens

@@ -2,16 +2,16 @@
 """The worker's side. One object in each of vLLM's workers, called by the worker's one thread; owns the Worker of
 kvscout.
 
-Each step: begin_step() before anything of it is computed, start_loads() submits retrieves, wait_for_save() submits stores
-behind the forward pass, finished() collects what has ended. Only a synchronous load waits, in start_loads().
+Each step: begin_step() runs before the step computes anything, start_loads() submits retrieves, wait_for_save() submits
+stores after the forward pass, finished() collects ended jobs. Only a synchronous load waits, in start_loads().
 
-A load may be started behind the forward pass and writes blocks that no request reads yet, but that the GPU may not be done
+A load may be started after the forward pass and writes blocks that no request reads yet, but that the GPU may not be done
 with: what was enqueued before begin_step() can still zero them, or write drafts of the request that had them before. So
 loads wait for an event of begin_step().
 
 A block that a load did not fill is named to vLLM, which computes it. That is of use where any leading part of a hit is:
 in a model of one group with full attention. With windows, several groups or a draft model a part has not what the engine
-needs to go on behind it, so vLLM is told that the request's load failed, and computes all of it.
+needs to go on after it, so vLLM is told that the request's load failed, and computes all of it.
 
 A load that failed in a step that also computes on its blocks (load=sync) makes everything of that step doubtful, and
 with asynchronous scheduling of the next step, too: until the scheduler has heard of the failure
@@ -51,7 +51,7 @@ class Worker:
         self._received = set()  # requests whose loads have ended, not reported yet
         self._failed = set()  # of them, those of which all is to be computed
         self._bad_blocks = set()
-        self.holds_stores = False  # until the result of their step is known: beside another connector
+        self.holds_stores = False  # until the result of their step is known: with another connector
         self._held = Held()
         self.namespace = namespace
         self._out = WorkerMetadata(namespaces=frozenset((namespace,)))
@@ -63,7 +63,7 @@ class Worker:
         self.times = HookTimes()
 
     def register(self, tables, make_event):
-        """@tables: of layout.py. @make_event: returns an event behind all that the GPU was given, or None (host
+        """@tables: of layout.py. @make_event: returns an event after all work that the GPU was given, or None (host
         memory)."""
         self._make_event = make_event
         self._worker.register(tables=tables)

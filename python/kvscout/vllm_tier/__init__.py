@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kvscout as a tier behind vLLM's own offloading: `"type": "kvscout"` among the tiers of its TieringOffloadingSpec.
+"""kvscout as a tier below vLLM's own offloading: `"type": "kvscout"` among the tiers of its TieringOffloadingSpec.
 
-vLLM copies KV between the GPU and a region of host memory; a secondary tier copies between that region and elsewhere.
+vLLM copies KV between the GPU and a region of host memory; a secondary tier copies between that region and other storage.
 This one copies to and from the pool of a kvscout server. It touches host memory only, so it serves every GPU and every
 model that vLLM offloads.
 

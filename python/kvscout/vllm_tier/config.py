@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys of the tier: what stands beside `"type": "kvscout"` in secondary_tiers."""
+"""Keys of the tier: those next to `"type": "kvscout"` in secondary_tiers."""
 
 from dataclasses import dataclass
 

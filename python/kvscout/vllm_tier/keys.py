@@ -8,5 +8,5 @@ HASH_BYTES = 32
 
 
 def hashes_of(keys):
-    """The hashes one behind the other, as the library takes them."""
+    """The hashes one after the other, as the library takes them."""
     return b"".join([sha256(key).digest() for key in keys])

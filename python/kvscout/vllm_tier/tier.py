@@ -44,7 +44,7 @@ class KVScoutTier(SecondaryTierManager):
     medium = Medium.CPU
 
     def __init__(self, offloading_spec, primary_kv_view, tier_type, backpressure_detector=None, **keys):
-        """@keys: what the user wrote beside `type`; config.py has them."""
+        """@keys: the keys that the user wrote next to `type`; config.py lists them."""
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         import kvscout
         import vllm

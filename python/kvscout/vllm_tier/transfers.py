@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies between vLLM's region of host memory and the pool. One object, beside the lookups; owns the Worker.
+"""Copies between vLLM's region of host memory and the pool. One object, next to the lookups; owns the Worker.
 
 A job of vLLM is one store, or one retrieve for each run of chunks that a lookup found. Nothing here waits but drain().
 A job uses its chunks of the region until ended() has reported it.
