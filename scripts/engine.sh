@@ -20,9 +20,9 @@ usage: ./dev engine [--short] [SESSION...]
 
   --short    at most four starts of the engine instead of all; this is the stage `engine` of ./dev check
   --list     names of the sessions
-  --install  only make the environment
-  --contract what connector and tier rely on in vLLM, against the newest three minor versions on PyPI (1 GB, read and deleted)
-  --peers    beside no connector, Mooncake's store and LMCache, by turns in one run; ./dev engine --peers --help says more
+  --install  only install the environment
+  --contract compare what connector and tier use of vLLM with the newest three minor versions on PyPI (1 GB, deleted afterwards)
+  --peers    compare with no connector, Mooncake's store and LMCache, by turns in one run; ./dev engine --peers --help says more
 
 Results: a line for each case, and as the last line: N passed, N failed, N skipped. The log of a session is build-engine/SESSION.log.
 END

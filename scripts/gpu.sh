@@ -26,12 +26,12 @@ gpu_usage()
 usage: ./dev gpu [--quick] [--build | --pack] [OPTIONS OF kvscout-copy...]
 
   --quick   at most 5 minutes instead of 10: fewer rounds, no compute-sanitizer
-  --build   build only; the programs in build-gpu run where there is no compiler, too
-  --pack    put all that a machine with a GPU may lack into build-gpu-carry, at most 64 MiB: the wheel (of build-wheel/dist, or built
-            now) with its tests, the programs of --build, what needs libzmq with its libraries, and the revision. Taken along with
-            the tree, that folder is tested there
+  --build   build only; the programs in build-gpu also run on a machine without a compiler
+  --pack    write all that a machine with a GPU may lack to build-gpu-carry, at most 64 MiB: the wheel (of build-wheel/dist, or built
+            now) with its tests, the programs of --build, gpu_worker with its libraries, and the revision. Copy the folder to the
+            GPU machine with the tree; ./dev gpu tests it there
 
-Results are written to the folder that OUT names in the environment (default: build-gpu): kvscout-copy.md (the table for docs/gpu.md),
+Results go to the folder that OUT names in the environment (default: build-gpu): kvscout-copy.md (the table for docs/gpu.md),
 kvscout-copy.jsonl (a line for each result, as it comes), kvscout-copy.json, and gpu.log (what the programs print).
 END
 }
