@@ -187,7 +187,7 @@ turn(struct scout_server *s, const zmq_pollitem_t *items)
 	bool more;
 
 	s->now_us = scout__now_us();
-	s->count.turns++;
+	s->count.loop_turns++;
 	if (s->metrics)
 		scout__metrics_beat(s);
 	s->inline_left = SCOUT__INLINE_CHUNKS;

@@ -87,10 +87,10 @@ scout__note_step(struct scout_server *s, uint64_t before_us)
 
 	s->now_us = scout__now_us();
 	took_us = s->now_us - before_us;
-	s->count.steps++;
-	if (took_us > s->count.longest_us)
-		s->count.longest_us = took_us;
-	s->count.slow_steps += took_us > SCOUT__STEP_US;
+	s->count.loop_steps++;
+	if (took_us > s->count.loop_longest_us)
+		s->count.loop_longest_us = took_us;
+	s->count.loop_slow_steps += took_us > SCOUT__STEP_US;
 }
 
 #endif

@@ -85,12 +85,12 @@ struct scout__l1 {
 	uint64_t evictions_unneeded;      /* of these, objects that nothing needed */
 	uint64_t refusals;                /* stores that got no room */
 	struct scout__hint_counts hinted; /* see scout__index_count_hints() */
-	uint64_t promise_limited;         /* promises refused */
+	uint64_t promises_refused;        /* promises refused */
 	uint64_t regrow_us; /* a failed extent is tried again after this time (default 1 s); tests shorten it */
 	struct scout__chunk_index *indexes; /* all of them */
 	uint32_t n_wanting;                 /* chunk indexes that wait for an extent of another one */
-	uint64_t extents_moved;             /* taken from a chunk index for another one */
-	uint64_t rebalance_failed;          /* times that no chunk index had an extent to give: everything was pinned */
+	uint64_t extents_withdrawn;         /* taken from a chunk index for another one */
+	uint64_t extents_pinned;            /* times that no chunk index had an extent to give: everything was pinned */
 	uint64_t last_serial;
 	uint64_t counting; /* of rebalance_rule.c */
 	/* Nothing pins a tracked entry any more; it is about to go into the order, or away. Set by the owner. */

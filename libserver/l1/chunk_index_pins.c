@@ -277,7 +277,7 @@ scout__index_promise(struct scout__chunk_index *index, uint32_t entry)
 	return true;
 
 refused:
-	l1->promise_limited++;
+	l1->promises_refused++;
 	return false;
 }
 

@@ -237,7 +237,7 @@ note_taken(struct scout__l1 *l1, struct scout__extent *extent, uint64_t now_us)
 	r->taker->n_coming++;
 	r->taker->coming_us = now_us;
 	r->phase = PHASE_NONE;
-	l1->extents_moved++;
+	l1->extents_withdrawn++;
 }
 
 /* Nothing is being taken: begin, if a chunk index waits and there is a giver. */
@@ -273,7 +273,7 @@ begin(struct scout__l1 *l1, uint64_t now_us, struct scout__chunk_index **ret_tak
 		taker->ask_again_us = now_us + AGAIN_US + 10 * (now_us - taker->round_us);
 		taker->round_us = 0;
 		scout__rebalance_settled(taker);
-		l1->rebalance_failed++;
+		l1->extents_pinned++;
 		*ret_taker = taker;
 		return SCOUT__REBALANCE_NOTHING;
 	}

@@ -70,22 +70,21 @@ alone(struct scout__text *text, const char *name, enum scout__stats_kind kind, c
 static void
 table(struct scout__text *text, const struct scout__stats_table *t, const struct subject *subjects, uint32_t n)
 {
-	const char *last = "";
+	char name[SCOUT__METRIC_BYTES], label[SCOUT__METRIC_BYTES];
 
 	for (size_t i = 0; i < t->n && n > 0; i++) {
 		const struct scout__stats_item *item = &t->items[i];
 
-		if (!item->metric)
+		if (!item->help && !item->label)
 			continue;
-		if (strcmp(item->metric, last) != 0)
-			family(text, item->metric, item->kind, item->help);
-		last = item->metric;
+		scout__stats_metric(t, item, name, label);
+		if (item->help)
+			family(text, name, item->kind, item->help);
 		for (uint32_t j = 0; j < n; j++) {
 			uint64_t value = scout__stats_value(item, subjects[j].values);
 
 			if (!item->unknown_is_max || value != UINT64_MAX)
-				sample(text, item->metric, subjects[j].labels, item->labels ? item->labels : "", value,
-				       item->per_unit);
+				sample(text, name, subjects[j].labels, label, value, item->per_unit);
 		}
 	}
 }
@@ -161,28 +160,24 @@ health(const struct scout__metrics_facts *facts, struct scout__text *text)
 /* ---- what comes from arrays ---- */
 
 static void
-server_arrays(const struct scout__stats *stats, const struct scout__metrics_facts *facts, struct scout__text *text)
+server_arrays(const struct scout__stats *stats, struct scout__text *text)
 {
 	char name[64], labels[96];
 
-	family(text, "evictions_total", SCOUT__COUNTER, "Chunks that left the pool to make room.");
-	scout__text_add(text, PREFIX "evictions_total{policy=\"");
-	scout__text_label(text, facts->eviction, strlen(facts->eviction));
-	scout__text_add(text, "\"} %" PRIu64 "\n", stats->l1.evictions);
-	family(text, "operations_total", SCOUT__COUNTER, "Operations that arrived.");
+	family(text, "ops_total", SCOUT__COUNTER, "Operations that arrived.");
 	for (unsigned i = 1; i <= SCOUT_OP_LAST; i++) {
 		if (i == SCOUT_OP_ERROR)
 			continue;
 		scout__stats_op_name(i, name, sizeof(name));
 		(void)snprintf(labels, sizeof(labels), "operation=\"%s\"", name);
-		sample(text, "operations_total", NULL, labels, stats->count.ops[i], 1);
+		sample(text, "ops_total", NULL, labels, stats->count.ops[i], 1);
 	}
-	family(text, "refusals_total", SCOUT__COUNTER,
+	family(text, "refused_total", SCOUT__COUNTER,
 	       "Operations and frames that were refused, by the status of the reply.");
 	for (unsigned i = 0; i <= SCOUT_WIRE_LAST; i++) {
 		scout__stats_refusal_name(i, name, sizeof(name));
 		(void)snprintf(labels, sizeof(labels), "reason=\"%s\"", name);
-		sample(text, "refusals_total", NULL, labels, stats->count.refused[i], 1);
+		sample(text, "refused_total", NULL, labels, stats->count.refused[i], 1);
 	}
 	family(text, "lookup_duration_seconds", SCOUT__HISTOGRAM,
 	       "From when the loop took a lookup's frame to when it gave the answer to the socket.");
@@ -336,7 +331,7 @@ scout__metrics_text(const struct scout__stats *stats, const struct scout__metric
 	info(stats, facts, text);
 	health(facts, text);
 	table(text, &scout__stats_server, &server, 1);
-	server_arrays(stats, facts, text);
+	server_arrays(stats, text);
 	if (stats->has_fetch) {
 		table(text, &scout__stats_fetch, &server, 1);
 		adapters(stats, text);

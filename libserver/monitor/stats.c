@@ -38,13 +38,13 @@ take_server(const struct scout_server *s, struct scout__stats *t)
 	t->connections = s->transport->n_conns;
 	t->connections_limit = s->transport->conns_limit;
 	t->channels = s->transport->n_channels;
-	t->channels_backlog = s->transport->shm_backlog;
-	t->unsent_bytes = scout__unsent_bytes(s);
+	t->channels_backlog_bytes = s->transport->shm_backlog;
+	t->replies_unsent_bytes = scout__unsent_bytes(s);
 	t->leases = s->transport->n_leases;
 	t->sessions = s->cfg.max_sessions - s->state->n_free_sessions;
 	t->sessions_limit = s->cfg.max_sessions;
-	t->session_bytes = s->state->session_bytes;
-	t->pending_ops = s->state->n_pending_ops;
+	t->sessions_bytes = s->state->session_bytes;
+	t->ops_waiting = s->state->n_pending_ops;
 	t->holds = SCOUT__MAX_HOLDS - s->state->n_free_holds;
 	t->quarantine = s->state->n_quarantine;
 	t->count = s->count;
@@ -54,10 +54,10 @@ SCOUT_ON_LOOP static void
 add_index(struct scout__chunk_index *index, struct scout__stats_l1 *l1)
 {
 	scout__index_count_hints(index);
-	l1->used += scout__index_used_bytes(index);
-	l1->total += scout__index_total_bytes(index);
-	l1->index += scout__index_own_bytes(index);
-	l1->held += index->held_bytes;
+	l1->bytes_used += scout__index_used_bytes(index);
+	l1->bytes_extents += scout__index_total_bytes(index);
+	l1->bytes_index += scout__index_own_bytes(index);
+	l1->bytes_held += index->held_bytes;
 	l1->chunks += index->n_entries;
 	l1->slots += index->n_slots;
 	l1->extents += index->n_extents;
@@ -67,26 +67,25 @@ SCOUT_ON_LOOP static void
 take_l1(const struct scout_server *s, struct scout__stats_l1 *l1)
 {
 	memset(l1, 0, sizeof(*l1));
-	l1->limit = s->cfg.l1_bytes;
-	l1->promised = s->state->l1.promised_bytes;
-	l1->max_promised = s->state->l1.max_promised;
-	l1->extents_moved = s->state->l1.extents_moved;
+	l1->bytes_limit = s->cfg.l1_bytes;
+	l1->bytes_promised = s->state->l1.promised_bytes;
+	l1->bytes_promised_limit = s->state->l1.max_promised;
+	l1->extents_withdrawn = s->state->l1.extents_withdrawn;
 	l1->extents_leaving = s->state->n_withdrawn;
-	l1->rebalance_failed = s->state->l1.rebalance_failed;
-	l1->pool = s->state->l1.pool.used_bytes;
-	l1->extra = s->state->l1.pool.extra_bytes;
+	l1->extents_pinned = s->state->l1.extents_pinned;
+	l1->bytes_pool = s->state->l1.pool.used_bytes;
+	l1->extra_bytes = s->state->l1.pool.extra_bytes;
 	l1->evictions = s->state->l1.evictions;
 	l1->evictions_unneeded = s->state->l1.evictions_unneeded;
 	l1->refusals = s->state->l1.refusals;
-	l1->promise_limited = s->state->l1.promise_limited;
+	l1->promises_refused = s->state->l1.promises_refused;
 	for (uint32_t i = 0; i < s->state->n_ns; i++) {
 		for (uint32_t g = 0; g < s->state->ns[i]->groups.n; g++)
 			if (s->state->ns[i]->by_group[g].index)
 				add_index(s->state->ns[i]->by_group[g].index, l1);
 	}
-	l1->free = l1->total - l1->used;
-	l1->hinted_returned = s->state->l1.hinted.returned;
-	l1->hinted_gone = s->state->l1.hinted.gone;
+	l1->hints_wrong_chunks = s->state->l1.hinted.returned;
+	l1->hints_right_chunks = s->state->l1.hinted.gone;
 }
 
 SCOUT_ON_LOOP static void
@@ -97,8 +96,8 @@ take_fetch(const struct scout__fetch *fetch, struct scout__stats_fetch *t)
 	t->loads_queued = fetch->n_loads_queued;
 	t->loads_running = fetch->n_loads_running;
 	t->writes_waiting = fetch->n_writes_queued + fetch->n_writes_running;
-	t->write_bytes = fetch->write_bytes;
-	t->max_write_bytes = fetch->max_write_bytes;
+	t->writes_bytes = fetch->write_bytes;
+	t->writes_bytes_limit = fetch->max_write_bytes;
 }
 
 SCOUT_ON_LOOP static void
@@ -112,8 +111,6 @@ take_adapter(const struct scout__l2 *l2, uint32_t i, struct scout__stats_l2 *a)
 	a->running = scout__l2_running_of(l2, i);
 	a->reads_breaker = scout__l2_breaker_of(l2, i, SCOUT__L2_READS);
 	a->writes_breaker = scout__l2_breaker_of(l2, i, SCOUT__L2_WRITES);
-	a->reads_off = a->reads_breaker != SCOUT__L2_CLOSED;
-	a->writes_off = a->writes_breaker != SCOUT__L2_CLOSED;
 }
 
 SCOUT_ON_LOOP static void
@@ -128,7 +125,7 @@ take_ns(const struct scout__ns *ns, struct scout__stats_ns *t)
 	t->weights = ns->weights;
 	t->tenants = scout__ns_count_tenants(ns);
 	t->chunks = t->slots = 0;
-	t->bytes = t->bytes_promised = t->bytes_held = t->bytes_total = 0;
+	t->bytes = t->bytes_promised = t->bytes_held = t->bytes_extents = 0;
 	for (uint32_t g = 0; g < ns->groups.n; g++) {
 		const struct scout__chunk_index *index = ns->by_group[g].index;
 
@@ -139,14 +136,14 @@ take_ns(const struct scout__ns *ns, struct scout__stats_ns *t)
 		t->bytes += scout__index_used_bytes(index);
 		t->bytes_promised += index->promised_bytes;
 		t->bytes_held += index->held_bytes;
-		t->bytes_total += scout__index_total_bytes(index);
+		t->bytes_extents += scout__index_total_bytes(index);
 	}
 	t->lookups = ns->count.lookups;
 	t->asked_chunks = ns->count.asked_chunks;
 	t->hit_chunks = ns->count.hit_chunks;
 	t->asked_tokens = ns->count.asked_tokens;
 	t->hit_tokens = ns->count.hit_tokens;
-	t->set_aside = ns->l1.n_set_aside;
+	t->chunks_set_aside = ns->l1.n_set_aside;
 }
 
 /* The groups of namespace @i, if there are several, as many as there is room for. */
@@ -162,7 +159,7 @@ take_groups(const struct scout__ns *ns, uint32_t i, struct scout__stats *ret)
 			.ns = i,
 			.number = g,
 			.bytes = scout__index_used_bytes(index),
-			.bytes_total = scout__index_total_bytes(index),
+			.bytes_extents = scout__index_total_bytes(index),
 			.objects = index->n_entries,
 			.unneeded = index->n_unneeded,
 			.evictions = index->evictions,
@@ -192,8 +189,8 @@ take_tenants(const struct scout_server *s, const struct scout__ns *ns, uint32_t 
 		t->name_len = share->name_len;
 		t->bytes = account->bytes;
 		t->bytes_guaranteed = scout__account_bytes_guaranteed(&ns->l1, account);
-		t->evicted_over = account->evicted_over;
-		t->evicted_under = account->evicted_under;
+		t->evicted_over_share = account->evicted_over;
+		t->evicted_under_share = account->evicted_under;
 		t->idle = scout__account_is_idle(&ns->l1, account);
 		ret->n_tenants++;
 	}

@@ -26,18 +26,18 @@ struct scout_server;
 #define SCOUT__STATS_URL 160u /* of a URL in a name */
 
 struct scout__stats_l1 {
-	uint64_t limit, total, used, free, promised, max_promised, held, index;
-	uint64_t chunks, slots, extents, extents_moved, extents_leaving, rebalance_failed;
-	uint64_t pool, extra;
-	uint64_t evictions, evictions_unneeded, refusals, promise_limited;
-	uint64_t hinted_returned, hinted_gone;
+	uint64_t bytes_limit, bytes_extents, bytes_used, bytes_promised, bytes_promised_limit, bytes_held, bytes_index;
+	uint64_t bytes_pool, extra_bytes;
+	uint64_t chunks, slots, extents, extents_withdrawn, extents_leaving, extents_pinned;
+	uint64_t evictions, evictions_unneeded, refusals, promises_refused;
+	uint64_t hints_wrong_chunks, hints_right_chunks;
 };
 
 struct scout__stats_fetch {
 	struct scout__fetch_counters count;
 	uint64_t adapters;
 	uint64_t loads_queued, loads_running;
-	uint64_t writes_waiting, write_bytes, max_write_bytes;
+	uint64_t writes_waiting, writes_bytes, writes_bytes_limit;
 };
 
 /* One adapter of L2. */
@@ -47,7 +47,6 @@ struct scout__stats_l2 {
 	struct scout__l2_counters count;
 	struct scout__l2_gauges gauges;
 	uint64_t ready, running;
-	uint64_t reads_off, writes_off;         /* 0 or 1 */
 	uint64_t reads_breaker, writes_breaker; /* enum scout__l2_breaker */
 };
 
@@ -55,16 +54,16 @@ struct scout__stats_ns {
 	char name[SCOUT_MAX_NAME + 1];
 	uint64_t name_len;
 	uint64_t peers, sessions, holds, weights, tenants;
-	uint64_t chunks, slots, bytes, bytes_promised, bytes_held, bytes_total;
+	uint64_t chunks, slots, bytes, bytes_promised, bytes_held, bytes_extents;
 	uint64_t lookups, asked_chunks, hit_chunks, asked_tokens, hit_tokens;
-	uint64_t bytes_guaranteed, set_aside;
+	uint64_t bytes_guaranteed, chunks_set_aside;
 };
 
 /* A group of a namespace that has several. */
 struct scout__stats_group {
 	uint32_t ns;     /* in scout__stats.ns */
 	uint32_t number; /* its place in the key `group` */
-	uint64_t bytes, bytes_total, objects, unneeded, evictions, hit_objects;
+	uint64_t bytes, bytes_extents, objects, unneeded, evictions, hit_objects;
 };
 
 /* A tenant that tenant_share names, in a namespace where it has stored something. */
@@ -72,7 +71,7 @@ struct scout__stats_tenant {
 	uint32_t ns; /* in scout__stats.ns */
 	char name[SCOUT_MAX_NAME + 1];
 	uint64_t name_len;
-	uint64_t bytes, bytes_guaranteed, evicted_over, evicted_under, idle;
+	uint64_t bytes, bytes_guaranteed, evicted_over_share, evicted_under_share, idle;
 };
 
 struct scout__stats {
@@ -80,8 +79,8 @@ struct scout__stats {
 	uint64_t epoch, uptime_ms, draining;
 	uint64_t namespaces, namespaces_limit, namespaces_abandoned;
 	uint64_t peers, peers_limit, connections, connections_limit, channels, leases;
-	uint64_t channels_backlog, unsent_bytes;
-	uint64_t sessions, sessions_limit, session_bytes, pending_ops, holds, quarantine;
+	uint64_t channels_backlog_bytes, replies_unsent_bytes;
+	uint64_t sessions, sessions_limit, sessions_bytes, ops_waiting, holds, quarantine;
 	struct scout__counters count;
 	struct scout__stats_l1 l1;
 	struct scout__stats_fetch fetch;
@@ -109,21 +108,22 @@ enum scout__stats_kind {
 	SCOUT__HISTOGRAM
 };
 
-/* One value: where it is, what STATUS calls it, and what /metrics does. */
+/* One value: what it is called, and where it is. */
 struct scout__stats_item {
-	const char *status;  /* NULL: not in STATUS. Of an adapter or namespace without its "l2.N." or "ns.NAME." */
-	const char *metric;  /* without "kvscout_"; NULL: not in /metrics. Rows of one name follow each other */
-	const char *labels;  /* static ones, "result=\"full\""; NULL: none */
-	const char *help;    /* of the first row of a name */
+	const char *name; /* in STATUS; of an adapter or namespace without its "l2.N." or "ns.NAME." */
+	const char *
+		label; /* the label of /metrics whose value is the end of the name; NULL: none. Such rows follow each other */
+	const char *help;    /* for /metrics, of the first row with a label; NULL and no label: not in /metrics */
 	uint16_t offset;     /* of the uint64_t, in its structure */
 	uint8_t kind;        /* enum scout__stats_kind */
-	uint32_t per_unit;   /* of the value in one base unit of the metric: 1000 for milliseconds; 0: 1 */
+	uint32_t per_unit;   /* a name that ends in _ms or _us: how many of them are a second; else 0 */
 	bool unknown_is_max; /* UINT64_MAX: it is not known and not told */
 };
 
 struct scout__stats_table {
 	const struct scout__stats_item *items;
 	size_t n;
+	const char *prefix; /* in /metrics */
 };
 
 extern const struct scout__stats_table scout__stats_server; /* of struct scout__stats */
@@ -138,6 +138,12 @@ scout__stats_value(const struct scout__stats_item *item, const void *of)
 {
 	return *(const uint64_t *)(const void *)((const char *)of + item->offset);
 }
+
+#define SCOUT__METRIC_BYTES 96u
+
+/* What /metrics makes of "lookups.full", without "kvscout_": the family "lookups_total", the label "result=\"full\"" or "". */
+SCOUT_ON_ANY void scout__stats_metric(const struct scout__stats_table *table, const struct scout__stats_item *item,
+				      char ret_family[SCOUT__METRIC_BYTES], char ret_label[SCOUT__METRIC_BYTES]);
 
 /* "lookup" for SCOUT_OP_LOOKUP, "no_hello" for SCOUT_WIRE_NO_HELLO. */
 SCOUT_ON_ANY void scout__stats_op_name(unsigned opcode, char *ret_name, size_t len);

@@ -172,7 +172,7 @@ tell_policies(struct scout_server *s, const struct scout__pending_op *pending)
 	const struct scout__group_walk *walk = pending->walk;
 	uint8_t kind = (uint8_t)scout__touch_kind(fresh_tokens(pending));
 
-	s->count.lost_chunks += count_lost(pending);
+	s->count.lookups_lost_chunks += count_lost(pending);
 	for (uint32_t g = 0; g < walk->n_groups; g++) {
 		const struct scout__walk_group *wg = &walk->of[g];
 
@@ -276,9 +276,9 @@ tell(struct scout_server *s, const struct scout__pending_op *pending, struct sco
 		if (wg->group->index && wg->space && wg->n)
 			scout__index_asked(wg->group->index, wg->space, wg->n);
 	}
-	s->count.hit_keys += n_hits;
-	s->count.later_keys += n_later;
-	s->count.miss_keys += at - n_hits - n_later;
+	s->count.keys_hit += n_hits;
+	s->count.keys_later += n_later;
+	s->count.keys_miss += at - n_hits - n_later;
 }
 
 void

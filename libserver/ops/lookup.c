@@ -82,7 +82,8 @@ tell_policy(struct scout_server *s, const struct scout__pending_op *pending, uin
 	if (!index || !pending->space || pending->renews)
 		return;
 	scout__index_asked(index, pending->space, pending->n);
-	s->count.lost_chunks += scout__index_behind_gap(index, pending->space, pending->hashes, hit, pending->n);
+	s->count.lookups_lost_chunks +=
+		scout__index_behind_gap(index, pending->space, pending->hashes, hit, pending->n);
 	known = scout__index_known_run(index, pending->space, pending->hashes, hit, pending->n);
 	kept_of(pending)->kind = (uint8_t)scout__touch_kind((uint64_t)(pending->n - known) * pending->ns->chunk_tokens);
 }

@@ -20,8 +20,8 @@ scout__lookup_count(struct scout_server *s, const struct scout__pending_op *pend
 {
 	struct scout__ns *ns = pending->ns;
 
-	s->count.asked_chunks += asked;
-	s->count.hit_chunks += hit;
+	s->count.lookups_asked_chunks += asked;
+	s->count.lookups_hit_chunks += hit;
 	if (s->fetch)
 		s->fetch->count.hit_chunks += m->l2;
 	s->count.lookups_limited += m->limited;

@@ -30,7 +30,7 @@ scout__lookup_keep_recent(struct scout_server *s, struct scout__pending_op *pend
 	if (n > SCOUT__KEEP_RECENT)
 		n = SCOUT__KEEP_RECENT;
 	pending->keep_recent_to -= n;
-	s->count.soon_chunks += scout__index_keep_recent(
+	s->count.lookups_kept_recent_chunks += scout__index_keep_recent(
 		pending->group->index, pending->space,
 		pending->hashes + (size_t)pending->keep_recent_to * pending->ns->hash_bytes, n);
 	return pending->keep_recent_to > pending->next;
@@ -72,7 +72,8 @@ scout__lookup_keep_recent_groups(struct scout_server *s, struct scout__pending_o
 			if (left-- == 0)
 				return true;
 			if (seen.entry != SCOUT__NO_ENTRY && scout__index_valid(wg->group->index, seen))
-				s->count.soon_chunks += scout__index_keep_recent_entry(wg->group->index, seen.entry);
+				s->count.lookups_kept_recent_chunks +=
+					scout__index_keep_recent_entry(wg->group->index, seen.entry);
 		}
 	}
 	return false;

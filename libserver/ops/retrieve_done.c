@@ -44,7 +44,7 @@ scout__serve_retrieve_done(struct scout_server *s, struct scout__peer *peer, con
 		return;
 	}
 	if (m.mismatches) {
-		s->count.mismatches += m.mismatches;
+		s->count.bugs_mismatches += m.mismatches;
 		scout__log_limited(&s->log, &s->limit_bug, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_ERROR,
 				   "BUG: worker %016llx saw %u slots change under retrieve %llu, which held them",
 				   (unsigned long long)peer->token, (unsigned)m.mismatches,

@@ -116,13 +116,13 @@ struct scout__bad_key {
 };
 
 struct scout__fetch_counters {
-	uint64_t asks;         /* questions of lookups */
-	uint64_t asks_late;    /* that were answered without all of what adapters know */
-	uint64_t asks_skipped; /* lookups that asked nobody, as no adapter is usable */
-	uint64_t asks_refused; /* or as there was no memory for the question */
-	uint64_t hit_chunks;   /* chunks that counted and were not in the pool */
-	uint64_t loads, loaded, loads_failed, loads_late, loads_cancelled;
-	uint64_t writes_queued, written, writes_failed, writes_dropped, writes_outdated, writes_late;
+	uint64_t lookups;         /* questions of lookups */
+	uint64_t lookups_late;    /* that were answered without all of what adapters know */
+	uint64_t lookups_skipped; /* lookups that asked nobody, as no adapter is usable */
+	uint64_t lookups_refused; /* or as there was no memory for the question */
+	uint64_t hit_chunks;      /* chunks that counted and were not in the pool */
+	uint64_t loads, loads_done, loads_failed, loads_late, loads_cancelled;
+	uint64_t writes, writes_done, writes_failed, writes_dropped, writes_outdated, writes_late;
 	uint64_t bad_keys;
 };
 

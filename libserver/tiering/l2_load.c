@@ -217,7 +217,7 @@ load_succeeded(struct scout_server *s, struct scout__load *load)
 	uint32_t rank = load->rank;
 	struct scout__expected_shard *shard = &load->expected->shards[rank];
 
-	s->fetch->count.loaded++;
+	s->fetch->count.loads_done++;
 	scout__fetch_unpin(s, shard->digest, shard->pinned);
 	shard->pinned = 0;
 	scout__chunk_wake(s, group->ns, group->index->entries[entry].hash);

@@ -237,7 +237,7 @@ send_ask(struct scout_server *s, struct scout__ask *ask, uint8_t adapters)
 		ask->over = true;
 		return true;
 	}
-	t->count.asks++;
+	t->count.lookups++;
 	for (uint32_t adapter = 0; adapter < t->n; adapter++) {
 		for (uint32_t i = 0; i < batches && adapters & 1u << adapter; i++) {
 			uint32_t from = i * SCOUT__L2_MAX_KEYS;
@@ -423,7 +423,7 @@ may_ask(struct scout_server *s, struct scout__pending_op *pending)
 	if (s->now_us >= scout__pending_op_answer_by(pending))
 		return false;
 	if (!usable(s, pending->ns)) {
-		t->count.asks_skipped += pending->n_rounds == 0;
+		t->count.lookups_skipped += pending->n_rounds == 0;
 		return false;
 	}
 	return true;
@@ -436,7 +436,7 @@ begin(struct scout_server *s, struct scout__pending_op *pending, uint32_t first,
 	pending->ask = ask_new(s, pending, first, n, keys);
 	pending->n_rounds++;
 	if (!pending->ask)
-		s->fetch->count.asks_refused++;
+		s->fetch->count.lookups_refused++;
 	return pending->ask;
 }
 
@@ -482,7 +482,7 @@ ends(struct scout_server *s, struct scout__ask *ask)
 {
 	if (!ask->over && s->now_us >= ask->end_us) {
 		ask->over = true;
-		s->fetch->count.asks_late++;
+		s->fetch->count.lookups_late++;
 	}
 	return ask->over;
 }

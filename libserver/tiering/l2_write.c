@@ -68,7 +68,7 @@ write_done(void *user, struct scout__l2_op *op)
 	if (--w->n_running > 0)
 		return;
 	if (w->kept)
-		s->fetch->count.written++;
+		s->fetch->count.writes_done++;
 	else
 		s->fetch->count.writes_failed++;
 	s->fetch->n_writes_running--;
@@ -218,7 +218,7 @@ scout__write_queue(struct scout_server *s, struct scout__ns_group *group, uint32
 	w->rank = rank;
 	t->write_bytes += bytes;
 	t->n_writes_queued++;
-	t->count.writes_queued++;
+	t->count.writes++;
 	group->ns->n_moving++;
 	scout__list_add(&t->writes_queued, &w->node);
 	writes_start(s);

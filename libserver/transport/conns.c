@@ -124,7 +124,7 @@ accepted(struct scout_server *s, int fd)
 {
 	if (++s->transport->n_conns <= s->transport->conns_limit)
 		return;
-	s->count.conns_refused++;
+	s->count.connections_refused++;
 	scout__log_limited(&s->log, &s->limit_conns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
 			   "a connection is refused: %u are open, as many as may be (max_peers = %u)",
 			   (unsigned)s->transport->conns_limit, (unsigned)s->cfg.max_peers);

@@ -64,7 +64,7 @@ scout__packet_take(struct scout_server *s, const struct scout__dest *sender, str
 	memcpy(s->transport->unknown_sender.identity, sender->identity, sender->identity_len);
 	s->transport->unknown_sender.identity_len = sender->identity_len;
 	s->transport->sender_is_local = true;
-	s->count.shm_frames_received++;
+	s->count.frames_received_shm++;
 	s->transport->hooks->frame(s, packet);
 	scout__note_step(s, before_us);
 }

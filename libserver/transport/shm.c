@@ -246,7 +246,7 @@ scout__shm_send(struct scout_server *s, struct scout__dest *dest, const uint8_t 
 	size_t before = ch->backlog_bytes, left = scout__unsent_left(s);
 	int rc = EAGAIN;
 
-	s->count.shm_frames_sent++;
+	s->count.frames_sent_shm++;
 	if (before + len > (left < SCOUT__UNSENT_MAX ? left : SCOUT__UNSENT_MAX)) {
 		dest->shm.is_deaf = true;
 		ch->broken = true;

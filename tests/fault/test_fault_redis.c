@@ -158,7 +158,7 @@ check_healed(uint32_t prompt)
 		store(++prompt);
 		fault_wait(&f, "l2.writes.waiting", 0);
 	}
-	ck_assert_uint_eq(fault_status(&f, "l2.0.writes_off"), 0);
+	ck_assert_uint_eq(fault_status(&f, "l2.0.breaker.writes"), 0);
 	start_anew();
 	/* With a short timeout an overloaded machine may miss it, or some of it, once. */
 	wait_until(use(prompt, false) == CHUNKS)
@@ -373,7 +373,7 @@ START_TEST(a_redis_that_is_killed_and_comes_back_empty_is_believed)
 	fault_wait(&f, "l2.0.ready", 0);
 	redis_restart(&server);
 	fault_wait(&f, "l2.0.ready", 1);
-	fault_wait(&f, "l2.0.reads_off", 0);
+	fault_wait(&f, "l2.0.breaker.reads", 0);
 	ck_assert_uint_eq(use(1, true), 0);
 	check_healed(500);
 	fault_down(&f);

@@ -82,7 +82,7 @@ START_TEST(a_loop_that_hangs_is_not_healthy_and_its_last_values_are_shown)
 	rig_up_with(&rig, &cfg);
 	address = metrics_address(rig.server);
 	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 6), 6);
-	page_wait(&page, address, "kvscout_chunks", 6);
+	page_wait(&page, address, "kvscout_l1_chunks", 6);
 	wait_health(address, 200, "ok");
 	hung_us = scout__now_us();
 	hang_the_loop(&rig.client);
@@ -90,12 +90,12 @@ START_TEST(a_loop_that_hangs_is_not_healthy_and_its_last_values_are_shown)
 	given_time_begin(&t);
 	page_get(&page, address);
 	given_time_within(&t, WAIT_US + LATE_US, "a scrape while the loop hangs");
-	ck_assert(page_value(&page, "kvscout_chunks") == 6);
+	ck_assert(page_value(&page, "kvscout_l1_chunks") == 6);
 	wait_health(address, 503, "the loop has not turned for");
 	ck_assert_uint_ge(scout__now_us() - hung_us, SCOUT__METRICS_HUNG_US - 100000);
 	page_get(&page, address);
 	ck_assert(page_value(&page, "kvscout_up") == 0);
-	ck_assert(page_value(&page, "kvscout_chunks") == 6);
+	ck_assert(page_value(&page, "kvscout_l1_chunks") == 6);
 	ck_assert(page_value(&page, "kvscout_loop_heartbeat_age_seconds") >= 3);
 	ck_assert(page_value(&page, "kvscout_snapshot_age_seconds") >= 3);
 	let_go();

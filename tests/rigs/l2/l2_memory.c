@@ -418,9 +418,9 @@ note_question(struct l2_memory *m, const struct scout__l2_op *op)
 {
 	const struct scout__ask *ask = op->user;
 
-	if (m->step != ask->server->count.steps)
+	if (m->step != ask->server->count.loop_steps)
 		m->step_keys = 0;
-	m->step = ask->server->count.steps;
+	m->step = ask->server->count.loop_steps;
 	m->step_keys += op->n;
 	m->asked.questions++;
 	m->asked.keys += op->n;

@@ -17,8 +17,8 @@ static void
 check_no_blame(struct l2_rig *r)
 {
 	static const char *const none[] = {
-		"l2.loads.late", "l2.loads.failed", "l2.writes.late",  "l2.writes.failed",
-		"l2.bad_keys",   "l2.0.reads_off",  "l2.0.writes_off", "l2.0.late",
+		"l2.loads.late", "l2.loads.failed",    "l2.writes.late",      "l2.writes.failed",
+		"l2.bad_keys",   "l2.0.breaker.reads", "l2.0.breaker.writes", "l2.0.late",
 	};
 
 	for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++) {

@@ -119,8 +119,8 @@ def pages(program, folder):
     assert status == 200 and headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8", headers
     series, kinds = read_page(page)
     check_histograms(series, kinds)
-    assert series["kvscout_up"] == 1 and series["kvscout_pool_limit_bytes"] == 16 << 20
-    assert series["kvscout_generation_mismatches_total"] == 0
+    assert series["kvscout_up"] == 1 and series["kvscout_l1_bytes_limit"] == 16 << 20
+    assert series["kvscout_bugs_mismatches_total"] == 0
     assert abs(series["kvscout_start_time_seconds"] - time.time()) < 3600
     status, headers, text = get(url + "/status")
     told = json.loads(text)

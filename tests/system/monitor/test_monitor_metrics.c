@@ -70,25 +70,54 @@ START_TEST(namespaces_beyond_the_limit_are_counted_and_not_listed)
 }
 END_TEST
 
-/* A value may be told by STATUS alone, or by /metrics alone; these are the only ones. */
-START_TEST(each_value_has_a_name_for_both)
+/* A value has one name; what /metrics does not have is told by STATUS alone, and these are the only ones. */
+START_TEST(each_value_is_in_both)
 {
-	static const char *const only[] = {"epoch",           "reads_off",        "writes_off",           "weights",
-					   "pool_free_bytes", "l2_breaker_state", "l2_operations_running"};
-	const struct scout__stats_table *const tables[] = {&scout__stats_server, &scout__stats_fetch, &scout__stats_l2,
-							   &scout__stats_ns};
+	static const char *const only[] = {"epoch", "weights"};
+	const struct scout__stats_table *const tables[] = {&scout__stats_server, &scout__stats_fetch,
+							   &scout__stats_l2,     &scout__stats_ns,
+							   &scout__stats_group,  &scout__stats_tenant};
 
-	for (size_t t = 0; t < 4; t++) {
+	for (size_t t = 0; t < sizeof(tables) / sizeof(tables[0]); t++) {
 		for (size_t i = 0; i < tables[t]->n; i++) {
 			const struct scout__stats_item *item = &tables[t]->items[i];
-			const char *name = item->status ? item->status : item->metric;
 			bool is_allowed = false;
 
-			ck_assert_ptr_nonnull(name);
 			for (size_t j = 0; j < sizeof(only) / sizeof(only[0]); j++)
-				is_allowed |= strcmp(name, only[j]) == 0;
-			ck_assert_msg(is_allowed || (item->status && item->metric), "%s", name);
+				is_allowed |= strcmp(item->name, only[j]) == 0;
+			ck_assert_msg(is_allowed || item->help || item->label, "%s", item->name);
 		}
+	}
+}
+END_TEST
+
+/* ---- the name that /metrics makes of it ---- */
+
+START_TEST(names_in_metrics_follow_those_of_status)
+{
+	static const struct {
+		const char *name, *label, *family, *of;
+		uint32_t per_unit;
+		uint8_t kind;
+	} cases[] = {
+		{"peers.died", NULL, "p_peers_died_total", "", 0, SCOUT__COUNTER},
+		{"l1.bytes_used", NULL, "p_l1_bytes_used", "", 0, SCOUT__GAUGE},
+		{"uptime_ms", NULL, "p_uptime_seconds", "", 1000, SCOUT__GAUGE},
+		{"lookups.full", "result", "p_lookups_total", "result=\"full\"", 0, SCOUT__COUNTER},
+		{"breaker.reads", "side", "p_breaker", "side=\"reads\"", 0, SCOUT__GAUGE},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		const struct scout__stats_item item = {.name = cases[i].name,
+						       .label = cases[i].label,
+						       .kind = cases[i].kind,
+						       .per_unit = cases[i].per_unit};
+		const struct scout__stats_table table = {&item, 1, "p_"};
+		char family[SCOUT__METRIC_BYTES], label[SCOUT__METRIC_BYTES];
+
+		scout__stats_metric(&table, &item, family, label);
+		ck_assert_str_eq(family, cases[i].family);
+		ck_assert_str_eq(label, cases[i].of);
 	}
 }
 END_TEST
@@ -116,17 +145,16 @@ differences(struct wire_peer *p, const struct scout__stats_table *table, const c
 
 	for (size_t i = 0; i < table->n; i++) {
 		const struct scout__stats_item *item = &table->items[i];
-		char status[320], series[512];
-		bool both = *labels && item->labels;
+		char status[320], series[512], family[SCOUT__METRIC_BYTES], label[SCOUT__METRIC_BYTES];
 		double value;
 		uint64_t want;
 
-		if (!item->status || !item->metric || changes(item->status))
+		if ((!item->help && !item->label) || changes(item->name))
 			continue;
-		(void)snprintf(status, sizeof(status), "%s%s", prefix, item->status);
-		(void)snprintf(series, sizeof(series), "kvscout_%s%s%s%s%s%s", item->metric,
-			       *labels || item->labels ? "{" : "", labels, both ? "," : "",
-			       item->labels ? item->labels : "", *labels || item->labels ? "}" : "");
+		scout__stats_metric(table, item, family, label);
+		(void)snprintf(status, sizeof(status), "%s%s", prefix, item->name);
+		(void)snprintf(series, sizeof(series), "kvscout_%s%s%s%s%s%s", family, *labels || *label ? "{" : "",
+			       labels, *labels && *label ? "," : "", label, *labels || *label ? "}" : "");
 		value = page_value(&page, series);
 		want = wire_status(p, status);
 		if (want == UINT64_MAX ? value == -1 : value * (item->per_unit ? item->per_unit : 1) == (double)want)
@@ -164,7 +192,6 @@ START_TEST(values_are_what_happened)
 	struct scout__lookup_reply m;
 	struct rig rig;
 	uint32_t kept;
-	double total;
 
 	metrics_up(&rig, 8);
 	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 6), 6);
@@ -175,30 +202,28 @@ START_TEST(values_are_what_happened)
 	ck_assert_int_eq(wire_admit(&rig.client, 99, 0, 1, &kept), SCOUT_WIRE_NO_SESSION);
 	ck_assert_int_eq(wire_simple(&rig.client, 77, 0), SCOUT_WIRE_UNKNOWN_OP);
 	rig_finish(&rig.client, 1);
-	page_wait(&page, metrics_address(rig.server), "kvscout_operations_total{operation=\"finish\"}", 1);
+	page_wait(&page, metrics_address(rig.server), "kvscout_ops_total{operation=\"finish\"}", 1);
 	ck_assert(page_value(&page, "kvscout_up") == 1);
-	ck_assert(page_value(&page, "kvscout_operations_total{operation=\"lookup\"}") == 4);
+	ck_assert(page_value(&page, "kvscout_ops_total{operation=\"lookup\"}") == 4);
 	ck_assert(page_value(&page, "kvscout_lookups_total{result=\"full\"}") == 2);
 	ck_assert(page_value(&page, "kvscout_lookups_total{result=\"partial\"}") == 1);
 	ck_assert(page_value(&page, "kvscout_lookups_total{result=\"none\"}") == 1);
-	ck_assert(page_value(&page, "kvscout_lookup_asked_chunks_total") == 6 + 8 + 5 + 4);
-	ck_assert(page_value(&page, "kvscout_lookup_hit_chunks_total") == 6 + 6 + 0 + 4);
+	ck_assert(page_value(&page, "kvscout_lookups_asked_chunks_total") == 6 + 8 + 5 + 4);
+	ck_assert(page_value(&page, "kvscout_lookups_hit_chunks_total") == 6 + 6 + 0 + 4);
 	ck_assert(page_value(&page, "kvscout_namespace_lookups_total{namespace=\"test\"}") == 4);
-	ck_assert(page_value(&page, "kvscout_namespace_lookup_asked_tokens_total{namespace=\"test\"}") == 23 * 16);
-	ck_assert(page_value(&page, "kvscout_namespace_lookup_hit_tokens_total{namespace=\"test\"}") == 16 * 16);
-	ck_assert(page_value(&page, "kvscout_refusals_total{reason=\"no_session\"}") == 1);
-	ck_assert(page_value(&page, "kvscout_refusals_total{reason=\"unknown_op\"}") == 1);
-	ck_assert(page_value(&page, "kvscout_refusals_total{reason=\"limit\"}") == 0);
-	ck_assert(page_value(&page, "kvscout_operations_refused_total") == 2);
+	ck_assert(page_value(&page, "kvscout_namespace_asked_tokens_total{namespace=\"test\"}") == 23 * 16);
+	ck_assert(page_value(&page, "kvscout_namespace_hit_tokens_total{namespace=\"test\"}") == 16 * 16);
+	ck_assert(page_value(&page, "kvscout_refused_total{reason=\"no_session\"}") == 1);
+	ck_assert(page_value(&page, "kvscout_refused_total{reason=\"unknown_op\"}") == 1);
+	ck_assert(page_value(&page, "kvscout_refused_total{reason=\"limit\"}") == 0);
+	ck_assert(page_value(&page, "kvscout_ops_refused_total") == 2);
 	ck_assert(page_value(&page, "kvscout_sessions") == 3);
-	ck_assert(page_value(&page, "kvscout_promised_bytes") == 6 * SHARD_BYTES);
-	ck_assert(page_value(&page, "kvscout_pool_used_bytes") == 6 * SHARD_BYTES);
+	ck_assert(page_value(&page, "kvscout_l1_bytes_promised") == 6 * SHARD_BYTES);
+	ck_assert(page_value(&page, "kvscout_l1_bytes_used") == 6 * SHARD_BYTES);
 	/* The pool grows as it is used. */
-	total = page_value(&page, "kvscout_pool_total_bytes");
-	ck_assert(total >= 6 * SHARD_BYTES && total <= 8 * SHARD_BYTES);
-	ck_assert(page_value(&page, "kvscout_pool_free_bytes") == total - 6 * SHARD_BYTES);
-	ck_assert(page_value(&page, "kvscout_evictions_total{policy=\"hdc\"}") == 0);
-	ck_assert(page_value(&page, "kvscout_generation_mismatches_total") == 0);
+	ck_assert(page_value(&page, "kvscout_l1_bytes_extents") >= 6 * SHARD_BYTES);
+	ck_assert(page_value(&page, "kvscout_l1_evictions_total") == 0);
+	ck_assert(page_value(&page, "kvscout_bugs_mismatches_total") == 0);
 	ck_assert(page_value(&page, "kvscout_lookup_duration_seconds_count") == 4);
 	ck_assert_uint_eq(wire_status(&rig.client, "refused.no_session"), 1);
 	ck_assert_uint_eq(wire_status(&rig.client, "refused.limit"), UINT64_MAX);
@@ -245,7 +270,7 @@ START_TEST(stores_of_the_second_tier_are_timed)
 	(void)snprintf(series, sizeof(series), bucket, "exists");
 	ck_assert(page_value(&page, series) == 1);
 	ck_assert(page_value(&page, "kvscout_l2_hit_chunks_total") == 4);
-	ck_assert(page_value(&page, "kvscout_l2_breaker_state{adapter=\"0\",scheme=\"memory\",side=\"reads\"}") == 0);
+	ck_assert(page_value(&page, "kvscout_l2_breaker{adapter=\"0\",scheme=\"memory\",side=\"reads\"}") == 0);
 	ck_assert(page_value(&page, "kvscout_l2_operations_total{adapter=\"0\",scheme=\"memory\",operation=\"load\","
 				    "result=\"ok\"}") == 4);
 	/* A store that fails five times is switched off, and here is where one sees it. */
@@ -254,7 +279,7 @@ START_TEST(stores_of_the_second_tier_are_timed)
 	l2_store(&r.rig.worker, 201, 2);
 	l2_store(&r.rig.worker, 301, 2);
 	page_wait(&page, metrics_address(r.rig.server),
-		  "kvscout_l2_breaker_state{adapter=\"0\",scheme=\"memory\",side=\"writes\"}", 1);
+		  "kvscout_l2_breaker{adapter=\"0\",scheme=\"memory\",side=\"writes\"}", 1);
 	l2_down(&r);
 }
 END_TEST
@@ -271,7 +296,7 @@ START_TEST(status_is_json_of_the_same_names)
 	hello_as(&p, rig.endpoint, "te\"st", 5);
 	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 6), 6);
 	ck_assert_uint_eq(rig_hit(&rig.client, 1, 1, 6), 6);
-	page_wait(&page, metrics_address(rig.server), "kvscout_operations_total{operation=\"lookup\"}", 1);
+	page_wait(&page, metrics_address(rig.server), "kvscout_ops_total{operation=\"lookup\"}", 1);
 	text = http_get(metrics_address(rig.server), "/status");
 	for (size_t i = 0; i < 5; i++) {
 		(void)snprintf(line, sizeof(line), "\t\t\"%s\": %llu", i == 3 ? "ns.te\\\"st.peers" : names[i],
@@ -328,7 +353,7 @@ START_TEST(counters_only_grow_under_load)
 	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 6), 6);
 	load.endpoint = rig.endpoint;
 	ck_assert_int_eq(pthread_create(&thread, NULL, load_main, &load), 0);
-	page_wait(&before, metrics_address(rig.server), "kvscout_chunks", 6);
+	page_wait(&before, metrics_address(rig.server), "kvscout_l1_chunks", 6);
 	/* Often, and until something has happened, too. */
 	while (n < 50 || atomic_load(&load.n) < 200) {
 		page_get(&page, metrics_address(rig.server));
@@ -381,7 +406,8 @@ suite_of_this_file(void)
 
 	tcase_add_test(tcase, every_line_can_be_read_whatever_a_namespace_is_called);
 	tcase_add_test(tcase, namespaces_beyond_the_limit_are_counted_and_not_listed);
-	tcase_add_test(tcase, each_value_has_a_name_for_both);
+	tcase_add_test(tcase, each_value_is_in_both);
+	tcase_add_test(tcase, names_in_metrics_follow_those_of_status);
 	tcase_add_test(tcase, values_are_those_of_status);
 	tcase_add_test(tcase, values_are_what_happened);
 	tcase_add_test(tcase, lookups_fall_into_the_bucket_of_their_time);

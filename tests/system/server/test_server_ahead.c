@@ -115,7 +115,7 @@ START_TEST(what_waits_beyond_max_promised_counts_as_used)
 	ck_assert_uint_eq(m.known, 2);
 	ck_assert_uint_eq(m.lookup.limited, 1);
 	ck_assert_uint_eq(rig_promised(&rig), 2);
-	ck_assert_uint_eq(wire_status(&rig.client, "lookups.soon_chunks"), 4);
+	ck_assert_uint_eq(wire_status(&rig.client, "lookups.kept_recent_chunks"), 4);
 	rig_store(&rig.worker, 0, 101, 10);
 	rig_finish(&rig.client, 9);
 	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 6), 0);
@@ -137,7 +137,7 @@ START_TEST(many_chunks_beyond_max_promised_are_renewed_in_slices)
 	rig_store(&rig.worker, 0, 1, 1000);
 	ck_assert_int_eq(wire_ahead(&rig.client, 9, 1, 1000, &m, present), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(m.known, 1);
-	ck_assert_uint_eq(wire_status(&rig.client, "lookups.soon_chunks"), 999);
+	ck_assert_uint_eq(wire_status(&rig.client, "lookups.kept_recent_chunks"), 999);
 	rig_finish(&rig.client, 9);
 	rig_down(&rig);
 }

@@ -91,7 +91,7 @@ START_TEST(what_waits_beyond_max_promised_counts_as_used_in_each_group)
 	wire_reply_free(wire_wait(&rig.client, corr));
 	/* All of the first group but the promised ones, and the window of 10. */
 	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 8 * SHARD_BYTES);
-	ck_assert_uint_eq(wire_status(&rig.client, "lookups.soon_chunks"), 2 + 2);
+	ck_assert_uint_eq(wire_status(&rig.client, "lookups.kept_recent_chunks"), 2 + 2);
 	for (uint32_t i = 200; wire_status(&rig.client, "l1.evictions") < 4; i++)
 		groups_store(&rig.worker, 1, i, i + 1);
 	rig_finish(&rig.client, 1);

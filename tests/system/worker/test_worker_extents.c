@@ -78,9 +78,9 @@ START_TEST(a_small_pool_is_made_of_eight_extents_and_holds_all_its_chunks)
 	ck_assert_uint_eq(counter("l1.extents"), 8);
 	ck_assert_uint_eq(counter("l1.slots"), CHUNKS);
 	ck_assert_uint_eq(counter("l1.evictions"), 0);
-	ck_assert_uint_eq(counter("l1.bytes_total"), rig.l1_bytes);
+	ck_assert_uint_eq(counter("l1.bytes_extents"), rig.l1_bytes);
 	ck_assert_uint_eq(counter("l1.bytes_pool"), rig.l1_bytes);
-	ck_assert_uint_eq(counter("ns.rig.bytes_total"), rig.l1_bytes);
+	ck_assert_uint_eq(counter("ns.rig.bytes_extents"), rig.l1_bytes);
 	/* A page of generation words for each, and the slots' rounding to pages. */
 	ck_assert_uint_eq(counter("l1.extra_bytes"), 8 * (4096 + 2 * 4096 - 8 * SLOT_BYTES));
 	expect_bytes(0, 1, CHUNKS / 2); /* as many as may be promised */
@@ -111,8 +111,8 @@ START_TEST(a_namespace_that_filled_the_pool_gives_another_its_share)
 	ck_assert_uint_eq(counter("l1.extents_withdrawn"), 4);
 	ck_assert_uint_eq(counter("ns.rig.slots"), CHUNKS / 2);
 	ck_assert_uint_eq(counter("ns.other.slots"), CHUNKS / 2);
-	ck_assert_uint_eq(counter("ns.other.bytes_total"), rig.l1_bytes / 2);
-	ck_assert_uint_eq(counter("ns.rig.bytes_total"), rig.l1_bytes / 2);
+	ck_assert_uint_eq(counter("ns.other.bytes_extents"), rig.l1_bytes / 2);
+	ck_assert_uint_eq(counter("ns.rig.bytes_extents"), rig.l1_bytes / 2);
 	/* Both workers are in this process: four segments each. */
 	wait_mapped(8);
 	/* What is left of the first is right, and so is what the other one stores and loads. */

@@ -194,7 +194,7 @@ START_TEST(index_promised_bytes_never_exceed_max_promised)
 	ck_assert(scout__index_promise(cache, entries[0]));
 	ck_assert(scout__index_promise(cache, entries[1]));
 	ck_assert(!scout__index_promise(cache, entries[2]));
-	ck_assert_uint_eq(l1.promise_limited, 1);
+	ck_assert_uint_eq(l1.promises_refused, 1);
 	ck_assert_uint_eq(l1.promised_bytes, 2 * cache->chunk_bytes);
 	/* What is promised already costs nothing more. */
 	ck_assert(scout__index_promise(cache, entries[1]));

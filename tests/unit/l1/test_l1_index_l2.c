@@ -76,7 +76,7 @@ START_TEST(an_expected_chunk_needs_room_and_a_promise)
 	/* Nothing is evicted for what may not be promised. */
 	b = store(2);
 	ck_assert_int_eq(expect(3, false, &c), SCOUT__RESERVE_NO_ROOM);
-	ck_assert_uint_eq(l1.promise_limited, 1);
+	ck_assert_uint_eq(l1.promises_refused, 1);
 	ck_assert(scout__index_is_hit(cache, b));
 	unpromise(a);
 	stop();

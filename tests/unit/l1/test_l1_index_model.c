@@ -332,7 +332,7 @@ compare_all(void)
 	model_assert(l1.promised_bytes == model_promised() * cache->chunk_bytes);
 	model_assert(l1.evictions == m.evictions);
 	model_assert(l1.refusals == m.refusals);
-	model_assert(l1.promise_limited == m.limited);
+	model_assert(l1.promises_refused == m.limited);
 	model_assert(scout__index_used_bytes(cache) == m.n_present * cache->chunk_bytes);
 	model_assert(cache->n_slots <= m.capacity);
 	for (uint32_t n = 0; n < m.n_order; n++) {

@@ -24,7 +24,7 @@ START_TEST(an_index_alone_gets_exactly_the_whole_pool)
 	ck_assert_uint_eq(l1.evictions, 0);
 	fill(a, 100, 1);
 	ck_assert_uint_eq(l1.evictions, 1);
-	ck_assert_uint_eq(l1.extents_moved, 0);
+	ck_assert_uint_eq(l1.extents_withdrawn, 0);
 	stop();
 }
 END_TEST
@@ -39,8 +39,8 @@ START_TEST(an_index_below_its_share_takes_one_extent_for_each_that_it_fills)
 	for (uint32_t i = 0; i < 40; i++) {
 		fill(b, 1000 + i, 1);
 		/* No more than is needed: one that is filled, and the next when that is nearly full. */
-		ck_assert_uint_eq(l1.extents_moved, i < 38 ? (i + 2) / 10 + 1 : 4);
-		ck_assert_uint_eq(l1.evictions, 10 * l1.extents_moved);
+		ck_assert_uint_eq(l1.extents_withdrawn, i < 38 ? (i + 2) / 10 + 1 : 4);
+		ck_assert_uint_eq(l1.evictions, 10 * l1.extents_withdrawn);
 		ck_assert_uint_eq(a->n_slots + b->n_slots, 80);
 		check_all();
 	}
@@ -59,7 +59,7 @@ START_TEST(indexes_at_their_share_evict_their_own)
 	b = add_index(64, 1);
 	/* 4.5 extents each: b gets 4, and neither takes from the other again. */
 	fill_by_turns((struct scout__chunk_index *[]){b, a}, 2, 1000);
-	ck_assert_uint_eq(l1.extents_moved, 4);
+	ck_assert_uint_eq(l1.extents_withdrawn, 4);
 	ck_assert_uint_eq(a->n_slots, 50);
 	ck_assert_uint_eq(b->n_slots, 40);
 	stop();
@@ -102,11 +102,11 @@ START_TEST(an_extent_with_a_pinned_entry_stays)
 	ck_assert_uint_eq(count_present(a, 0, 60), 60);
 	/* Nothing else is to be had, so its own goes, below its share; it does not look again at each store. */
 	ck_assert_uint_eq(l1.evictions, 10);
-	ck_assert_uint_eq(l1.rebalance_failed, 1);
+	ck_assert_uint_eq(l1.extents_pinned, 1);
 	b->ask_again_us = UINT64_MAX;
 	fill(b, 1010, 5);
 	ck_assert_uint_eq(l1.evictions, 15);
-	ck_assert_uint_eq(l1.rebalance_failed, 1);
+	ck_assert_uint_eq(l1.extents_pinned, 1);
 	ck_assert_uint_eq(b->n_slots, 10);
 	check_all();
 	for (uint32_t i = 0; i < 8; i++)
@@ -129,7 +129,7 @@ START_TEST(everything_pinned_is_no_room_and_counted)
 	ck_assert_int_eq(run_steps(SLICE), SCOUT__REBALANCE_NOTHING);
 	ck_assert_int_eq(scout__index_reserve(b, 0, key(100), 0, &entry), SCOUT__RESERVE_NO_ROOM);
 	ck_assert_uint_eq(l1.refusals, 1);
-	ck_assert_uint_eq(l1.rebalance_failed, 1);
+	ck_assert_uint_eq(l1.extents_pinned, 1);
 	ck_assert_uint_eq(l1.evictions, 0);
 	/* It looks again after a while, not at every store. */
 	ck_assert_uint_gt(b->ask_again_us, 0);
@@ -189,7 +189,7 @@ START_TEST(an_index_that_nobody_uses_loses_first)
 	fill(b, 0, 18);
 	fill(a, 1000, 58);
 	ck_assert_uint_eq(a->n_slots, 60);
-	ck_assert_uint_eq(l1.extents_moved, 0);
+	ck_assert_uint_eq(l1.extents_withdrawn, 0);
 	b->idle = true;
 	c = add_index(64, 1);
 	/* a holds far more, but somebody is there to use it. */
@@ -277,7 +277,7 @@ START_TEST(a_large_chunk_gets_several_small_extents)
 	a = full_index(640, 10);
 	b = add_index(45 * 64, 1);
 	fill(b, 1000, 1);
-	ck_assert_uint_eq(l1.extents_moved, 5);
+	ck_assert_uint_eq(l1.extents_withdrawn, 5);
 	ck_assert_uint_eq(a->n_slots, 590);
 	ck_assert_uint_eq(b->n_slots, 1);
 	stop();
@@ -401,7 +401,7 @@ START_TEST(random_traffic_keeps_every_account)
 		if (i % 16 == 0)
 			check_all();
 	}
-	ck_assert_uint_gt(l1.extents_moved, 10);
+	ck_assert_uint_gt(l1.extents_withdrawn, 10);
 	while (n_pins > 0)
 		unpin_one(0);
 	/* Whatever happened: each chunk index can have its part, and one that is alone can have everything. */
