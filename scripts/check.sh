@@ -4,7 +4,7 @@
 # `./dev check`: sanitizers, analyzers, formats, and builds without optional libraries, each a stage. `dev` sources this file after
 # packages.sh and build.sh.
 
-STAGES='shell codespell format abi minimal lto asan tsan clang tidy analyzer valgrind aarch64 engine bare'
+STAGES='shell codespell format comments abi minimal lto asan tsan clang tidy analyzer valgrind aarch64 engine bare'
 # What `./dev check release` runs besides.
 RELEASE_STAGES='test wheel'
 TIDY_LIMIT_S=1200
@@ -68,6 +68,12 @@ stage_format()
 {
 	# Tables of test vectors are written by scripts.
 	for_files "$(files_like '*.c' '*.h' | grep -v '_vectors\.h$')" clang-format --dry-run -Werror
+}
+
+# Functions and files that comments name exist.
+stage_comments()
+{
+	files_like '*' | (cd "$ROOT" && python3 -B scripts/comment_names.py)
 }
 
 # KVSCOUT_LONG=1, as `./dev check release` sets it: whole suites, and the long forms of programs.
@@ -251,6 +257,7 @@ packages_of_stage()
 	shell) ;;
 	codespell) echo codespell ;;
 	format) echo clang-format ;;
+	comments) echo python3 ;;
 	aarch64) [ "$(uname -m)" = aarch64 ] || echo "$BASE_PACKAGES python3 gcc-aarch64-linux-gnu qemu-user" ;;
 	abi) echo "$BASE_PACKAGES abigail-tools" ;;
 	clang) echo "$BASE_PACKAGES $TEST_PACKAGES $CLANG_PACKAGES" ;;

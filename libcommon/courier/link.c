@@ -5,7 +5,7 @@
  * The life of one server connection and its timers; courier thread only. It owns struct scout__link (link.h has the states) and stands on
  * the other link files, none of which calls it. Rules that all of them keep:
  *
- * - Each operation that was begun ends exactly once: by its reply, or by link_lost(), which ends all of them.
+ * - Each operation that was begun ends exactly once: by its reply, or by scout__link_lost(), which ends all of them.
  * - A correlation id is (generation, slot): a reply to an operation that has ended already finds another generation and is only
  *   counted. Nothing that comes late reaches a later operation.
  * - A lost connection closes the socket (linger 0). So nothing that was queued in it is ever delivered to a server that comes

@@ -232,7 +232,7 @@ SCOUT_ON_LOOP uint32_t scout__index_find_run(const struct scout__chunk_index *in
 					     const uint8_t *hashes, uint32_t n, uint32_t *ret_entries);
 /*
  * @later is the entry of the chunk AHEAD places behind the one of @earlier, where both were just stored: a lookup will
- * guess so. find_run() notes it by itself. No more than a guess: entries may go, and others follow.
+ * guess so. scout__index_find_run() notes it by itself. No more than a guess: entries may go, and others follow.
  */
 #define SCOUT__AHEAD 24u
 static inline SCOUT_ON_LOOP void

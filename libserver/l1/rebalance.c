@@ -8,11 +8,11 @@
  * Purpose: a namespace that filled the pool does not starve another one: extents move between chunk indexes.
  * Which one may take from which other one is in rebalance_rule.c.
  *
- * How. rebalance_step() does it in slices: LOOK at the extents of the giver, from the one with its next victim on, for
+ * How. scout__rebalance_step() does it in slices: LOOK at the extents of the giver, from the one with its next victim on, for
  * FOUND of them without a pinned entry, and choose the one with the fewest entries in use; DRAIN it: drop its entries,
  * take its slots off the free list. If an entry was pinned meanwhile, UNDO: the slots are given back and another chunk
  * index is looked at. A drained extent is out of its chunk index; the server sees that the workers unmap it, then calls
- * rebalance_freed(). Until then its bytes are in use: l1_bytes holds at every moment.
+ * scout__rebalance_freed(). Until then its bytes are in use: l1_bytes holds at every moment.
  *
  * A worker that does not answer delays the return of what it has mapped. Nothing more is taken from that giver
  * meanwhile, and after LATE_US another one is asked instead.

@@ -149,7 +149,7 @@ scout__chunked_queue_next(const struct scout__chunked_queues *queues, uint32_t i
 
 /* ---- which chunks are sparse ---- */
 
-/* What it holds, in steps: changes only when thinned() is told. */
+/* What it holds, in steps: changes only when scout__chunked_queue_thinned() is told. */
 static uint32_t
 steps(const struct scout__queue_chunk *chunk)
 {

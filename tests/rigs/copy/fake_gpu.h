@@ -73,7 +73,7 @@ extern _Thread_local bool fake_gpu_outside;
 #define LEGACY (&fake_gpu.streams[0])
 #define PER_THREAD (&fake_gpu.streams[1])
 
-/* All with the lock, but begin_call(), which takes it, also where it fails. */
+/* With the lock held, except fake_gpu_begin_call(), which takes the lock, also if it fails. */
 struct fake_stream *fake_gpu_stream_of(void *handle);
 struct fake_stream *fake_gpu_captured_blocking(void);
 void fake_gpu_range_add(struct fake_range *ranges, const void *p, size_t bytes);

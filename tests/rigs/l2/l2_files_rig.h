@@ -21,7 +21,7 @@
 
 /*
  * The files adapter by its vtable, without l2_submit: this file is the port that operations come back through. Everything else
- * is real. One adapter at a time, unless a test opens others by rig_open_into().
+ * is real. One adapter at a time, unless a test opens others by rig_open_url().
  */
 
 #define RIG_MAX_OPS 256u
