@@ -35,7 +35,7 @@ CASES = ("miss", "half", "hit", "retrieve", "store", "evict")
 # with an operation. The loop may divide one into steps, which its run queue carries out.
 FUNCTIONS = {
     "submit": ("scout_try_lookup_sized",),
-    "landed": ("scout__lookup_op_ended",),
+    "landed": ("scout__lookup_op_ended", "lookup_ended"),
     "server": (
         "scout__serve_lookup",
         "scout__serve_admit",

@@ -379,7 +379,7 @@ lane_lost(struct scout_client *c, uint32_t i, uint32_t link, uint32_t kind, int 
 }
 
 static void
-on_ended(void *user, struct scout__link *link, uint64_t cookie, const struct scout__op *op, int error)
+lookup_ended(void *user, struct scout__link *link, uint64_t cookie, const struct scout__op *op, int error)
 {
 	struct scout_client *c = user;
 	uint32_t i = (uint32_t)cookie, kind = (uint32_t)(cookie >> 32), index;
@@ -570,7 +570,7 @@ const struct scout__courier_ops scout__lookup_ops = {
 	.link_up = on_link_up,
 	.link_going = on_link_going,
 	.link_down = on_link_down,
-	.ended = on_ended,
+	.ended = lookup_ended,
 	.is_awaited = on_is_awaited,
 	.tick = on_tick,
 	.closing = on_closing,
