@@ -92,7 +92,7 @@ make_events(struct scout_server *s, char *err, size_t err_len)
 static int
 make_pool(struct scout_server *s, char *err, size_t err_len)
 {
-	/* Namespaces share the pool by extents: of a small one there must be some, too. */
+	/* Namespaces share the pool by extents: of a small one there must be some, too. 0: the pool's own choice. */
 	uint64_t most = s->cfg.l1_bytes / MIN_EXTENTS ? s->cfg.l1_bytes / MIN_EXTENTS : 1;
 	uint64_t extent_bytes = s->cfg.extent_bytes < most ? s->cfg.extent_bytes : most;
 	int rc;

@@ -39,7 +39,7 @@ struct scout_server_config {
 	const char *listen;       /* ipc:///path or tcp://host:port; default: ipc in a private folder */
 	const char *eviction;     /* policy, default hdc; see scout_server_config_help() */
 	uint64_t l1_bytes;        /* bytes of slots in host memory, default 1 GiB */
-	uint64_t extent_bytes;    /* the pool grows by this much at a time, default 64 MiB */
+	uint64_t extent_bytes;    /* the pool grows by this much at a time; default: 64 MiB, more as l1_bytes needs */
 	uint64_t max_promised;    /* bytes that promises may pin, default half of l1_bytes */
 	uint32_t max_sessions;    /* default 65536 */
 	uint32_t max_peers;       /* default 1024 */

@@ -47,11 +47,13 @@ static const struct scout__option options[] = {
 		.name = "extent_bytes",
 		.type = SCOUT_OPTION_SIZE,
 		.offset = FIELD(extent_bytes),
-		.def = UINT64_C(64) << 20,
-		.min = 4096,
+		.min = 0,
 		.max = UINT64_C(1) << 50,
+		.def_text = "64Mi, and more as l1_bytes needs",
 		.doc = "The pool grows, and moves between namespaces, by this much at a time; at most an eighth of l1_bytes, "
-		       "at least one chunk",
+		       "at least one chunk. By default at least 16 chunks, and so much that the memfds of the whole pool, one "
+		       "for each KV rank of an extent, are 8192 at most, or half of the descriptors and mappings that the "
+		       "process has left; 0: the default",
 	},
 	{
 		.name = "max_promised",

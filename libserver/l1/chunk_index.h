@@ -424,6 +424,8 @@ SCOUT_ON_LOOP uint8_t *scout__index_data(const struct scout__chunk_index *index,
 /* Bytes of slots in use, and of all slots, for STATUS. */
 SCOUT_ON_LOOP uint64_t scout__index_used_bytes(const struct scout__chunk_index *index);
 SCOUT_ON_LOOP uint64_t scout__index_total_bytes(const struct scout__chunk_index *index);
+/* Bytes of the slots in a memfd of the pool, on the average of the KV ranks. */
+SCOUT_ON_LOOP uint64_t scout__index_segment_bytes(const struct scout__chunk_index *index);
 /* Resident bytes that index and state cost when all max_entries are used. */
 SCOUT_ON_LOOP uint64_t scout__index_own_bytes(const struct scout__chunk_index *index);
 

@@ -50,6 +50,9 @@
 
 #define MAX_GROWING 1024u
 #define MAX_SLOTS (1u << 31)
+#define MIN_BYTES (UINT64_C(64) << 20) /* of an extent whose size the user leaves to us */
+#define MIN_SLOTS 16u
+#define MIN_EXTENTS 8u /* namespaces share the pool by extents: of a small one there must be some, too */
 #define STEP_BYTES (UINT64_C(64) << 20)
 #define HUGE_PAGE_BYTES (UINT64_C(2) << 20)
 /* Left to the rest of the machine when an extent is grown. */
@@ -323,6 +326,8 @@ scout__pool_init(struct scout__pool *pool, uint64_t l1_bytes, uint64_t extent_by
 	memset(pool, 0, sizeof(*pool));
 	pool->l1_bytes = l1_bytes;
 	pool->extent_bytes = extent_bytes;
+	scout__pool_limits_read("", &pool->limits);
+	pool->max_segments = scout__pool_max_segments(&pool->limits);
 	pool->next_segment = 1;
 	pool->told_us = scout__now_us();
 	pool->log = log;
@@ -389,10 +394,27 @@ scout__pool_fini(struct scout__pool *pool)
 	SCOUT_ASSERT(pool->used_bytes == 0 && pool->extra_bytes == 0);
 }
 
-uint64_t
-scout__pool_extent_slots(const struct scout__pool *pool, uint64_t slot_bytes)
+static uint64_t
+larger(uint64_t a, uint64_t b)
 {
-	uint64_t slots = pool->extent_bytes / slot_bytes;
+	return a > b ? a : b;
+}
+
+/* Slots of an extent whose size the user leaves to us. l1_bytes is at most 2^50, and n_ranks 64: no overflow. */
+static uint64_t
+slots_needed(const struct scout__pool *pool, uint64_t slot_bytes, uint32_t n_ranks)
+{
+	uint64_t most = pool->l1_bytes / MIN_EXTENTS / slot_bytes;
+	uint64_t bytes = larger(MIN_BYTES, pool->l1_bytes * n_ranks / pool->max_segments);
+	uint64_t slots = larger(MIN_SLOTS, round_up(bytes, slot_bytes) / slot_bytes);
+
+	return slots < most ? slots : most;
+}
+
+uint64_t
+scout__pool_extent_slots(const struct scout__pool *pool, uint64_t slot_bytes, uint32_t n_ranks)
+{
+	uint64_t slots = pool->extent_bytes ? pool->extent_bytes / slot_bytes : slots_needed(pool, slot_bytes, n_ranks);
 
 	if (slots == 0)
 		return 1;
@@ -401,9 +423,9 @@ scout__pool_extent_slots(const struct scout__pool *pool, uint64_t slot_bytes)
 
 /* How many slots of @slot_bytes the next extent has. */
 static uint32_t
-next_slots(const struct scout__pool *pool, uint64_t slot_bytes, uint32_t max_slots)
+next_slots(const struct scout__pool *pool, uint64_t slot_bytes, uint32_t n_ranks, uint32_t max_slots)
 {
-	uint64_t slots = scout__pool_extent_slots(pool, slot_bytes);
+	uint64_t slots = scout__pool_extent_slots(pool, slot_bytes, n_ranks);
 	uint64_t left = (pool->l1_bytes - pool->used_bytes) / slot_bytes;
 
 	if (slots > left)
@@ -423,7 +445,7 @@ scout__pool_want(struct scout__pool *pool, void *owner, const uint64_t *strides,
 	for (uint32_t rank = 0; rank < n_ranks; rank++)
 		if (__builtin_add_overflow(slot_bytes, strides[rank], &slot_bytes))
 			return 0;
-	slots = next_slots(pool, slot_bytes, max_slots);
+	slots = next_slots(pool, slot_bytes, n_ranks, max_slots);
 	if (slots == 0)
 		return 0;
 	if (pool->n_growing == MAX_GROWING)

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "log.h"
+#include "pool_limits.h"
 #include "ring.h"
 #include "thread.h"
 
@@ -62,8 +63,10 @@ struct scout__extent {
 };
 
 struct scout__pool {
-	uint64_t l1_bytes;     /* const after start */
-	uint64_t extent_bytes; /* const after start */
+	uint64_t l1_bytes;                /* const after start */
+	uint64_t extent_bytes;            /* const after start; 0: what l1_bytes and the KV ranks need */
+	uint32_t max_segments;            /* const after start: memfds that all extents together should not exceed */
+	struct scout__pool_limits limits; /* const after start: what was left at the start */
 	bool map_slots;        /* const after start: map the slots too, for L2 that reads and writes them here */
 	uint64_t used_bytes;   /* loop: slot bytes of all extents, also those being grown */
 	uint64_t extra_bytes;  /* loop */
@@ -103,15 +106,19 @@ SCOUT_ON_LOOP void scout__pool_stop(struct scout__pool *pool);
 SCOUT_ON_LOOP void scout__pool_fini(struct scout__pool *pool);
 
 /*
- * Ask for one more extent of slots with these strides: as many slots as extent_bytes holds (at least one), or what is
- * left of l1_bytes, but no more than @max_slots. @nodes: the NUMA node of each rank plus 1, 0 for any; or NULL. The
+ * Ask for one more extent of slots with these strides: as many as scout__pool_extent_slots() says, or what is left of
+ * l1_bytes, but no more than @max_slots. @nodes: the NUMA node of each rank plus 1, 0 for any; or NULL. The
  * bytes are reserved at once. Returns 1 (asked), 0 (l1_bytes does not allow one more slot), or SCOUT_ERR_NOMEM (also
  * when very many are being grown already).
  */
 SCOUT_ON_LOOP int scout__pool_want(struct scout__pool *pool, void *owner, const uint64_t *strides,
 				   const uint16_t *nodes, uint32_t n_ranks, uint32_t max_slots);
-/* How many slots of @slot_bytes an extent has when l1_bytes does not limit it. */
-SCOUT_ON_ANY uint64_t scout__pool_extent_slots(const struct scout__pool *pool, uint64_t slot_bytes);
+/*
+ * How many slots of @slot_bytes, of all @n_ranks, an extent has while l1_bytes leaves room for them: as many as
+ * extent_bytes holds. Without extent_bytes: 64 MiB and 16 slots or more, and so many that all of l1_bytes takes
+ * max_segments memfds at most; but no more than an eighth of l1_bytes. At least one.
+ */
+SCOUT_ON_ANY uint64_t scout__pool_extent_slots(const struct scout__pool *pool, uint64_t slot_bytes, uint32_t n_ranks);
 
 /* The next extent that is ready or failed (look at ->error), or NULL. Call until NULL when ready_fd is readable. */
 SCOUT_ON_LOOP struct scout__extent *scout__pool_ready(struct scout__pool *pool);

@@ -55,7 +55,7 @@ uint64_t
 scout__index_extent_slots(const struct scout__chunk_index *index)
 {
 	const struct scout__pool *pool = &index->l1->pool;
-	uint64_t slots = scout__pool_extent_slots(pool, index->chunk_bytes), part;
+	uint64_t slots = scout__pool_extent_slots(pool, index->chunk_bytes, index->n_ranks), part;
 
 	if (!index->l1_ns || index->l1_ns->n_groups < 2)
 		return slots;
@@ -68,6 +68,12 @@ static SCOUT_ON_LOOP uint64_t
 extent_bytes(const struct scout__chunk_index *index)
 {
 	return scout__index_extent_slots(index) * index->chunk_bytes;
+}
+
+uint64_t
+scout__index_segment_bytes(const struct scout__chunk_index *index)
+{
+	return extent_bytes(index) / index->n_ranks;
 }
 
 static bool

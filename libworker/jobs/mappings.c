@@ -26,7 +26,7 @@
  *
  * Threads: the courier's only; the worker's maker before its start and after its end.
  *
- * Rejected: a map from id to segment. Ids come in ascending order and there is one for each 64 MiB or so: an ordered
+ * Rejected: a map from id to segment. Ids come in ascending order and there are some thousands at most: an ordered
  * array with the last hit remembered finds most of them at once and the rest in some ten steps.
  */
 

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include "check_main.h"
+#include "clock.h"
 #include "link.h"
 #include "wire_peer.h"
 #include "worker_internal.h"
@@ -54,16 +55,25 @@ start_client_in(const char *name_space)
 }
 
 static int
-count_fds(void)
+count_fds_of(pid_t pid)
 {
-	DIR *dir = opendir("/proc/self/fd");
+	char path[64];
+	DIR *dir;
 	int n = 0;
 
+	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+	dir = opendir(path);
 	ck_assert_ptr_nonnull(dir);
 	while (readdir(dir)) // NOLINT(concurrency-mt-unsafe): a stream of our own
 		n++;
 	(void)closedir(dir);
 	return n;
+}
+
+static int
+count_fds(void)
+{
+	return count_fds_of(getpid());
 }
 
 /* ---- a helper process: forked before this one has threads ---- */
@@ -118,6 +128,47 @@ START_TEST(a_namespace_that_filled_the_pool_gives_another_its_share)
 	/* What is left of the first is right, and so is what the other one stores and loads. */
 	ck_assert_uint_eq(store_some(&rig, 0, 3, CHUNKS / 2), 0);
 	expect_bytes(0, 3, CHUNKS / 2);
+	wire_close(&status);
+}
+END_TEST
+
+/* Wait until this process maps @n segments; returns the seconds since @from_us. */
+static double
+seconds_until_mapped(uint32_t n, uint64_t from_us)
+{
+	wait_mapped(n);
+	return (double)(scout__now_us() - from_us) / 1e6;
+}
+
+START_TEST(thousands_of_extents_are_grown_and_mapped)
+{
+	const uint32_t slots = 5, at_once = 100;
+	uint32_t n = is_long() ? 10000 : 1000;
+	uint64_t start_us;
+	double grown_s, mapped_s;
+
+	rig.extent_bytes = slots * SLOT_BYTES + 256;
+	rig.l1_bytes = (uint64_t)n * slots * SLOT_BYTES;
+	rig_start(&rig);
+	open_status();
+	start_us = scout__now_us();
+	for (uint32_t i = 0; i < n * slots / at_once; i++)
+		ck_assert_uint_eq(store_some(&rig, 0, 10 + i, at_once), 0);
+	grown_s = seconds_until_mapped(n, start_us);
+	ck_assert_uint_eq(counter("l1.extents"), n);
+	/* One descriptor and one mapping for each, and a worker keeps no descriptor. */
+	ck_assert_int_lt(count_fds(), 200);
+	ck_assert_uint_eq(count_mapped(rig.server, NULL), n);
+	ck_assert_int_ge(count_fds_of(rig.server), (int)n);
+	ck_assert_int_lt(count_fds_of(rig.server), (int)n + 200);
+	start_us = scout__now_us();
+	start_worker_in(&rig, 1, "rig");
+	mapped_s = seconds_until_mapped(2 * n, start_us);
+	printf("# %u extents: grown and mapped under stores in %.2f s, mapped by a new worker in %.2f s; the server has %d "
+	       "descriptors and %u mappings of memfds\n",
+	       n, grown_s, mapped_s, count_fds_of(rig.server), count_mapped(rig.server, NULL));
+	ck_assert_uint_eq(store_some(&rig, 1, 5, 50), 0);
+	expect_bytes(1, 5, 50);
 	wire_close(&status);
 }
 END_TEST
@@ -538,6 +589,7 @@ suite_of_this_file(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, a_small_pool_is_made_of_eight_extents_and_holds_all_its_chunks);
 	tcase_add_test(tcase, a_namespace_that_filled_the_pool_gives_another_its_share);
+	tcase_add_test(tcase, thousands_of_extents_are_grown_and_mapped);
 	tcase_add_test(tcase, bytes_are_right_while_extents_move);
 	tcase_add_test(tcase, a_stopped_worker_delays_only_the_return_of_its_extent);
 	tcase_add_loop_test(tcase, a_worker_that_dies_or_leaves_lets_go_of_everything, 0, 2);
