@@ -237,6 +237,28 @@ make_index(struct scout_server *s, struct scout__ns_group *group, struct refusal
 	return true;
 }
 
+/* Which limit ends the pool, with memfds as small as those of the group that has the smallest. */
+SCOUT_ON_LOOP static void
+tell_pool_end(struct scout_server *s, const struct scout__ns *ns)
+{
+	uint64_t segment_bytes = UINT64_MAX;
+	enum scout__pool_end end;
+	char text[400];
+
+	for (uint32_t i = 0; i < ns->groups.n; i++) {
+		const struct scout__chunk_index *index = ns->by_group[i].index;
+
+		if (index && scout__index_segment_bytes(index) < segment_bytes)
+			segment_bytes = scout__index_segment_bytes(index);
+	}
+	if (segment_bytes == UINT64_MAX)
+		return;
+	end = scout__pool_end_text(&s->state->l1.pool.limits, s->cfg.l1_bytes, segment_bytes, text, sizeof(text));
+	scout__log_limited(&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US,
+			   end == SCOUT__POOL_END_L1_BYTES ? SCOUT_LOG_INFO : SCOUT_LOG_WARN, "namespace \"%s\": %s",
+			   ns->name, text);
+}
+
 /* All ranks are known. False: nothing was made. */
 SCOUT_ON_LOOP static bool
 make_indexes(struct scout_server *s, struct scout__ns *ns, struct refusal *refusal)
@@ -258,6 +280,7 @@ make_indexes(struct scout_server *s, struct scout__ns *ns, struct refusal *refus
 	scout__log_limited(&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
 			   "namespace \"%s\" is complete: %u ranks, %u groups, %llu bytes an object of each", ns->name,
 			   (unsigned)ns->rank_count, (unsigned)ns->groups.n, (unsigned long long)object_bytes(ns));
+	tell_pool_end(s, ns);
 	return true;
 }
 

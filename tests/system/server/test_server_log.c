@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "server_core.h"
 #include "server_rig.h"
@@ -164,6 +165,26 @@ START_TEST(a_bad_frame_is_told_with_its_sender)
 }
 END_TEST
 
+START_TEST(which_limit_ends_the_pool_is_told_at_the_first_registration)
+{
+	const bool is_short = _i == 1;
+	const char *what = is_short ? "descriptors (RLIMIT_NOFILE) end the pool first" : "l1_bytes ends the pool first";
+	struct scout_server_config cfg = rig_config(4096);
+	struct rlimit limit;
+	struct rig rig;
+
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	limit.rlim_cur = 300;
+	if (is_short)
+		ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	/* A chunk in each memfd: that is what the user wants. */
+	cfg.extent_bytes = is_short ? 4096 : 0;
+	up_loud(&rig, &cfg);
+	ck_assert_uint_eq(heard(is_short ? SCOUT_LOG_WARN : SCOUT_LOG_INFO, "namespace \"", what), 1);
+	rig_down(&rig);
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -175,6 +196,7 @@ suite_of_this_file(void)
 	tcase_add_test(tcase, what_a_namespace_made_anew_costs_is_told);
 	tcase_add_test(tcase, a_refused_lease_is_told_among_refusals_that_nobody_reads);
 	tcase_add_test(tcase, a_bad_frame_is_told_with_its_sender);
+	tcase_add_loop_test(tcase, which_limit_ends_the_pool_is_told_at_the_first_registration, 0, 2);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }
