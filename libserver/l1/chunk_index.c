@@ -352,10 +352,12 @@ scout__index_make_room(struct scout__chunk_index *index, uint32_t space, struct 
 uint32_t
 scout__entry_create(struct scout__chunk_index *index, uint32_t space, const uint8_t *hash)
 {
-	uint32_t entry = scout__slot_take(index);
+	bool bare = index->n_free == 0;
+	uint32_t entry = bare ? scout__slot_take_coming(index) : scout__slot_take(index);
 	struct scout__entry *e = &index->entries[entry];
 
-	*e = (struct scout__entry){.space = space, .gen = e->gen + 1, .in_use = 1};
+	*e = (struct scout__entry){.space = space, .gen = e->gen + 1, .in_use = 1, .bare = bare};
+	index->n_bare += bare;
 	index->used_by[entry].number = index->used_by[entry].needed = 0;
 	memcpy(e->hash, hash, index->hash_bytes);
 	scout__table_insert(index, entry);
@@ -411,7 +413,9 @@ scout__index_reserve_for(struct scout__chunk_index *index, uint32_t space, const
 	} else if (is_taken(index->shard_state[scout__shard_at(index, entry, rank)])) {
 		*ret_entry = entry;
 		return SCOUT__RESERVE_PRESENT;
-	} else if (index->entries[entry].holds == UINT16_MAX) {
+	} else if (index->entries[entry].bare && !index->entries[entry].spoiled) {
+		return SCOUT__RESERVE_WAIT;
+	} else if (index->entries[entry].bare || index->entries[entry].holds == UINT16_MAX) {
 		index->l1->refusals++;
 		return SCOUT__RESERVE_NO_ROOM;
 	}
@@ -464,7 +468,7 @@ scout__index_quarantine(struct scout__chunk_index *index, uint32_t entry, uint32
 uint64_t
 scout__index_used_bytes(const struct scout__chunk_index *index)
 {
-	return index->n_entries * index->chunk_bytes;
+	return (uint64_t)(index->n_entries - index->n_bare) * index->chunk_bytes;
 }
 
 uint64_t
@@ -519,7 +523,7 @@ check_entry(const struct scout__chunk_index *index, uint32_t entry)
 		SCOUT_ASSERT(!pinned && !e->in_order);
 		return;
 	}
-	SCOUT_ASSERT(!e->is_free && scout__index_find(index, e->space, e->hash) == entry);
+	SCOUT_ASSERT(!e->is_free && !e->bare && scout__index_find(index, e->space, e->hash) == entry);
 	SCOUT_ASSERT(pinned ? !e->in_order && (e->expected == 0 || e->tracked) : e->in_order || e->saving);
 	SCOUT_ASSERT(pinned || (e->readable > 0 && e->expected == 0 && (e->stored || e->temporary)));
 	SCOUT_ASSERT(pinned || e->saving || !e->spoiled);
@@ -559,9 +563,11 @@ scout__index_check(const struct scout__chunk_index *index)
 		if (extent == index->leaving)
 			out += extent->slots - extent->fresh;
 	}
-	SCOUT_ASSERT(in_use == index->n_entries && in_use + index->n_free + out == index->n_slots);
+	/* What is bare lies in no extent, and is promised. */
+	SCOUT_ASSERT(in_use + index->n_bare == index->n_entries && in_use + index->n_free + out == index->n_slots);
+	promised_bytes += index->n_bare * index->chunk_bytes;
 	SCOUT_ASSERT(out == 0 || index->l1->rebalance.giver == index);
-	SCOUT_ASSERT(scout__table_check(index) == in_use);
+	SCOUT_ASSERT(scout__table_check(index) == in_use + index->n_bare);
 	SCOUT_ASSERT(promised_bytes == index->promised_bytes && promised_bytes <= index->l1->promised_bytes);
 	SCOUT_ASSERT(index->l1->promised_bytes <= index->l1->max_promised);
 	SCOUT_ASSERT(held_bytes == index->held_bytes && saving == index->n_saving);

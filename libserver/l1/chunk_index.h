@@ -31,6 +31,10 @@
  * nothing pins it; the policy never hears of it. What is being written to L2 (`saving`) stays where it is
  * but keeps its place in the order: only when it would be evicted it leaves the order, until it is written.
  *
+ * Such a chunk may be promised before there is memory for it: its slot is one of an extent that is being grown, and the
+ * entry is `bare` until that has come. Nothing is loaded, stored or read there before. If the extent fails, nothing is
+ * expected of the entry any more; it is spoiled, and its slot's number is used again when the last promise is over.
+ *
  * Pins: `promises` counts (session, rank, reader) units, `holds` counts running retrieves and reserved stores. While
  * any is not 0 the entry is out of the eviction order and stays where it is. When both have fallen to 0 it goes into
  * the order, or, when no shard of it is readable (its only store was given up), away at once. promised_bytes counts a
@@ -137,11 +141,13 @@ struct scout__chunk_index {
 	uint32_t next_fresh;              /* slots from here on were never used at all */
 	uint64_t promised_bytes;          /* this chunk index's part of the l1's */
 	uint64_t held_bytes;              /* of chunks that a running retrieve or store holds, each counted once */
-	bool growing;                     /* an extent was asked for */
+	uint32_t growing;                 /* extents that were asked for and have not come */
+	struct scout__extent *filling;    /* the last of them, for bare entries; NULL: none is growing */
+	uint32_t n_bare;                  /* bare entries in use */
+	uint32_t n_stranded;              /* of these, those whose extent failed */
 	bool grown_out;                   /* the pool allows no further extent, or the last one failed */
 	uint64_t grown_returns;           /* pool.returns when grown_out was set */
-	uint64_t regrow_us;  /* an extent failed: time to try again, sooner when pool.returns moves; 0 = used up */
-	uint32_t grow_first; /* where the extent goes that is being grown */
+	uint64_t regrow_us; /* an extent failed: time to try again, sooner when pool.returns moves; 0 = used up */
 	struct scout__extent **extents;  /* by their first slot */
 	struct scout__extent **by_age;   /* by segment id */
 	uint32_t *extent_first;          /* first entry of each extent */
@@ -218,7 +224,7 @@ SCOUT_ON_LOOP struct scout__extent *scout__index_surrender(struct scout__chunk_i
 
 /*
  * Take an extent that scout__pool_ready() returned for this chunk index: add its slots, or note its failure (the error
- * has been logged). True when there are new slots.
+ * has been logged), and let go of the bare entries in it. True when there are new slots.
  */
 SCOUT_ON_LOOP bool scout__index_grow(struct scout__chunk_index *index, struct scout__extent *extent);
 
@@ -399,7 +405,8 @@ SCOUT_ON_LOOP uint32_t scout__index_needed(struct scout__chunk_index *index, uin
 
 /*
  * Promise the chunk of @space and @hash, with an entry that is made if there is none: GRANTED, WAIT, or NO_ROOM
- * (everything is pinned, or max_promised does not allow it). @temporary: what to call a new entry.
+ * (everything is pinned, or max_promised does not allow it). @temporary: what to call a new entry. It may be bare: up
+ * to l1_bytes, room that is not grown yet is room.
  */
 SCOUT_ON_LOOP enum scout__reserve scout__index_expect(struct scout__chunk_index *index, uint32_t space,
 						      const uint8_t *hash, bool temporary, uint32_t *ret_entry);
@@ -407,7 +414,7 @@ SCOUT_ON_LOOP enum scout__reserve scout__index_expect(struct scout__chunk_index 
 SCOUT_ON_LOOP void scout__index_expect_shard(struct scout__chunk_index *index, uint32_t entry, uint32_t rank);
 SCOUT_ON_LOOP void scout__index_unexpect_shard(struct scout__chunk_index *index, uint32_t entry, uint32_t rank);
 /*
- * EXPECTED -> LOADING: held, its generation bumped. Ends with scout__index_commit() or scout__index_abort(). False:
+ * EXPECTED -> LOADING, of an entry that is not bare: held, its generation bumped. Ends with scout__index_commit() or scout__index_abort(). False:
  * held 65535 times.
  */
 SCOUT_ON_LOOP bool scout__index_load(struct scout__chunk_index *index, uint32_t entry, uint32_t rank);

@@ -19,11 +19,20 @@
  * costs nothing when it comes. The others are on a list, last in, first out (what was just evicted is still in the
  * cache), linked both ways so that a slot of an extent that leaves can be taken out of its middle.
  *
+ * An extent that is being grown has its run of numbers already, behind those of the ones that are being grown before
+ * it, and its first `fresh` slots may be those of bare entries. What of these is not in use any more when the extent
+ * comes goes on the list. When it fails, its run is a hole again, but for the numbers of entries that are still promised:
+ * as long as there are such, new extents go behind all numbers that were ever used.
+ *
  * What an extent's slot number held before says nothing about its new memory: an entry's gen and a shard's slot_gen
  * go on counting, so old handles stay old.
  *
  * Threads: loop.
  */
+
+#define MAX_AHEAD 512u      /* extents of a chunk index that are being grown at once */
+#define POOL_MAX_AHEAD 768u /* and of all: a chunk index without memory finds the pool ready for its own */
+#define MAX_BARE 1024u      /* slots of each of them for bare entries: they are looked at when it comes */
 
 /* The links of a slot on the free list. */
 enum {
@@ -40,6 +49,15 @@ note_grown_out(struct scout__chunk_index *index, uint64_t regrow_us)
 	index->regrow_us = regrow_us;
 }
 
+/* The first number that a new extent may have. */
+static uint32_t
+first_allowed(const struct scout__chunk_index *index)
+{
+	uint32_t first = index->filling ? index->filling->first + index->filling->slots : 0;
+
+	return index->n_stranded > 0 && index->next_fresh > first ? index->next_fresh : first;
+}
+
 /*
  * Where the next extent goes: the first run of numbers without memory that takes @want slots, else the longest one.
  * Returns its length, at most @want; 0: there is none.
@@ -48,31 +66,30 @@ static uint32_t
 find_hole(const struct scout__chunk_index *index, uint32_t want, uint32_t *ret_first)
 {
 	uint32_t longest = 0;
-	uint32_t at = 0;
+	uint32_t at = first_allowed(index);
 
 	for (uint32_t i = 0; i <= index->n_extents && longest < want; i++) {
 		uint32_t end = i < index->n_extents ? index->extent_first[i] : index->max_entries;
 
-		if (end - at > longest) {
+		if (end > at && end - at > longest) {
 			longest = end - at;
 			*ret_first = at;
 		}
-		if (i < index->n_extents)
+		if (i < index->n_extents && end + index->extents[i]->slots > at)
 			at = end + index->extents[i]->slots;
 	}
 	return longest < want ? longest : want;
 }
 
-void
-scout__index_ask(struct scout__chunk_index *index)
+/* Ask for an extent, whether one is coming or not. */
+static SCOUT_ON_LOOP void
+ask(struct scout__chunk_index *index)
 {
 	struct scout__pool *pool = &index->l1->pool;
 	bool returned = index->grown_returns != pool->returns;
-	uint32_t room;
+	uint32_t first = 0, room;
 	int asked;
 
-	if (index->growing)
-		return;
 	if (index->n_slots == index->max_entries) {
 		index->grown_out = true;
 		return;
@@ -85,18 +102,29 @@ scout__index_ask(struct scout__chunk_index *index)
 		index->regrow_us = 0;
 		return;
 	}
-	room = find_hole(index, (uint32_t)scout__index_extent_slots(index), &index->grow_first);
+	room = find_hole(index, (uint32_t)scout__index_extent_slots(index), &first);
 	asked = scout__pool_want(pool, index, index->strides, index->nodes, index->n_ranks, room);
 	if (asked > 0) {
-		index->growing = true;
+		index->growing++;
+		index->filling = pool->growing;
+		index->filling->first = first;
 		/* What is merely tried again may fail again: grown_out stays, so that stores need not wait for it. */
 		if (returned || index->regrow_us == 0)
 			index->grown_out = false;
+	} else if (index->growing) {
+		return; /* what is coming is waited for */
 	} else if (asked == 0) {
 		note_grown_out(index, 0);
 	} else {
 		note_grown_out(index, scout__now_us() + index->l1->regrow_us);
 	}
+}
+
+void
+scout__index_ask(struct scout__chunk_index *index)
+{
+	if (!index->growing)
+		ask(index);
 }
 
 /* Room for one more in the lists of extents. */
@@ -224,12 +252,48 @@ scout__index_surrender(struct scout__chunk_index *index)
 	return extent;
 }
 
+/* No memory comes for @extent: nothing is expected of its bare entries any more. What still promises them finds that. */
+static SCOUT_ON_LOOP void
+strand(struct scout__chunk_index *index, const struct scout__extent *extent)
+{
+	for (uint32_t entry = extent->first; entry < extent->first + extent->fresh; entry++) {
+		struct scout__entry *e = &index->entries[entry];
+
+		if (!e->in_use)
+			continue;
+		e->spoiled = 1;
+		index->n_stranded++;
+		if (e->tracked)
+			index->l1->let_go(index, entry);
+	}
+}
+
+/* The slots of @extent are there, with memory. */
+static SCOUT_ON_LOOP void
+dress(struct scout__chunk_index *index, const struct scout__extent *extent)
+{
+	index->n_fresh += extent->slots - extent->fresh;
+	index->n_free += extent->slots - extent->fresh;
+	for (uint32_t entry = extent->first; entry < extent->first + extent->fresh; entry++) {
+		struct scout__entry *e = &index->entries[entry];
+
+		e->bare = 0;
+		index->n_bare -= e->in_use;
+		if (!e->in_use)
+			scout__slot_put(index, entry);
+	}
+}
+
 bool
 scout__index_grow(struct scout__chunk_index *index, struct scout__extent *extent)
 {
 	SCOUT_ASSERT(index->growing && extent->owner == index);
-	index->growing = false;
+	index->growing--;
+	/* They come in the order in which they were asked for. */
+	if (extent == index->filling)
+		index->filling = NULL;
 	if (extent->error || !extents_fit(index)) {
+		strand(index, extent);
 		scout__extent_free(&index->l1->pool, extent);
 		note_grown_out(index, scout__now_us() + index->l1->regrow_us);
 		scout__rebalance_settled(index);
@@ -237,13 +301,10 @@ scout__index_grow(struct scout__chunk_index *index, struct scout__extent *extent
 	}
 	index->grown_out = false;
 	scout__rebalance_settled(index);
-	extent->first = index->grow_first;
-	extent->fresh = 0;
 	extent_insert(index, extent);
 	index->n_slots += extent->slots;
 	tell_slots(index);
-	index->n_fresh += extent->slots;
-	index->n_free += extent->slots;
+	dress(index, extent);
 	index->last_slots = extent->slots;
 	return true;
 }
@@ -307,6 +368,11 @@ scout__slot_put(struct scout__chunk_index *index, uint32_t entry)
 {
 	struct scout__entry *e = &index->entries[entry];
 
+	if (e->bare) {
+		index->n_bare--;
+		index->n_stranded -= e->spoiled;
+		return;
+	}
 	if (index->leaving && entry - index->leaving->first < index->leaving->slots)
 		return;
 	e->is_free = 1;
@@ -332,6 +398,13 @@ scout__slot_unlist(struct scout__chunk_index *index, uint32_t entry)
 		index->entries[link[NEXT]].link[PREV] = link[PREV];
 	e->is_free = 0;
 	index->n_free--;
+}
+
+/* No bare entry more goes into @extent, which is being grown; NULL: there is none. */
+static bool
+is_filled(const struct scout__extent *extent)
+{
+	return !extent || extent->fresh == extent->slots || extent->fresh == MAX_BARE;
 }
 
 static bool
@@ -384,6 +457,31 @@ scout__slot_take(struct scout__chunk_index *index)
 	return entry;
 }
 
+bool
+scout__slot_is_coming(struct scout__chunk_index *index)
+{
+	const struct scout__pool *pool = &index->l1->pool;
+
+	/* What is tried again after it failed may fail again: what can be evicted need not wait for it. */
+	if (index->n_free > 0 || index->grown_out)
+		return false;
+	if (is_filled(index->filling) && index->growing < MAX_AHEAD && pool->n_growing < POOL_MAX_AHEAD &&
+	    index->l1->n_wanting == 0)
+		ask(index);
+	return !index->grown_out && !is_filled(index->filling);
+}
+
+uint32_t
+scout__slot_take_coming(struct scout__chunk_index *index)
+{
+	struct scout__extent *extent = index->filling;
+	uint32_t entry = extent->first + extent->fresh++;
+
+	if (entry >= index->next_fresh)
+		index->next_fresh = entry + 1;
+	return entry;
+}
+
 /* ---- check ---- */
 
 static SCOUT_ON_LOOP void
@@ -424,6 +522,7 @@ scout__extents_check(const struct scout__chunk_index *index)
 	}
 	SCOUT_ASSERT(end <= index->max_entries && index->next_fresh <= index->max_entries);
 	SCOUT_ASSERT(slots == index->n_slots && fresh == index->n_fresh);
+	SCOUT_ASSERT(index->n_stranded <= index->n_bare && (index->growing > 0) == (index->filling != NULL));
 	SCOUT_ASSERT(index->l1->pool.used_bytes <= index->l1->pool.l1_bytes);
 	check_free_list(index);
 }

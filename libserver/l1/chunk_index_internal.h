@@ -91,6 +91,12 @@ SCOUT_ON_LOOP void scout__slot_put(struct scout__chunk_index *index, uint32_t en
 SCOUT_ON_LOOP void scout__slot_unlist(struct scout__chunk_index *index, uint32_t entry);
 /* A free slot: there is one. */
 SCOUT_ON_LOOP uint32_t scout__slot_take(struct scout__chunk_index *index);
+/*
+ * No slot is free: whether an extent that is being grown has one for a bare entry. Asks for another extent if none has.
+ */
+SCOUT_ON_LOOP bool scout__slot_is_coming(struct scout__chunk_index *index);
+/* That slot. */
+SCOUT_ON_LOOP uint32_t scout__slot_take_coming(struct scout__chunk_index *index);
 SCOUT_ON_LOOP void scout__extents_check(const struct scout__chunk_index *index);
 
 /* ---- rebalance_rule.c ---- */

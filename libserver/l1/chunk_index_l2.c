@@ -8,7 +8,8 @@
  * are saved.
  *
  * A chunk of L2 that counts for a hit has an entry, with slots, from its lookup on: so it counts only as
- * far as there is room, and max_promised bounds it as it bounds everything that is promised. Which stores have it,
+ * far as there is room, and max_promised bounds it as it bounds everything that is promised. A lookup does not wait for
+ * the pool to grow: the slots may be those of an extent that is on its way. Which stores have it,
  * under which digests, and what is being loaded, is the server's side table; the chunk index tells it (let_go) when
  * nothing pins a tracked entry any more.
  *
@@ -38,7 +39,7 @@ scout__index_expect(struct scout__chunk_index *index, uint32_t space, const uint
 			index->l1->promises_refused++;
 			return SCOUT__RESERVE_NO_ROOM;
 		}
-		refused = scout__index_make_room(index, space, NULL);
+		refused = scout__slot_is_coming(index) ? 0 : scout__index_make_room(index, space, NULL);
 		if (refused)
 			return refused;
 		entry = scout__entry_create(index, space, hash);
@@ -77,7 +78,7 @@ scout__index_load(struct scout__chunk_index *index, uint32_t entry, uint32_t ran
 	struct scout__entry *e = &index->entries[entry];
 	uint8_t *state = state_of(index, entry, rank);
 
-	SCOUT_ASSERT(*state == SCOUT__SHARD_EXPECTED && !e->in_order);
+	SCOUT_ASSERT(*state == SCOUT__SHARD_EXPECTED && !e->in_order && !e->bare);
 	if (e->holds == UINT16_MAX)
 		return false;
 	scout__entry_held(index, entry);

@@ -303,6 +303,7 @@ scout__ns_pool_ready(struct scout_server *s)
 
 	while ((extent = scout__pool_ready(&s->state->l1.pool)) != NULL) {
 		struct scout__ns_group *group = scout__ns_group_of(s, extent->owner);
+		uint32_t first = extent->first, n = extent->fresh;
 
 		if (!group) {
 			scout__extent_free(&s->state->l1.pool, extent);
@@ -312,6 +313,7 @@ scout__ns_pool_ready(struct scout_server *s)
 			scout__log(&s->log, SCOUT_LOG_DEBUG, "namespace \"%s\", group %u: room for %u chunks",
 				   group->ns->name, (unsigned)group->number, (unsigned)group->index->n_slots);
 			deliver_to_workers(s, group->ns);
+			s->state->hooks->slots_came(s, group, first, n);
 		}
 		scout__pending_ops_wake(s, &group->ns->pool_waiters);
 	}

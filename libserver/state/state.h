@@ -35,6 +35,8 @@ struct scout__state_hooks {
 	void (*outdated)(struct scout_server *s);
 	/* The namespace was cleared: ns.generation is another one. */
 	void (*cleared)(struct scout_server *s, struct scout__ns *ns);
+	/* The @n slots of the group's chunk index from @first on, which may be promised already, have got memory. */
+	void (*slots_came)(struct scout_server *s, struct scout__ns_group *group, uint32_t first, uint32_t n);
 	/* The chunk index of the group is about to be freed. */
 	void (*index_closed)(struct scout__ns_group *group);
 	/* The namespace is over, or about to get another name or other parameters. */

@@ -82,7 +82,7 @@ struct scout__ask {
 
 /* A shard on its way from an adapter into its slot. */
 struct scout__load {
-	struct scout__list node; /* in loads_queued, while it waits there */
+	struct scout__list node; /* in loads_queued or loads_bare, while it waits there */
 	struct scout_server *server;
 	struct scout__ns_group *group;
 	struct scout__expected *expected; /* of the entry, and as long-lived */
@@ -142,6 +142,7 @@ struct scout__fetch {
 	uint64_t ask_bytes;
 	struct scout__list ask_waiters; /* lookups whose question is built and has to wait for others */
 	struct scout__list loads_queued;
+	struct scout__list loads_bare; /* wait for the memory of their slots; counted as queued */
 	uint32_t n_loads_queued, n_loads_running;
 	uint32_t n_loads_late; /* of those that run */
 	uint32_t load_ops;     /* so many others run at once; const after start */
@@ -254,6 +255,9 @@ SCOUT_ON_LOOP void scout__load_want(struct scout_server *s, struct scout__ns_gro
 				    uint32_t rank);
 /* And all of an entry. */
 SCOUT_ON_LOOP void scout__load_want_all(struct scout_server *s, struct scout__ns_group *group, uint32_t entry);
+/* struct scout__state_hooks.slots_came: their loads can be queued. */
+SCOUT_ON_LOOP void scout__loads_go_on(struct scout_server *s, struct scout__ns_group *group, uint32_t first,
+				      uint32_t n);
 /* A queued one is not needed any more. */
 SCOUT_ON_LOOP void scout__load_cancel(struct scout_server *s, struct scout__load *load);
 /* Some of those that are queued; the next turn goes on while more can. */

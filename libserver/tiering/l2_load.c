@@ -20,7 +20,7 @@
  *                           before it has begun: it does not count any more; the slot stays its own until it is reaped
  *
  * A load that waits, here or in the queue of L2, has no deadline: what it waits for are other loads, which get on or
- * are late. A retrieve waits for its loads as long as its own budget allows (retrieve.c).
+ * are late, or the memory of its slot (loads_bare), which comes or fails; if that fails, the load is cancelled. A retrieve waits for its loads as long as its own budget allows (retrieve.c).
  *
  * While it runs it holds its entry, so the slot under it is never another chunk's. What comes late and is good is
  * readable all the same. After a RESET nothing of before is committed.
@@ -172,7 +172,7 @@ scout__load_want(struct scout_server *s, struct scout__ns_group *group, uint32_t
 	load->known = x->shards[rank].pinned;
 	load->left = scout__records_stores(group->ns);
 	x->shards[rank].load = load;
-	scout__list_add(&t->loads_queued, &load->node);
+	scout__list_add(group->index->entries[entry].bare ? &t->loads_bare : &t->loads_queued, &load->node);
 	t->n_loads_queued++;
 	t->count.loads++;
 	scout__loads_start(s);
@@ -183,6 +183,26 @@ scout__load_want_all(struct scout_server *s, struct scout__ns_group *group, uint
 {
 	for (uint32_t rank = 0; rank < group->index->n_ranks; rank++)
 		scout__load_want(s, group, entry, rank);
+}
+
+void
+scout__loads_go_on(struct scout_server *s, struct scout__ns_group *group, uint32_t first, uint32_t n)
+{
+	if (!s->fetch)
+		return;
+	for (uint32_t entry = first; entry < first + n; entry++) {
+		struct scout__expected *x = scout__expected_of(group, entry);
+
+		for (uint32_t rank = 0; x && rank < group->index->n_ranks; rank++) {
+			struct scout__load *load = x->shards[rank].load;
+
+			if (!load)
+				continue;
+			scout__list_del(&load->node);
+			scout__list_add(&s->fetch->loads_queued, &load->node);
+		}
+	}
+	scout__loads_start(s);
 }
 
 /* ---- the end ---- */

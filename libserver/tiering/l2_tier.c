@@ -60,6 +60,7 @@ fetch_init(struct scout_server *s, struct scout__fetch *t)
 	scout__list_init(&t->ask_waiters);
 	scout__list_init(&t->records);
 	scout__list_init(&t->loads_queued);
+	scout__list_init(&t->loads_bare);
 	scout__list_init(&t->writes_queued);
 	t->write_sweep.step = scout__write_sweep_step;
 	t->timeout_us = s->cfg.l2_timeout_ms * UINT64_C(1000);
@@ -262,6 +263,8 @@ scout__fetch_stop(struct scout_server *s)
 	t->stopping = true;
 	while (!scout__list_empty(&t->loads_queued))
 		scout__load_cancel(s, SCOUT__OWNER(t->loads_queued.next, struct scout__load, node));
+	while (!scout__list_empty(&t->loads_bare))
+		scout__load_cancel(s, SCOUT__OWNER(t->loads_bare.next, struct scout__load, node));
 	s->now_us = scout__now_us();
 	t->hangs = !scout__l2_stop(t->l2, STOP_MS);
 	/* Questions give back what they found. */
@@ -301,6 +304,7 @@ cleared(struct scout_server *s, struct scout__ns *ns)
 }
 
 const struct scout__state_hooks scout__fetch_hooks = {
+	.slots_came = scout__loads_go_on,
 	.committed = scout__write_queue,
 	.outdated = scout__writes_sweep,
 	.cleared = cleared,

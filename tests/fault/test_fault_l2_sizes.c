@@ -4,6 +4,7 @@
 
 #include <ftw.h>
 #include <inttypes.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "l2_fault.h"
@@ -21,6 +22,7 @@ struct sizes {
 	uint64_t shard_bytes;
 	uint32_t pool_chunks;
 	uint32_t timeout_ms;
+	bool grows;          /* the pool has extents as a user's has them; else it is one */
 	const char *options; /* of the URL */
 	char folder[96];
 	char url[512];
@@ -66,7 +68,7 @@ up(struct sizes *z)
 	(void)snprintf(z->url, sizeof(z->url), "fault+fs://%s/l2?control=%s%s", z->folder, path, z->options);
 	scout_server_config_init(&z->cfg);
 	z->cfg.l1_bytes = z->pool_chunks * z->shard_bytes;
-	z->cfg.extent_bytes = z->cfg.l1_bytes;
+	z->cfg.extent_bytes = z->grows ? 0 : z->cfg.l1_bytes;
 	z->cfg.max_promised = z->cfg.l1_bytes;
 	z->cfg.l2 = z->url;
 	z->cfg.l2_timeout_ms = z->timeout_ms;
@@ -149,9 +151,9 @@ is_right(struct sizes *z, const struct scout__grant *grant, uint64_t key)
 	return true;
 }
 
-/* All of the reply was granted, and is what was stored as key 1 and those after it. */
+/* Of the reply about @n chunks, the first @want were granted, and are what was stored as key 1 and those after it. */
 static void
-check_retrieved(struct sizes *z, uint64_t corr, uint32_t n)
+check_granted(struct sizes *z, uint64_t corr, uint32_t n, uint32_t want)
 {
 	struct wire_reply *reply = wire_wait(&z->rig.worker, corr);
 	struct scout__reader r = {.p = reply->body, .left = reply->length};
@@ -169,12 +171,20 @@ check_retrieved(struct sizes *z, uint64_t corr, uint32_t n)
 		grant.offset = scout__get_u64(&r);
 		grant.generation = scout__get_u64(&r);
 		granted += grant.state == SCOUT_GRANT_GRANTED;
+		ck_assert_int_eq(grant.state, i < want ? SCOUT_GRANT_GRANTED : SCOUT_GRANT_MISSING);
 		if (grant.state == SCOUT_GRANT_GRANTED)
 			ck_assert_msg(is_right(z, &grant, i + 1), "chunk %u has wrong bytes", (unsigned)i);
 	}
-	ck_assert_uint_eq(granted, n);
+	ck_assert_uint_eq(granted, want);
 	wire_reply_free(reply);
 	ck_assert_int_eq(wire_retrieve_done(&z->rig.worker, corr, 0), SCOUT_WIRE_OK);
+}
+
+/* All of the reply was granted. */
+static void
+check_retrieved(struct sizes *z, uint64_t corr, uint32_t n)
+{
+	check_granted(z, corr, n, n);
 }
 
 static void
@@ -213,6 +223,105 @@ check_no_blame(struct sizes *z)
 		ck_assert_msg(value == 0 || value == UINT64_MAX, "%s is %" PRIu64, none[i], value);
 	}
 }
+
+/* How many of keys 1 to @n a lookup promises. */
+static uint32_t
+hit_of(struct sizes *z, uint64_t ticket, uint32_t n)
+{
+	struct scout__lookup_reply m;
+
+	ck_assert_int_eq(wire_lookup(&z->rig.client, ticket, 1, n, 0, &m), SCOUT_WIRE_OK);
+	return m.hit;
+}
+
+/* The same, and *@ret_ms. */
+static uint32_t
+timed_lookup(struct sizes *z, uint64_t ticket, uint32_t n, double *ret_ms)
+{
+	uint64_t start_us = scout__now_us();
+	uint32_t promised = hit_of(z, ticket, n);
+
+	*ret_ms = (double)(scout__now_us() - start_us) / 1000;
+	return promised;
+}
+
+/* The lookup is answered before there is memory for what it promises, in the time of the next one. */
+START_TEST(first_lookup_of_a_server_does_not_wait_for_its_pool_to_grow)
+{
+	const uint32_t n = 64;
+	struct sizes z = {.shard_bytes = (is_long() ? 32 : 8) * MIB,
+			  .pool_chunks = 128,
+			  .timeout_ms = 1000,
+			  .options = "",
+			  .grows = true};
+	struct given_time_result given;
+	double first_ms, second_ms;
+	struct given_time t;
+	uint32_t first, second;
+	uint64_t slots;
+
+	up(&z);
+	fill(&z, n);
+	z.rig.client.budget_us = 490000;
+	given_time_begin(&t);
+	first = timed_lookup(&z, 1, n, &first_ms);
+	slots = wire_status(&z.rig.client, "l1.slots");
+	given = given_time_end(&t);
+	printf("# first lookup of %u chunks of %" PRIu64 " MiB in L2: %u chunks in %.1f ms, then %" PRIu64
+	       " slots have memory\n",
+	       n, z.shard_bytes / MIB, first, first_ms, slots);
+	ck_assert_uint_eq(first, n);
+	(void)given_time_judge(given, 50000, "the first lookup of a server");
+	/* Unless this thread had no CPU while the pool grew. */
+	ck_assert(slots < n || given.delay_us > 10000);
+	second = timed_lookup(&z, 2, n, &second_ms);
+	printf("# second lookup: %u chunks in %.1f ms\n", second, second_ms);
+	ck_assert_uint_eq(second, n);
+	check_retrieved(&z, ask_to_retrieve(&z, 1, n), n);
+	check_no_blame(&z);
+	rig_finish(&z.rig.client, 1);
+	rig_finish(&z.rig.client, 2);
+	down(&z);
+}
+END_TEST
+
+static void
+limit_file_size(rlim_t bytes)
+{
+	struct rlimit limit;
+
+	ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
+	limit.rlim_cur = bytes;
+	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+/* Extents of 16 chunks: the first has come, and there is no memory for others. */
+START_TEST(chunks_whose_room_does_not_come_are_missing_and_named)
+{
+	const uint32_t n = 64, extent = 16;
+	struct sizes z = {.shard_bytes = MIB, .pool_chunks = 128, .timeout_ms = 1000, .options = "", .grows = true};
+	uint64_t ticket = 1;
+
+	up(&z);
+	fill(&z, n);
+	wire_wait_status(&z.rig.client, "l1.slots", extent);
+	/* The grower blocks SIGXFSZ: a memfd that is larger is an error. */
+	limit_file_size(MIB);
+	/* Less than all if the failure came in the middle of the lookup. */
+	ck_assert_uint_ge(hit_of(&z, ticket, n), extent);
+	check_granted(&z, ask_to_retrieve(&z, ticket, n), n, extent);
+	rig_finish(&z.rig.client, ticket);
+	check_no_blame(&z);
+	/* Nothing is held against the chunks: when there is memory again, they count again. */
+	limit_file_size(RLIM_INFINITY);
+	wait_until(hit_of(&z, ++ticket, n) == n)
+		rig_finish(&z.rig.client, ticket);
+	check_retrieved(&z, ask_to_retrieve(&z, ticket, n), n);
+	rig_finish(&z.rig.client, ticket);
+	wire_wait_status(&z.rig.client, "l1.bytes_promised", 0);
+	down(&z);
+}
+END_TEST
 
 START_TEST(many_small_loads_on_one_thread_all_come)
 {
@@ -337,6 +446,8 @@ suite_of_this_file(void)
 	Suite *suite = suite_create("fault_l2_sizes");
 	TCase *tc = tcase_create("l2_sizes");
 
+	tcase_add_test(tc, first_lookup_of_a_server_does_not_wait_for_its_pool_to_grow);
+	tcase_add_test(tc, chunks_whose_room_does_not_come_are_missing_and_named);
 	tcase_add_test(tc, many_small_loads_on_one_thread_all_come);
 	tcase_add_test(tc, large_loads_take_their_time_and_keep_no_lookup);
 	tcase_add_test(tc, writes_that_are_flushed_wait_and_none_is_lost);

@@ -50,6 +50,7 @@ struct scout__entry {
 	uint8_t temporary : 1; /* loaded, and to go when its readers are done */
 	uint8_t tracked : 1;   /* the chunk index's owner is told when nothing pins it any more */
 	uint8_t stuck : 1;     /* its writing takes too long: stores do not wait for the slot */
+	uint8_t bare : 1;      /* its slot has no memory yet; spoiled too: nor will it get any */
 };
 
 _Static_assert(sizeof(struct scout__entry) == 64, "one cache line");

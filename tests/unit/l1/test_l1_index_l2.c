@@ -36,7 +36,23 @@ expect(uint32_t i, bool temporary, uint32_t *ret_entry)
 		ck_assert(wait_grown(cache));
 	if (got == SCOUT__RESERVE_GRANTED)
 		cache->entries[*ret_entry].tracked = 1;
+	/* Most cases are about slots with memory. */
+	while (got == SCOUT__RESERVE_GRANTED && cache->growing)
+		ck_assert(wait_grown(cache));
 	return got;
+}
+
+/* Promise chunk @i with all its shards, as a lookup does; no extent is taken from the pool. */
+static SCOUT_ON_LOOP uint32_t
+promise(uint32_t i)
+{
+	uint32_t entry = SCOUT__NO_ENTRY;
+
+	ck_assert_int_eq(scout__index_expect(cache, 0, key(i), false, &entry), SCOUT__RESERVE_GRANTED);
+	cache->entries[entry].tracked = 1;
+	for (uint32_t rank = 0; rank < cache->n_ranks; rank++)
+		scout__index_expect_shard(cache, entry, rank);
+	return entry;
 }
 
 static SCOUT_ON_LOOP void
@@ -347,6 +363,140 @@ START_TEST(everything_holds_whatever_happens)
 }
 END_TEST
 
+/* A pool of 16 chunks of two ranks in extents of four, none of which has come, and @n promised chunks. */
+static SCOUT_STARTS_LOOP void
+begin_bare(uint32_t n, uint32_t promised, uint32_t *entries)
+{
+	start(2, 1, 16, 4, promised);
+	l1.let_go = let_go;
+	n_let_go = 0;
+	for (uint32_t i = 0; i < n; i++)
+		entries[i] = promise(i);
+	scout__index_check(cache);
+}
+
+START_TEST(room_that_is_not_grown_yet_is_room)
+{
+	uint32_t entries[16], other = 0;
+
+	begin_bare(16, 16, entries);
+	ck_assert_uint_eq(cache->n_slots, 0);
+	ck_assert_uint_eq(cache->growing, 4);
+	ck_assert_uint_eq(l1.promised_bytes, 16 * 2 * SLOT);
+	ck_assert_uint_eq(l1.pool.used_bytes, l1.pool.l1_bytes);
+	for (uint32_t i = 0; i < 16; i++) {
+		ck_assert_uint_eq(find(i), entries[i]);
+		ck_assert(scout__index_counts(cache, entries[i]));
+		ck_assert(!scout__index_hold(cache, entries[i], 0));
+	}
+	/* Not more than may be promised, and a store waits for memory. */
+	ck_assert_int_eq(scout__index_expect(cache, 0, key(99), false, &other), SCOUT__RESERVE_NO_ROOM);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(3), 0, &other), SCOUT__RESERVE_WAIT);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(99), 0, &other), SCOUT__RESERVE_WAIT);
+	for (uint32_t n = 4; n <= 16; n += 4) {
+		ck_assert(wait_grown(cache));
+		scout__index_check(cache);
+		ck_assert_uint_eq(cache->n_bare, 16 - n);
+		ck_assert_uint_eq(cache->n_free, 0);
+	}
+	for (uint32_t i = 0; i < 16; i++) {
+		for (uint32_t rank = 0; rank < 2; rank++) {
+			ck_assert(scout__index_load(cache, entries[i], rank));
+			ck_assert_uint_eq(word(entries[i], rank), scout__index_place(cache, entries[i], rank).slot_gen);
+			(void)scout__index_commit(cache, entries[i], rank);
+		}
+		ck_assert(scout__index_is_hit(cache, entries[i]));
+		unpromise(entries[i]);
+	}
+	stop();
+}
+END_TEST
+
+START_TEST(bare_slot_whose_promise_ends_is_free_when_its_memory_comes)
+{
+	uint32_t entries[6], other = 0;
+
+	begin_bare(6, 16, entries);
+	unpromise(entries[1]);
+	unpromise(entries[4]);
+	scout__index_check(cache);
+	ck_assert_uint_eq(n_let_go, 2);
+	ck_assert_uint_eq(cache->n_bare, 4);
+	ck_assert_uint_eq(find(1), SCOUT__NO_ENTRY);
+	ck_assert(wait_grown(cache));
+	ck_assert_uint_eq(cache->n_free, 1);
+	scout__index_check(cache);
+	ck_assert(wait_grown(cache));
+	ck_assert_uint_eq(cache->n_free, 4);
+	ck_assert_uint_eq(cache->n_bare, 0);
+	scout__index_check(cache);
+	/* One is gone before its memory came, and is promised again. */
+	(void)store(1);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(0), 0, &other), SCOUT__RESERVE_GRANTED);
+	(void)scout__index_commit(cache, other, 0);
+	for (uint32_t i = 0; i < 6; i++)
+		if (i != 1 && i != 4)
+			unpromise(entries[i]);
+	stop();
+}
+END_TEST
+
+START_TEST(memory_that_does_not_come_leaves_nothing_expected)
+{
+	uint32_t entries[10], other = 0, n = 0;
+
+	/* Slots of 256 KiB, extents of four chunks: the first comes, and the next two fail. */
+	start_slots(256 << 10, 2, 1, 16, 4, 16);
+	l1.let_go = let_go;
+	n_let_go = 0;
+	ck_assert(wait_grown(cache));
+	limit_file_size(512 << 10);
+	for (uint32_t i = 0; i < 10; i++)
+		entries[i] = promise(i);
+	ck_assert_uint_eq(cache->n_bare, 6);
+	while (cache->growing)
+		ck_assert(!wait_grown(cache));
+	scout__index_check(cache);
+	ck_assert_uint_eq(n_let_go, 6);
+	ck_assert_uint_eq(cache->n_stranded, 6);
+	for (uint32_t i = 0; i < 10; i++) {
+		ck_assert_uint_eq(scout__index_counts(cache, entries[i]), i < 4);
+		ck_assert(!scout__index_hold(cache, entries[i], 0));
+	}
+	/* Neither can be stored while it is promised; what has memory can be loaded. */
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(5), 0, &other), SCOUT__RESERVE_NO_ROOM);
+	ck_assert(scout__index_load(cache, entries[0], 0));
+	scout__index_abort(cache, entries[0], 0);
+	/* The memory is there again while five of them are promised: no new slot has a number of theirs. */
+	limit_file_size(RLIM_INFINITY);
+	unpromise(entries[5]);
+	ck_assert_uint_eq(cache->n_stranded, 5);
+	cache->regrow_us = 0;
+	for (uint32_t i = 20; i < 26; i++) {
+		(void)store(i);
+		scout__index_check(cache);
+	}
+	for (uint32_t i = 4; i < 10; i++) {
+		if (i == 5)
+			continue;
+		ck_assert_uint_eq(find(i), entries[i]);
+		unpromise(entries[i]);
+		ck_assert_uint_eq(find(i), SCOUT__NO_ENTRY);
+	}
+	ck_assert_uint_eq(cache->n_bare, 0);
+	ck_assert_uint_eq(cache->n_stranded, 0);
+	for (uint32_t i = 0; i < 4; i++)
+		unpromise(entries[i]);
+	/* And then all numbers can be used. */
+	for (uint32_t i = 30; cache->n_slots < 16; i++, n++) {
+		ck_assert_uint_lt(n, 100);
+		(void)store(i);
+		scout__index_check(cache);
+	}
+	stop();
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -363,6 +513,9 @@ suite_of_this_file(void)
 	tcase_add_test(tc, what_is_spoiled_while_it_is_saved_goes_when_it_is_saved);
 	tcase_add_test(tc, the_policy_hears_of_the_end_of_what_is_spoiled_while_it_is_pinned);
 	tcase_add_test(tc, everything_holds_whatever_happens);
+	tcase_add_test(tc, room_that_is_not_grown_yet_is_room);
+	tcase_add_test(tc, bare_slot_whose_promise_ends_is_free_when_its_memory_comes);
+	tcase_add_test(tc, memory_that_does_not_come_leaves_nothing_expected);
 	suite_add_tcase(suite, tc);
 	return suite;
 }
