@@ -91,6 +91,11 @@ struct scout_server_config {
 	 */
 	const char *tenant_share;    /* of the namespace's memory */
 	const char *namespace_share; /* of the pool */
+	/*
+	 * 1: from the first registration on the pool grows in the background, without a need, to l1_bytes; with several
+	 * namespaces each to its share. Workers map and pin it as it grows. Default 0: it grows as it fills.
+	 */
+	uint32_t prealloc;
 };
 
 /* In C and C++ call scout_server_config_init(). @size: of the caller's struct scout_server_config. */

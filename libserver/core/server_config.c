@@ -56,6 +56,14 @@ static const struct scout__option options[] = {
 		       "process has left; 0: the default",
 	},
 	{
+		.name = "prealloc",
+		.type = SCOUT_OPTION_BOOL,
+		.offset = FIELD(prealloc),
+		.max = 1,
+		.doc = "From the first registration on the pool grows to l1_bytes in the background, and workers pin it, so that "
+		       "no store waits for it; else it grows as it fills",
+	},
+	{
 		.name = "max_promised",
 		.type = SCOUT_OPTION_SIZE,
 		.offset = FIELD(max_promised),

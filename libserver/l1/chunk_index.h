@@ -228,6 +228,12 @@ SCOUT_ON_LOOP struct scout__extent *scout__index_surrender(struct scout__chunk_i
  */
 SCOUT_ON_LOOP bool scout__index_grow(struct scout__chunk_index *index, struct scout__extent *extent);
 
+/*
+ * Before anything needs it: if nothing is being grown, ask for one extent, for the chunk index in use that has memory for
+ * the fewest tokens. No namespace gets more than its share this way, nor one that waits less.
+ */
+SCOUT_ON_LOOP void scout__l1_grow_ahead(struct scout__l1 *l1);
+
 /* The entry of a key, or SCOUT__NO_ENTRY. Does not pin. */
 SCOUT_ON_LOOP uint32_t scout__index_find(const struct scout__chunk_index *index, uint32_t space, const uint8_t *hash);
 /*

@@ -127,6 +127,15 @@ scout__index_ask(struct scout__chunk_index *index)
 		ask(index);
 }
 
+void
+scout__l1_grow_ahead(struct scout__l1 *l1)
+{
+	struct scout__chunk_index *index = l1->pool.n_growing == 0 ? scout__rebalance_poorest(l1) : NULL;
+
+	if (index)
+		scout__index_ask(index);
+}
+
 /* Room for one more in the lists of extents. */
 static bool
 extents_fit(struct scout__chunk_index *index)

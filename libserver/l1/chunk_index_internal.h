@@ -114,6 +114,8 @@ SCOUT_ON_LOOP bool scout__rebalance_ask(struct scout__chunk_index *index);
 SCOUT_ON_LOOP void scout__rebalance_settled(struct scout__chunk_index *index);
 /* The index from which @taker takes; NULL: there is none, or none now (*ret_later). */
 SCOUT_ON_LOOP struct scout__chunk_index *scout__rebalance_find_giver(struct scout__chunk_index *taker, bool *ret_later);
+/* Of the indexes that may have one more extent without another one's having less: that with memory for the fewest tokens. */
+SCOUT_ON_LOOP struct scout__chunk_index *scout__rebalance_poorest(struct scout__l1 *l1);
 /* The pool has bytes for a chunk of @index that no extent uses. */
 SCOUT_ON_LOOP bool scout__rebalance_pool_has_room(const struct scout__chunk_index *index);
 

@@ -241,6 +241,41 @@ scout__rebalance_find_giver(struct scout__chunk_index *taker, bool *ret_later)
 	return best;
 }
 
+/* One more extent, or what is left of the pool, leaves @index within its share. */
+static SCOUT_ON_LOOP bool
+may_grow_ahead(const struct scout__chunk_index *index, const struct parts *parts)
+{
+	const struct scout__pool *pool = &index->l1->pool;
+	uint64_t left = pool->l1_bytes - pool->used_bytes;
+	uint64_t more = extent_bytes(index) < left ? extent_bytes(index) : left;
+
+	return index->n_slots < index->max_entries && held_together(index) + more <= share(index, parts);
+}
+
+struct scout__chunk_index *
+scout__rebalance_poorest(struct scout__l1 *l1)
+{
+	struct scout__chunk_index *poorest = NULL;
+	struct parts parts = {0};
+	uint64_t fewest = UINT64_MAX;
+
+	if (l1->n_wanting > 0)
+		return NULL;
+	for (struct scout__chunk_index *index = l1->indexes; index; index = index->next) {
+		uint64_t tokens = held(index) / index->token_bytes;
+
+		if (index->idle || !scout__rebalance_pool_has_room(index))
+			continue;
+		if (parts.percent + parts.n_equal == 0)
+			parts = count_parts(index);
+		if (tokens >= fewest || !may_grow_ahead(index, &parts))
+			continue;
+		poorest = index;
+		fewest = tokens;
+	}
+	return poorest;
+}
+
 bool
 scout__rebalance_pool_has_room(const struct scout__chunk_index *index)
 {

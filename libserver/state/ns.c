@@ -317,4 +317,12 @@ scout__ns_pool_ready(struct scout_server *s)
 		}
 		scout__pending_ops_wake(s, &group->ns->pool_waiters);
 	}
+	scout__ns_grow_ahead(s);
+}
+
+void
+scout__ns_grow_ahead(struct scout_server *s)
+{
+	if (s->cfg.prealloc && !s->draining)
+		scout__l1_grow_ahead(&s->state->l1);
 }

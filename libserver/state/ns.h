@@ -129,6 +129,8 @@ SCOUT_ON_LOOP const char *scout__ns_ended_text(const struct scout__ns *ns);
 SCOUT_ON_LOOP void scout__ns_unpinned(struct scout__ns_group *group, uint32_t entry);
 /* Give the extents that the pool has grown to the chunk indexes that asked for them. */
 SCOUT_ON_LOOP void scout__ns_pool_ready(struct scout_server *s);
+/* prealloc: let the pool grow without need. Again with each tick, for growing may have failed. */
+SCOUT_ON_LOOP void scout__ns_grow_ahead(struct scout_server *s);
 /* Peers joined or left @ns: a namespace without peers is the first to give up memory. */
 SCOUT_ON_LOOP void scout__ns_note_use(struct scout__ns *ns);
 /* Free the chunk indexes and forget the layouts. No session, hold or transfer of L2 points into a chunk index. */

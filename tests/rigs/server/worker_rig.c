@@ -23,6 +23,7 @@ rig_server_main(const struct rig *rig, int go_fd, int ready_fd)
 	cfg.listen = rig->endpoint;
 	cfg.l1_bytes = rig->l1_bytes;
 	cfg.extent_bytes = rig->extent_bytes;
+	cfg.prealloc = rig->prealloc;
 	if (scout_server_start(&cfg, &server, err, sizeof(err)) != 0) {
 		fprintf(stderr, "server: %s\n", err);
 		_exit(1);

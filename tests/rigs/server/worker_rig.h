@@ -45,6 +45,7 @@ struct rig {
 	char folder[64];
 	char endpoint[128];
 	uint64_t l1_bytes, extent_bytes;
+	uint32_t prealloc;
 	struct scout_client *client;
 	uint32_t chunk_tokens, block_tokens, bpc;
 	uint32_t kv_ranks, readers, n_workers;

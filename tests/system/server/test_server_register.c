@@ -3,8 +3,45 @@
 #include "check_main.h"
 
 #include <string.h>
+#include <sys/resource.h>
 
 #include "server_rig.h"
+
+static void
+limit_file_size(rlim_t bytes)
+{
+	struct rlimit limit;
+
+	ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
+	limit.rlim_cur = bytes;
+	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+START_TEST(with_prealloc_the_pool_grows_until_it_is_whole_though_growing_fails_at_first)
+{
+	struct scout_server_config cfg = rig_config(2048);
+	struct scout_server *server;
+	struct wire_peer client, worker;
+
+	cfg.extent_bytes = 256 * SHARD_BYTES;
+	cfg.prealloc = 1;
+	server = rig_start(&cfg);
+	rig_client(&client, scout_server_endpoint(server));
+	ck_assert_uint_eq(wire_status(&client, "l1.extents"), 0);
+	/* The grower blocks SIGXFSZ: a memfd that is larger is an error. */
+	limit_file_size(128 * SHARD_BYTES);
+	rig_worker(&worker, scout_server_endpoint(server));
+	wire_wait_status(&client, "l1.bytes_pool", 0);
+	ck_assert_uint_eq(wire_status(&client, "l1.extents"), 0);
+	limit_file_size(RLIM_INFINITY);
+	/* Nobody stores anything. */
+	wire_wait_status(&client, "l1.extents", 8);
+	ck_assert_uint_eq(wire_status(&client, "l1.bytes_extents"), cfg.l1_bytes);
+	wire_close(&client);
+	wire_close(&worker);
+	scout_server_stop(server);
+}
+END_TEST
 
 START_TEST(register_with_other_bytes_is_refused_with_both_numbers)
 {
@@ -245,6 +282,7 @@ suite_of_this_file(void)
 	TCase *weights = tcase_create("weights");
 
 	tcase_add_test(registering, register_with_other_bytes_is_refused_with_both_numbers);
+	tcase_add_test(registering, with_prealloc_the_pool_grows_until_it_is_whole_though_growing_fails_at_first);
 	tcase_add_test(registering, a_worker_that_is_alone_may_change_the_layout);
 	tcase_add_test(registering, a_chunk_larger_than_the_pool_is_refused_with_the_numbers);
 	tcase_add_test(registering, register_needs_the_role_the_rank_and_the_lease);

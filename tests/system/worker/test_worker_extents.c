@@ -173,6 +173,26 @@ START_TEST(thousands_of_extents_are_grown_and_mapped)
 }
 END_TEST
 
+START_TEST(with_prealloc_a_worker_maps_the_whole_pool_before_it_stores)
+{
+	rig.prealloc = 1;
+	rig_start(&rig);
+	open_status();
+	wait_mapped(8);
+	ck_assert_uint_eq(counter("l1.slots"), CHUNKS);
+	ck_assert_uint_eq(counter("l1.chunks"), 0);
+	/* A namespace that comes later gets its half of it all the same. */
+	start_worker_in(&rig, 1, "other");
+	for (uint32_t i = 0; i < CHUNKS; i++)
+		ck_assert_uint_eq(store_some(&rig, 1, 10 + i, 1), 0);
+	wire_wait_status(&status, "l1.extents_leaving", 0);
+	ck_assert_uint_eq(counter("ns.other.slots"), CHUNKS / 2);
+	ck_assert_uint_eq(counter("ns.rig.slots"), CHUNKS / 2);
+	ck_assert_uint_eq(counter("l1.evictions"), CHUNKS / 2);
+	wire_close(&status);
+}
+END_TEST
+
 START_TEST(bytes_are_right_while_extents_move)
 {
 	struct scout_client *clients[2];
@@ -590,6 +610,7 @@ suite_of_this_file(void)
 	tcase_add_test(tcase, a_small_pool_is_made_of_eight_extents_and_holds_all_its_chunks);
 	tcase_add_test(tcase, a_namespace_that_filled_the_pool_gives_another_its_share);
 	tcase_add_test(tcase, thousands_of_extents_are_grown_and_mapped);
+	tcase_add_test(tcase, with_prealloc_a_worker_maps_the_whole_pool_before_it_stores);
 	tcase_add_test(tcase, bytes_are_right_while_extents_move);
 	tcase_add_test(tcase, a_stopped_worker_delays_only_the_return_of_its_extent);
 	tcase_add_loop_test(tcase, a_worker_that_dies_or_leaves_lets_go_of_everything, 0, 2);

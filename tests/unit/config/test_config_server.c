@@ -29,6 +29,7 @@ static const struct setting server_settings[] = {
 	{"eviction", SERVER_TEXT(eviction, "s3fifo")},
 	{"l1_bytes", "3", SERVER(l1_bytes, 3)},
 	{"extent_bytes", "4Ki", SERVER(extent_bytes, 4096)},
+	{"prealloc", "yes", SERVER(prealloc, 1)},
 	{"max_promised", "2", SERVER(max_promised, 2)},
 	{"tenant_share", SERVER_TEXT(tenant_share, "a:20% *:5%")},
 	{"namespace_share", SERVER_TEXT(namespace_share, "m:30%")},

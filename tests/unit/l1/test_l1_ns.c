@@ -102,6 +102,81 @@ START_TEST(when_all_have_their_own_they_share_all_of_it_in_proportion)
 }
 END_TEST
 
+/* As a server with prealloc that nobody uses. */
+static SCOUT_ON_LOOP void
+grow_ahead(void)
+{
+	take_grown();
+	for (;;) {
+		scout__l1_grow_ahead(&l1);
+		if (l1.pool.n_growing == 0)
+			return;
+		ck_assert_uint_eq(l1.pool.n_growing, 1);
+		take_grown();
+		check_all();
+	}
+}
+
+START_TEST(a_pool_that_grows_ahead_has_memory_for_the_same_tokens_in_each_group)
+{
+	struct scout__chunk_index *small, *large;
+
+	begin("lru", 200);
+	small = add_to(0, 64);
+	large = add_to(0, 192);
+	small->token_bytes = 64;
+	large->token_bytes = 192;
+	grow_ahead();
+	/* The rest is less than a chunk of the large one. */
+	ck_assert_uint_lt(l1.pool.l1_bytes - l1.pool.used_bytes, 192);
+	/* Extents have 10 slots of the small one, and 3 of the large one. */
+	ck_assert_uint_ge(small->n_slots, 40);
+	ck_assert_uint_le(small->n_slots, 60);
+	ck_assert_uint_ge(large->n_slots, 44);
+	ck_assert_uint_le(large->n_slots, 54);
+	end();
+}
+END_TEST
+
+START_TEST(a_pool_that_grows_ahead_gives_each_namespace_its_share)
+{
+	struct scout__chunk_index *a, *b, *c;
+
+	begin("lru", 100);
+	ns[0].pool_percent = 20;
+	a = add_to(0, 64);
+	b = add_to(1, 64);
+	grow_ahead();
+	ck_assert_uint_eq(a->n_slots, 20);
+	ck_assert_uint_eq(b->n_slots, 80);
+	/* One that comes later takes its share as it needs it. */
+	c = add_to(2, 64);
+	fill(c, 0, 40);
+	ck_assert_uint_eq(c->n_slots, 40);
+	grow_ahead();
+	ck_assert_uint_eq(a->n_slots, 20);
+	ck_assert_uint_eq(b->n_slots, 40);
+	end();
+}
+END_TEST
+
+START_TEST(a_pool_does_not_grow_ahead_for_a_namespace_without_peers)
+{
+	struct scout__chunk_index *a, *b;
+
+	begin("lru", 100);
+	a = add_to(0, 64);
+	b = add_to(1, 64);
+	b->idle = true;
+	grow_ahead();
+	/* Its first extent it asked for itself. */
+	ck_assert_uint_eq(b->n_slots, 10);
+	ck_assert_uint_eq(a->n_slots, 90);
+	a->idle = true;
+	end();
+}
+END_TEST
+
 START_TEST(equal_groups_have_equal_parts)
 {
 	struct scout__chunk_index *a, *b;
@@ -183,6 +258,9 @@ suite_of_this_file(void)
 	tcase_add_test(rules, a_namespace_with_two_groups_has_one_share);
 	tcase_add_test(rules, a_namespace_gets_what_its_share_says);
 	tcase_add_test(rules, when_all_have_their_own_they_share_all_of_it_in_proportion);
+	tcase_add_test(rules, a_pool_that_grows_ahead_has_memory_for_the_same_tokens_in_each_group);
+	tcase_add_test(rules, a_pool_that_grows_ahead_gives_each_namespace_its_share);
+	tcase_add_test(rules, a_pool_does_not_grow_ahead_for_a_namespace_without_peers);
 	tcase_add_test(rules, equal_groups_have_equal_parts);
 	tcase_add_test(rules, groups_have_room_for_the_same_tokens);
 	tcase_add_test(rules, equal_groups_do_not_take_from_each_other_in_turns);
