@@ -40,6 +40,9 @@ scout__index_expect(struct scout__chunk_index *index, uint32_t space, const uint
 			return SCOUT__RESERVE_NO_ROOM;
 		}
 		refused = scout__slot_is_coming(index) ? 0 : scout__index_make_room(index, space, NULL);
+		/* The extent that it has just asked for. */
+		if (refused == SCOUT__RESERVE_WAIT && scout__slot_is_coming(index))
+			refused = 0;
 		if (refused)
 			return refused;
 		entry = scout__entry_create(index, space, hash);

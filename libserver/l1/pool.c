@@ -24,8 +24,8 @@
  * find pages.
  *
  * Threads: the loop calls everything below but the functions of the grower (marked). An extent belongs to the grower
- * from the push into `wanted` until the loop has popped it from `ready`; meanwhile the loop touches only its owner and
- * next, which the grower never reads. Counters, ids and log lines are the loop's.
+ * from the push into `wanted` until the loop has popped it from `ready`; meanwhile the loop touches only its owner,
+ * next, first and fresh, which the grower never reads. Counters, ids and log lines are the loop's.
  *
  * Invariants: used_bytes is the sum of slot_bytes of all extents, also of those being grown; used_bytes <= l1_bytes.
  * n_growing <= MAX_GROWING, so a push into a ring cannot fail.

@@ -7,6 +7,7 @@
  */
 
 static uint32_t n_let_go;
+static bool stays_bare; /* memory comes when a case takes it, or not at all */
 
 /* As the server does: nothing is expected any more. */
 static SCOUT_ON_LOOP void
@@ -32,12 +33,13 @@ expect(uint32_t i, bool temporary, uint32_t *ret_entry)
 {
 	enum scout__reserve got;
 
-	while ((got = scout__index_expect(cache, 0, key(i), temporary, ret_entry)) == SCOUT__RESERVE_WAIT)
+	while ((got = scout__index_expect(cache, 0, key(i), temporary, ret_entry)) == SCOUT__RESERVE_WAIT &&
+	       !stays_bare)
 		ck_assert(wait_grown(cache));
 	if (got == SCOUT__RESERVE_GRANTED)
 		cache->entries[*ret_entry].tracked = 1;
 	/* Most cases are about slots with memory. */
-	while (got == SCOUT__RESERVE_GRANTED && cache->growing)
+	while (!stays_bare && got == SCOUT__RESERVE_GRANTED && cache->growing)
 		ck_assert(wait_grown(cache));
 	return got;
 }
@@ -309,8 +311,10 @@ step(uint32_t i, uint32_t rank, uint32_t what)
 	if (what == 0 && !seen[i].promised && expect(i, i % 2, &seen[i].entry) == SCOUT__RESERVE_GRANTED) {
 		seen[i].promised = true;
 	} else if (what == 1 && seen[i].promised && scout__index_state(cache, entry, rank) == SCOUT__SHARD_ABSENT) {
-		scout__index_expect_shard(cache, entry, rank);
-	} else if (what == 2 && live && scout__index_state(cache, entry, rank) == SCOUT__SHARD_EXPECTED) {
+		if (!cache->entries[entry].spoiled)
+			scout__index_expect_shard(cache, entry, rank);
+	} else if (what == 2 && live && !cache->entries[entry].bare &&
+		   scout__index_state(cache, entry, rank) == SCOUT__SHARD_EXPECTED) {
 		ck_assert(scout__index_load(cache, entry, rank));
 		seen[i].holder[rank] = 'l';
 	} else if (what == 3 && live && scout__index_state(cache, entry, rank) == SCOUT__SHARD_LOADING) {
@@ -324,7 +328,8 @@ step(uint32_t i, uint32_t rank, uint32_t what)
 	} else if (what == 6 && seen[i].promised) {
 		seen[i].promised = false;
 		unpromise(entry);
-	} else if (what == 7 && reserve(i, rank, &entry) == SCOUT__RESERVE_GRANTED) {
+	} else if (what == 7 && (stays_bare ? scout__index_reserve(cache, 0, key(i), rank, &entry)
+					    : reserve(i, rank, &entry)) == SCOUT__RESERVE_GRANTED) {
 		seen[i].holder[rank] = 'w';
 	} else if (what == 8 && live && cache->entries[entry].readable && !seen[i].saves) {
 		seen[i].saves++;
@@ -335,6 +340,18 @@ step(uint32_t i, uint32_t rank, uint32_t what)
 	} else if (what == 10 && live) {
 		scout__index_touch(cache, entry, &(struct scout__touch){.how = SCOUT__ACCESS_READ});
 	}
+}
+
+static SCOUT_ON_LOOP void
+end_all(void)
+{
+	for (uint32_t i = 0; i < KEYS; i++)
+		for (uint32_t rank = 0; rank < 2; rank++)
+			for (uint32_t what = 5; what < 10; what += 4)
+				step(i, rank, what);
+	for (uint32_t i = 0; i < KEYS; i++)
+		step(i, 0, 6);
+	ck_assert_uint_eq(l1.promised_bytes, 0);
 }
 
 START_TEST(everything_holds_whatever_happens)
@@ -351,15 +368,56 @@ START_TEST(everything_holds_whatever_happens)
 		if (n % 4 == 0)
 			scout__index_check(cache);
 	}
-	for (uint32_t i = 0; i < KEYS; i++)
-		for (uint32_t rank = 0; rank < 2; rank++)
-			for (uint32_t what = 5; what < 10; what += 4)
-				step(i, rank, what);
-	for (uint32_t i = 0; i < KEYS; i++)
-		step(i, 0, 6);
-	ck_assert_uint_eq(l1.promised_bytes, 0);
+	end_all();
 	ck_assert_uint_gt(n_let_go, 1000);
 	stop();
+}
+END_TEST
+
+/* The next extent, which counts as failed unless it @succeeds. */
+static SCOUT_ON_LOOP bool
+comes(bool succeeds)
+{
+	struct scout__extent *extent = wait_extent(&l1.pool);
+
+	if (!succeeds)
+		extent->error = SCOUT_ERR_NOMEM;
+	return scout__index_grow(cache, extent);
+}
+
+/* Rounds of a pool of 12 chunks in extents of two that come when they come, or fail, each in the first steps of its life. */
+START_TEST(everything_holds_while_the_pool_grows)
+{
+	uint64_t random = 7;
+	uint32_t n_failed = 0, n_came = 0, most_bare = 0;
+
+	stays_bare = true;
+	for (uint32_t round = 0; round < 300; round++) {
+		start(2, 1, KEYS, 2, KEYS);
+		l1.let_go = let_go;
+		for (uint32_t n = 0; n < 200; n++) {
+			uint32_t draw;
+
+			random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+			draw = (uint32_t)(random >> 33);
+			step(draw % KEYS, draw / KEYS % 2, draw / KEYS / 2 % 11);
+			if (draw % 11 == 0 && cache->growing) {
+				bool came = comes(draw / 11 % 3 != 0);
+
+				n_came += came;
+				n_failed += !came;
+				cache->regrow_us = cache->regrow_us ? 1 : 0;
+			}
+			most_bare = cache->n_bare > most_bare ? cache->n_bare : most_bare;
+			scout__index_check(cache);
+		}
+		end_all();
+		ck_assert_uint_eq(cache->n_bare, 0);
+		stop();
+	}
+	ck_assert_uint_gt(n_failed, 100);
+	ck_assert_uint_gt(n_came, 300);
+	ck_assert_uint_ge(most_bare, KEYS / 2);
 }
 END_TEST
 
@@ -513,6 +571,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, what_is_spoiled_while_it_is_saved_goes_when_it_is_saved);
 	tcase_add_test(tc, the_policy_hears_of_the_end_of_what_is_spoiled_while_it_is_pinned);
 	tcase_add_test(tc, everything_holds_whatever_happens);
+	tcase_add_test(tc, everything_holds_while_the_pool_grows);
 	tcase_add_test(tc, room_that_is_not_grown_yet_is_room);
 	tcase_add_test(tc, bare_slot_whose_promise_ends_is_free_when_its_memory_comes);
 	tcase_add_test(tc, memory_that_does_not_come_leaves_nothing_expected);
