@@ -34,10 +34,13 @@
 static int
 open_descriptors(struct scout_worker *w, char *err, size_t err_len)
 {
+	struct epoll_event event = {.events = EPOLLIN};
+
 	w->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (w->done_fd >= 0)
 		w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	if (w->done_fd < 0 || w->epoll_fd < 0)
+	if (w->done_fd < 0 || w->epoll_fd < 0 || scout__mappings_init(&w->mappings, &w->log) != 0 ||
+	    epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, w->mappings.fd, &event) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "cannot make a descriptor (%s)",
 				   scout__errno_text(errno));
 	return 0;
@@ -185,7 +188,6 @@ build(struct scout_worker *w, char *err, size_t err_len)
 	scout__groups_of(w->cfg.group, &keys, &w->groups);
 	(void)snprintf(w->who, sizeof(w->who), "worker %u.%u", (unsigned)w->cfg.kv_rank, (unsigned)w->cfg.reader);
 	w->log = (struct scout__log){.fn = w->cfg.log, .user = w->cfg.log_user, .who = w->who, .gate = &w->log_gate};
-	scout__mappings_init(&w->mappings, &w->log);
 	rc = choose_backend(w, err, err_len);
 	if (rc)
 		return rc;

@@ -216,7 +216,10 @@ on_lease_new(void *user, struct scout__link *link)
 static void SCOUT_ON_COURIER
 on_user_ready(void *user)
 {
-	scout__jobs_collect(user);
+	struct scout_worker *w = user;
+
+	scout__mappings_collect(&w->mappings);
+	scout__jobs_collect(w);
 }
 
 static uint64_t SCOUT_ON_COURIER

@@ -43,7 +43,7 @@ bool scout__worker_is_registered(const struct scout_worker *w) SCOUT_ON_COURIER;
 /* Register, if it is time to; end the jobs that wait for a registration that was refused. */
 void scout__worker_register_pump(struct scout_worker *w, uint64_t now_us) SCOUT_ON_COURIER;
 /* When scout__worker_register_pump() has something to do. */
-uint64_t scout__worker_register_next(const struct scout_worker *w) SCOUT_ON_COURIER;
+uint64_t scout__worker_register_next(struct scout_worker *w) SCOUT_ON_COURIER;
 
 /*
  * worker_layout.c. Each returns 0 or a code of scout_worker_register(), with a sentence in @err. @n_tables: 1 to the number of

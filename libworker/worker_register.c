@@ -110,11 +110,12 @@ scout__worker_is_registered(const struct scout_worker *w)
 	return w->up && w->reg_epoch != 0 && w->reg_epoch == w->epoch;
 }
 
-/* REGISTER is to be sent, at reg_retry_us or now. */
+/* REGISTER is to be sent, at reg_retry_us or now: not before the memory of an earlier server is unmapped. */
 static bool SCOUT_ON_COURIER
-is_due(const struct scout_worker *w)
+is_due(struct scout_worker *w)
 {
-	return w->up && w->reg_wanted && !w->reg_in_flight && !scout__worker_is_registered(w);
+	return w->up && w->reg_wanted && !w->reg_in_flight && !scout__worker_is_registered(w) &&
+	       !scout__mappings_are_leaving(&w->mappings);
 }
 
 void
@@ -127,7 +128,7 @@ scout__worker_register_pump(struct scout_worker *w, uint64_t now_us)
 }
 
 uint64_t
-scout__worker_register_next(const struct scout_worker *w)
+scout__worker_register_next(struct scout_worker *w)
 {
 	return is_due(w) ? w->reg_retry_us : UINT64_MAX;
 }

@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "doorbell.h"
+
 /*
  * DESIGN
  *
@@ -24,7 +26,11 @@
  *
  * A forked child gets none of the mappings: it has no use for them, and would keep their memory.
  *
- * Threads: the courier's only; the worker's maker before its start and after its end.
+ * A mapping that goes is unpinned and unmapped on a thread of its own: a driver unpins a GiB in 50 to 100 ms, so after a restart of the
+ * server the courier would stand still for seconds, and no heartbeat, cancel or end of a job would get through. The server hears that
+ * a segment is released, and a restarted one gets our REGISTER, only when that thread is done: until then the memory is in use.
+ *
+ * Threads: the courier's, or the worker's maker before its start and after its end; the unmapping thread has what is in `leaving`.
  *
  * Rejected: a map from id to segment. Ids come in ascending order and there are some thousands at most: an ordered
  * array with the last hit remembered finds most of them at once and the rest in some ten steps.
@@ -33,11 +39,18 @@
 /* More means a server that has lost its mind. */
 #define MAX_SEGMENTS (1u << 20)
 
-void
+int
 scout__mappings_init(struct scout__mappings *mappings, const struct scout__log *log)
 {
 	memset(mappings, 0, sizeof(*mappings));
 	mappings->log = log;
+	mappings->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (mappings->fd < 0)
+		return SCOUT_ERR_SYSTEM;
+	mappings->is_open = true;
+	(void)pthread_mutex_init(&mappings->mu, NULL); /* neither fails here */
+	(void)pthread_cond_init(&mappings->cond, NULL);
+	return 0;
 }
 
 /* Tell the engine; 0 if there is none yet. */
@@ -88,9 +101,130 @@ free_list(struct scout__mappings *mappings, struct scout__mapping **list)
 	}
 }
 
+/* ---- in the background ---- */
+
+static void *
+unmap_main(void *arg)
+{
+	struct scout__mappings *mappings = arg;
+
+	(void)pthread_mutex_lock(&mappings->mu);
+	for (;;) {
+		struct scout__mapping *mapping = mappings->leaving;
+
+		if (!mapping && mappings->stop)
+			break;
+		if (!mapping) {
+			(void)pthread_cond_wait(&mappings->cond, &mappings->mu);
+			continue;
+		}
+		mappings->leaving = mapping->next_stale;
+		(void)pthread_mutex_unlock(&mappings->mu);
+		unmap(mappings, mapping);
+		(void)pthread_mutex_lock(&mappings->mu);
+		mapping->next_stale = mappings->unmapped;
+		mappings->unmapped = mapping;
+		mappings->n_leaving--;
+		scout__eventfd_raise(mappings->fd);
+		(void)pthread_cond_broadcast(&mappings->cond);
+	}
+	(void)pthread_mutex_unlock(&mappings->mu);
+	return NULL;
+}
+
+/* Unmapped: noted if its server waits for that. */
+static void
+gone(struct scout__mappings *mappings, struct scout__mapping *mapping)
+{
+	if (!mapping->withdrawn || mapping->era != mappings->era) {
+		free(mapping);
+		return;
+	}
+	mapping->next_stale = mappings->released;
+	mappings->released = mapping;
+}
+
+void
+scout__mappings_collect(struct scout__mappings *mappings)
+{
+	struct scout__mapping *mapping;
+
+	if (!scout__eventfd_lower(mappings->fd))
+		return;
+	(void)pthread_mutex_lock(&mappings->mu);
+	mapping = mappings->unmapped;
+	mappings->unmapped = NULL;
+	(void)pthread_mutex_unlock(&mappings->mu);
+	while (mapping) {
+		struct scout__mapping *next = mapping->next_stale;
+
+		gone(mappings, mapping);
+		mapping = next;
+	}
+}
+
+bool
+scout__mappings_are_leaving(struct scout__mappings *mappings)
+{
+	bool are;
+
+	(void)pthread_mutex_lock(&mappings->mu);
+	are = mappings->n_leaving > 0;
+	(void)pthread_mutex_unlock(&mappings->mu);
+	return are;
+}
+
+/* Until nothing is being unmapped. */
+static void
+settle(struct scout__mappings *mappings)
+{
+	(void)pthread_mutex_lock(&mappings->mu);
+	while (mappings->n_leaving > 0)
+		(void)pthread_cond_wait(&mappings->cond, &mappings->mu);
+	(void)pthread_mutex_unlock(&mappings->mu);
+}
+
+/* Out of use and out of every list. */
+static void
+let_go(struct scout__mappings *mappings, struct scout__mapping *mapping)
+{
+	if (!mappings->has_thread && mapping->base)
+		mappings->has_thread = scout__thread_start(&mappings->thread, "scout-unmap", unmap_main, mappings) == 0;
+	if (!mappings->has_thread || !mapping->base) {
+		unmap(mappings, mapping); /* without a thread the courier waits, as it must */
+		gone(mappings, mapping);
+		return;
+	}
+	(void)pthread_mutex_lock(&mappings->mu);
+	mapping->next_stale = mappings->leaving;
+	mappings->leaving = mapping;
+	mappings->n_leaving++;
+	(void)pthread_cond_broadcast(&mappings->cond);
+	(void)pthread_mutex_unlock(&mappings->mu);
+}
+
+static void
+end_thread(struct scout__mappings *mappings)
+{
+	if (!mappings->has_thread)
+		return;
+	(void)pthread_mutex_lock(&mappings->mu);
+	mappings->stop = true;
+	(void)pthread_cond_broadcast(&mappings->cond);
+	(void)pthread_mutex_unlock(&mappings->mu);
+	(void)pthread_join(mappings->thread, NULL);
+}
+
 void
 scout__mappings_fini(struct scout__mappings *mappings)
 {
+	if (!mappings->is_open)
+		return;
+	end_thread(mappings);
+	free_list(mappings, &mappings->unmapped);
+	(void)close(mappings->fd);
+	(void)pthread_cond_destroy(&mappings->cond);
+	(void)pthread_mutex_destroy(&mappings->mu);
 	for (size_t i = 0; i < mappings->n; i++) {
 		unmap(mappings, mappings->list[i]);
 		free(mappings->list[i]);
@@ -122,6 +256,7 @@ scout__mappings_detach(struct scout__mappings *mappings)
 		take_from_engine(mappings, mappings->list[i]);
 	for (struct scout__mapping *mapping = mappings->stale; mapping; mapping = mapping->next_stale)
 		take_from_engine(mappings, mapping);
+	settle(mappings);
 	mappings->engine = NULL;
 }
 
@@ -262,19 +397,6 @@ out_close:
 	return rc;
 }
 
-/* Out of use and out of every list: unmap, and note it where the server waits for that. */
-static void
-let_go(struct scout__mappings *mappings, struct scout__mapping *mapping)
-{
-	unmap(mappings, mapping);
-	if (!mapping->withdrawn) {
-		free(mapping);
-		return;
-	}
-	mapping->next_stale = mappings->released;
-	mappings->released = mapping;
-}
-
 static void
 forget_stale(struct scout__mappings *mappings, struct scout__mapping *mapping)
 {
@@ -312,6 +434,7 @@ scout__mappings_withdraw(struct scout__mappings *mappings, uint32_t id)
 	memmove(mappings->list + at, mappings->list + at + 1, (mappings->n - at) * sizeof(struct scout__mapping *));
 	mappings->last = NULL;
 	mapping->withdrawn = true;
+	mapping->era = mappings->era;
 	make_stale(mappings, mapping);
 	return true;
 }
@@ -335,8 +458,7 @@ void
 scout__mappings_make_stale(struct scout__mappings *mappings)
 {
 	/* The server that waited to hear of the withdrawn ones is gone. */
-	for (struct scout__mapping *mapping = mappings->stale; mapping; mapping = mapping->next_stale)
-		mapping->withdrawn = false;
+	mappings->era++;
 	free_list(mappings, &mappings->released);
 	for (size_t i = 0; i < mappings->n; i++)
 		make_stale(mappings, mappings->list[i]);

@@ -25,10 +25,11 @@ struct scout__mapping {
 	bool known;     /* to the copy engine */
 	bool stale;     /* of an earlier connection, or withdrawn: unmapped with its last user */
 	bool withdrawn; /* the server waits to hear that it is unmapped */
+	uint32_t era;   /* withdrawn: scout__mappings.era then */
 	struct scout__mapping *next_stale;
 };
 
-/* All fields: courier; before its start and after its end the thread that makes and frees the worker. */
+/* All fields but those of the unmapping thread: courier; before its start and after its end the thread that frees the worker. */
 struct scout__mappings {
 	struct scout__mapping **list; /* of the current epoch, ascending by id */
 	size_t n, cap;
@@ -38,13 +39,27 @@ struct scout__mappings {
 	const struct scout__copy_ops *copy; /* of the engine */
 	void *engine;                       /* NULL: none is open */
 	const struct scout__log *log;
+	uint32_t era; /* connections of the lease so far: who withdrew in an earlier one is not told */
+
+	/* what is unpinned and unmapped in the background */
+	bool is_open;       /* const after init: fd, mu and cond are there */
+	int fd;             /* const after init: readable while there is something to collect */
+	bool has_thread;    /* courier: from the first unmapping on */
+	pthread_t thread;   /* courier */
+	pthread_mutex_t mu; /* for the fields below */
+	pthread_cond_t cond;
+	struct scout__mapping *leaving;  /* G:mu: to be unmapped */
+	struct scout__mapping *unmapped; /* G:mu: to be collected */
+	uint32_t n_leaving;              /* G:mu: in `leaving`, or being unmapped */
+	bool stop;                       /* G:mu: the thread ends when `leaving` is empty */
 };
 
-void scout__mappings_init(struct scout__mappings *mappings, const struct scout__log *log);
-/* Unmap everything. No batch runs any more. */
+/* 0 or SCOUT_ERR_SYSTEM. */
+int scout__mappings_init(struct scout__mappings *mappings, const struct scout__log *log);
+/* Unmap everything, and wait for that. No batch runs any more. Also of one that is zero or whose init failed. */
 void scout__mappings_fini(struct scout__mappings *mappings);
 
-/* An engine was opened, or is about to be closed: tell it of all memory. */
+/* An engine was opened, or is about to be closed: tell it of all memory. detach() waits until the engine has let go of all. */
 void scout__mappings_attach(struct scout__mappings *mappings, const struct scout__copy_ops *copy, void *engine)
 	SCOUT_ON_COURIER;
 void scout__mappings_detach(struct scout__mappings *mappings) SCOUT_ON_COURIER;
@@ -62,13 +77,18 @@ struct scout__mapping *scout__mappings_find(struct scout__mappings *mappings, ui
 
 /*
  * The server was restarted, or the lease connection is a new one: everything there is belongs to the past.
- * Unmaps what no batch uses; the rest goes with its last user.
+ * What no batch uses is unmapped in the background; the rest goes with its last user.
  */
 void scout__mappings_make_stale(struct scout__mappings *mappings) SCOUT_ON_COURIER;
 
+/* Take back what has been unmapped in the background. */
+void scout__mappings_collect(struct scout__mappings *mappings) SCOUT_ON_COURIER;
+/* Something is still being unmapped: `fd` will be readable. */
+bool scout__mappings_are_leaving(struct scout__mappings *mappings) SCOUT_ON_COURIER;
+
 /*
- * The server takes a segment away: it is never found again, unmapped now or with its last user, and then in the list of
- * those that the server is to be told of. False: not known here, tell it at once.
+ * The server takes a segment away: it is never found again, unmapped in the background now or with its last user, and then
+ * in the list of those that the server is to be told of. False: not known here, tell it at once.
  */
 bool scout__mappings_withdraw(struct scout__mappings *mappings, uint32_t id) SCOUT_ON_COURIER;
 /* The next id that the server is to be told of, 0: none; and: it was told. */
