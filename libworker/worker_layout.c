@@ -222,6 +222,7 @@ open_engine(struct scout_worker *w, char *err, size_t err_len)
 		.priority = -(int32_t)w->cfg.copy_priority, /* CUDA counts downwards */
 		.method = w->cfg.copy_method,
 		.stage_bytes = w->cfg.stage_bytes,
+		.n_pinning = w->cfg.kv_ranks * w->cfg.readers, /* all of them map the pool that is on this host */
 		.log = &w->log,
 	};
 	struct epoll_event event = {.events = EPOLLIN};

@@ -88,6 +88,18 @@ die_of_engine(unsigned int way, const char *what, int rc)
 		 why);
 }
 
+/* Slots that cannot be pinned are copied all the same, at a speed that nobody asks for. */
+static bool
+is_pinned(void)
+{
+	bool is;
+
+	(void)pthread_mutex_lock(&log_mu);
+	is = !strstr(last_log, "cannot pin");
+	(void)pthread_mutex_unlock(&log_mu);
+	return is;
+}
+
 /* ---- what is there for all points ---- */
 
 static void *
@@ -336,9 +348,11 @@ open_engine(struct copy_world *w, unsigned int way)
 		rc = w->gpu->ops->add_memory(*engine, &memory);
 		if (rc)
 			die_of_engine(way, "takes no slots", rc);
-		/* They are pinned when the descriptor says so; a failure shows in the first copy. */
+		/* They are pinned when the descriptor says so. */
 		wait_fd(w, *engine, PIN_MS);
 		(void)w->gpu->ops->poll(*engine);
+		if (!is_pinned())
+			die_of_engine(way, "has slots that are not pinned", SCOUT_ERR_DEVICE);
 	}
 }
 

@@ -118,6 +118,7 @@ struct scout__copy_config {
 	int32_t priority;             /* cuda: of the streams, clamped to what the device has; larger is lower */
 	const char *method;           /* cuda: "auto" (NULL too), "batch", "staged" or "direct" */
 	uint64_t stage_bytes;         /* cuda: staging memory on the GPU for each direction; 0: the default */
+	uint32_t n_pinning;           /* cuda: workers that pin the pool on this host; 0: this one */
 	const struct scout__log *log; /* may be NULL */
 };
 
@@ -142,6 +143,7 @@ struct scout__copy_ops {
 	/*
 	 * A segment of the pool was mapped or is about to be unmapped (no batch uses it). add_memory() may
 	 * work on in the background: until it has ended, batches that need the memory are refused as busy.
+	 * remove_memory() waits until the engine has let go of the memory; any thread.
 	 */
 	int (*add_memory)(void *engine, const struct scout__copy_memory *memory);
 	void (*remove_memory)(void *engine, void *base);

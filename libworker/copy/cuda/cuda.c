@@ -40,7 +40,7 @@
 #define MAX_BATCHES (1u << 20)
 #define FIRST_NAP_NS 20000
 #define LONGEST_NAP_NS 1000000
-#define PART_BYTES (UINT64_C(64) << 20)
+#define PART_BYTES (UINT64_C(32) << 20)
 #define STAGE_ALIGN 256u
 
 /* ---- what there is ---- */
@@ -495,7 +495,7 @@ scout__cuda_open(const struct scout__cuda_api *api, const struct scout__copy_con
 	rc = rc ? rc : start_thread(cuda, err, err_len);
 	if (rc)
 		goto err_release;
-	rc = scout__cuda_memory_init(&cuda->memory, api, device, PART_BYTES, on_memory, cuda, cfg->log);
+	rc = scout__cuda_memory_init(&cuda->memory, api, device, PART_BYTES, cfg->n_pinning, on_memory, cuda, cfg->log);
 	if (rc) {
 		rc = scout__fail(err, err_len, rc, "CUDA copy engine: no thread for pinning");
 		goto err_stop;

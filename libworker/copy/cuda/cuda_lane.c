@@ -253,13 +253,25 @@ enter_layer(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint32_t la
 	lane->tile = lane->item < lane->first->n ? layer_begin(cuda, lane->first, lane->item, layer) : 0;
 }
 
+/* The slots of @batch are pinned, as the kernel and the batch call need them; DMAs by the host's address need it for speed only. */
+static bool SCOUT_ON_COPY_THREAD
+is_pinned(struct scout__cuda *cuda, const struct scout__copy_batch *batch)
+{
+	uint64_t device_slot;
+
+	for (uint32_t i = 0; i < batch->n; i++)
+		if (scout__cuda_memory_find(&cuda->memory, batch->items[i].slot, &device_slot) == SCOUT__CUDA_PAGEABLE)
+			return false;
+	return true;
+}
+
 /* The first batch has not begun: what it waits for. Returns a CUDA error. */
 static int SCOUT_ON_COPY_THREAD
 begin(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
 	struct scout__copy_batch *batch = lane->first;
 
-	lane->method = scout__cuda_method_of(cuda, batch);
+	lane->method = is_pinned(cuda, batch) ? scout__cuda_method_of(cuda, batch) : SCOUT__CUDA_STAGED;
 	lane->begun = true;
 	enter_layer(cuda, lane, 0);
 	return batch->after ? await(cuda, lane, batch->after) : 0;
@@ -373,13 +385,15 @@ enqueue_one(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
 	struct scout__copy_batch *batch = lane->first;
 	uint64_t limit, next = 0, device_slot = 0;
+	enum scout__cuda_pinning state;
 	uint32_t after;
 	int rc;
 
 	if (!await_events(cuda, lane))
 		return;
-	if (scout__cuda_memory_find(&cuda->memory, batch->items[lane->item].slot, &device_slot) != SCOUT__CUDA_PINNED) {
-		end_first(cuda, lane, SCOUT_ERR_DEVICE); /* why was said when it could not be pinned */
+	state = scout__cuda_memory_find(&cuda->memory, batch->items[lane->item].slot, &device_slot);
+	if (state != SCOUT__CUDA_PINNED && (state != SCOUT__CUDA_PAGEABLE || lane->method != SCOUT__CUDA_STAGED)) {
+		end_first(cuda, lane, SCOUT_ERR_DEVICE); /* it went, or is no longer pinned */
 		return;
 	}
 	limit = layer_begin(cuda, batch, lane->item, lane->layer + 1);

@@ -23,12 +23,13 @@
  * pool whose slots never end on a page becomes one part.
  *
  * A pool of hundreds of GiB that is there already takes a minute or more: what a copy waits for is pinned first, in the order of the
- * first such copies, then the rest by address. While no copy waits, the thread rests after each part as long as that part took:
- * page-locking holds locks of the driver that other calls of CUDA wait for, in all processes (TensorRT-LLM's pull request 17773
- * tells of it).
+ * first such copies, then the rest by address. While no copy waits, the thread rests after each part as long as that part took,
+ * times the workers that pin on this host: page-locking holds locks of the driver that other calls of CUDA wait for, in all
+ * processes (TensorRT-LLM's pull request 17773 tells of it), and the workers of a pool all pin at the same time.
  *
- * Memory that cannot be pinned is said with what to raise, and stays unusable: copying from pageable memory would work, at a
- * fraction of the speed and without being asynchronous, and nobody would know why.
+ * Memory that cannot be pinned is said with what to raise, and is tried again, after 1 s at first and after a minute at last. Until
+ * then it is copied as it is (pageable): at a fraction of the speed, and the copying thread waits for it. What is pinned of it stays
+ * pinned: a DMA may be running there. No copy meets the end of what is pinned, for slots end there, too.
  *
  * Who waits: scout__cuda_memory_remove(), on the courier. The mapping ends behind it, and the driver must have let go of it.
  *
@@ -37,6 +38,8 @@
  */
 
 #define PROGRESS_US 1000000u
+#define RETRY_US UINT64_C(1000000) /* after the first failure; doubled with each further one */
+#define RETRY_MAX_US UINT64_C(60000000)
 
 struct pin_part {
 	uint64_t at; /* offset of its first byte in the mapping */
@@ -50,6 +53,8 @@ struct scout__cuda_region {
 	enum scout__cuda_pinning state;
 	bool drop;       /* somebody waits for its end */
 	uint64_t wanted; /* its place among those that copies wait for; 0: no copy does */
+	/* pageable: when it is tried again, and how long after that one more time; else 0 */
+	uint64_t retry_us, pause_us;
 	struct pin_part *parts;
 	uint64_t n_parts, max_parts;
 };
@@ -175,9 +180,10 @@ say_unpinnable(const struct scout__cuda_memory *memory, uint64_t bytes, int erro
 		"cannot pin %" PRIu64
 		" MiB of the pool for the GPU (%s): raise the memory limit of the container or make "
 		"l1_bytes smaller, and if that does not help, raise RLIMIT_MEMLOCK (now %s; ulimit -l, LimitMEMLOCK= of "
-		"a systemd unit, --ulimit memlock=-1 of a container); chunks in this memory cannot be copied",
+		"a systemd unit, --ulimit memlock=-1 of a container); until it can be pinned, copies of chunks in this memory "
+		"are slow",
 		bytes >> 20, memory->api->error_name(error), now);
-	say(memory, SCOUT_LOG_ERROR, text);
+	say(memory, SCOUT_LOG_WARN, text);
 }
 
 /* Pin the next part of a region. Returns a CUDA error. The lock is not held. */
@@ -210,7 +216,9 @@ pin_part_timed(struct scout__cuda_memory *memory, struct scout__cuda_region *reg
 	uint64_t begin_us = scout__now_us();
 	int rc = pin_next_part(memory, region);
 
-	memory->rest_until_us = scout__now_us() * 2 - begin_us;
+	uint64_t end_us = scout__now_us();
+
+	memory->rest_until_us = end_us + (end_us - begin_us) * memory->n_pinning;
 	return rc;
 }
 
@@ -225,23 +233,26 @@ unpin(struct scout__cuda_memory *memory, struct scout__cuda_region *region)
 	}
 }
 
-/* Regions to drop come first, then those that copies wait for. The lock is held. */
+/* Regions to drop come first, then those that copies wait for, then what is tried again now. The lock is held. */
 static struct scout__cuda_region *
 find_work(const struct scout__cuda_memory *memory)
 {
-	struct scout__cuda_region *first = NULL;
+	struct scout__cuda_region *first = NULL, *again = NULL;
+	uint64_t now_us = scout__now_us();
 
 	for (size_t i = 0; i < memory->n; i++) {
 		struct scout__cuda_region *region = memory->regions[i];
 
 		if (region->drop)
 			return region;
+		if (region->state == SCOUT__CUDA_PAGEABLE && region->retry_us <= now_us)
+			again = region;
 		if (region->state != SCOUT__CUDA_PINNING)
 			continue;
 		if (!first || (region->wanted && (!first->wanted || region->wanted < first->wanted)))
 			first = region;
 	}
-	return first;
+	return first ? first : again;
 }
 
 static void
@@ -282,7 +293,7 @@ static void
 work_on(struct scout__cuda_memory *memory, struct scout__cuda_region *region, uint64_t *last_us)
 {
 	bool drop = region->drop;
-	bool changed = false;
+	bool changed = false, was_slow;
 	int rc = 0;
 
 	if (drop)
@@ -292,24 +303,28 @@ work_on(struct scout__cuda_memory *memory, struct scout__cuda_region *region, ui
 		unpin(memory, region);
 	else
 		rc = pin_part_timed(memory, region);
-	if (rc) {
+	if (rc && region->pause_us == 0)
 		say_unpinnable(memory, region->of.bytes, rc);
-		unpin(memory, region);
-	}
 	(void)pthread_mutex_lock(&memory->mu);
 	if (drop) {
 		forget(memory, region);
 		return;
 	}
 	if (rc) {
-		region->state = SCOUT__CUDA_UNPINNABLE;
-		changed = true;
+		changed = region->state == SCOUT__CUDA_PINNING;
+		region->state = SCOUT__CUDA_PAGEABLE;
+		region->pause_us = region->pause_us ? region->pause_us * 2 : RETRY_US;
+		region->pause_us = region->pause_us < RETRY_MAX_US ? region->pause_us : RETRY_MAX_US;
+		region->retry_us = scout__now_us() + region->pause_us;
 	} else if (region->parts[region->n_parts++].end == region->of.bytes) {
 		region->state = SCOUT__CUDA_PINNED;
 		changed = true;
 	}
+	was_slow = region->state == SCOUT__CUDA_PINNED && region->pause_us > 0;
 	say_progress(memory, last_us);
 	(void)pthread_mutex_unlock(&memory->mu);
+	if (was_slow)
+		say(memory, SCOUT_LOG_INFO, "memory of the pool that could not be pinned is pinned now");
 	if (changed)
 		memory->ready(memory->user);
 	(void)pthread_mutex_lock(&memory->mu);
@@ -317,12 +332,23 @@ work_on(struct scout__cuda_memory *memory, struct scout__cuda_region *region, ui
 
 /* The lock is held, and dropped while it waits; returns early when there is something to do. */
 static void
-rest(struct scout__cuda_memory *memory)
+rest(struct scout__cuda_memory *memory, uint64_t until_us)
 {
-	struct timespec until = {.tv_sec = (time_t)(memory->rest_until_us / 1000000),
-				 .tv_nsec = (long)(memory->rest_until_us % 1000000) * 1000};
+	struct timespec until = {.tv_sec = (time_t)(until_us / 1000000), .tv_nsec = (long)(until_us % 1000000) * 1000};
 
 	(void)pthread_cond_timedwait(&memory->cond, &memory->mu, &until);
+}
+
+/* When a region is tried again; UINT64_MAX: there is none. The lock is held. */
+static uint64_t
+find_retry(const struct scout__cuda_memory *memory)
+{
+	uint64_t first_us = UINT64_MAX;
+
+	for (size_t i = 0; i < memory->n; i++)
+		if (memory->regions[i]->state == SCOUT__CUDA_PAGEABLE && memory->regions[i]->retry_us < first_us)
+			first_us = memory->regions[i]->retry_us;
+	return first_us;
 }
 
 static void *
@@ -338,11 +364,13 @@ pin_main(void *arg)
 	for (;;) {
 		region = find_work(memory);
 		if (region && !region->drop && !region->wanted && scout__now_us() < memory->rest_until_us)
-			rest(memory);
+			rest(memory, memory->rest_until_us);
 		else if (region)
 			work_on(memory, region, &last_us);
 		else if (memory->stop)
 			break;
+		else if (find_retry(memory) != UINT64_MAX)
+			rest(memory, find_retry(memory));
 		else
 			(void)pthread_cond_wait(&memory->cond, &memory->mu);
 	}
@@ -354,7 +382,8 @@ pin_main(void *arg)
 
 int
 scout__cuda_memory_init(struct scout__cuda_memory *memory, const struct scout__cuda_api *api, int device,
-			uint64_t part_bytes, void (*ready)(void *), void *user, const struct scout__log *log)
+			uint64_t part_bytes, uint32_t n_pinning, void (*ready)(void *), void *user,
+			const struct scout__log *log)
 {
 	pthread_condattr_t attr;
 
@@ -363,6 +392,7 @@ scout__cuda_memory_init(struct scout__cuda_memory *memory, const struct scout__c
 	memory->log = log;
 	memory->device = device;
 	memory->part_bytes = part_bytes;
+	memory->n_pinning = n_pinning ? n_pinning : 1;
 	memory->ready = ready;
 	memory->user = user;
 	(void)pthread_mutex_init(&memory->mu, NULL); /* none of these fails here */

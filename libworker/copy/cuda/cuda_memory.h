@@ -19,7 +19,7 @@ enum scout__cuda_pinning {
 	SCOUT__CUDA_UNKNOWN = 0, /* no such memory */
 	SCOUT__CUDA_PINNING,     /* not all of it yet */
 	SCOUT__CUDA_PINNED,
-	SCOUT__CUDA_UNPINNABLE /* has been logged */
+	SCOUT__CUDA_PAGEABLE /* could not be pinned, which was logged, and is tried again */
 };
 
 struct scout__cuda_region;
@@ -29,6 +29,7 @@ struct scout__cuda_memory {
 	const struct scout__log *log;      /* const after init; may be NULL */
 	int device;                        /* const after init */
 	uint64_t part_bytes;               /* const after init: what one call pins, about */
+	uint32_t n_pinning;                /* const after init: workers that pin on this host, this one counted */
 	void (*ready)(void *user);         /* const after init: a region's state has changed; on the pinning thread */
 	void *user;                        /* const after init */
 	pthread_t thread;                  /* const after init */
@@ -43,7 +44,8 @@ struct scout__cuda_memory {
 
 /* Start the thread. Returns 0, SCOUT_ERR_NOMEM or SCOUT_ERR_SYSTEM. */
 int scout__cuda_memory_init(struct scout__cuda_memory *memory, const struct scout__cuda_api *api, int device,
-			    uint64_t part_bytes, void (*ready)(void *), void *user, const struct scout__log *log);
+			    uint64_t part_bytes, uint32_t n_pinning, void (*ready)(void *), void *user,
+			    const struct scout__log *log);
 /* Unpin all, end the thread. Nothing on the GPU uses the memory any more. */
 void scout__cuda_memory_fini(struct scout__cuda_memory *memory);
 

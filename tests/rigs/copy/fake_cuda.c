@@ -324,7 +324,8 @@ check_copy(const void *device, const void *host, size_t bytes)
 {
 	if (!fake_gpu_range_holds(fake_gpu.device, (uintptr_t)device, bytes))
 		fake_gpu.counts.violations++;
-	if (!fake_gpu_range_holds(fake_gpu.pinned, (uintptr_t)host, bytes) && !fake_gpu.may_upload)
+	if (!fake_gpu_range_holds(fake_gpu.pinned, (uintptr_t)host, bytes) && !fake_gpu.may_upload &&
+	    !fake_gpu.opt.pageable)
 		fake_gpu.counts.violations++;
 	fake_gpu.may_upload = false;
 }

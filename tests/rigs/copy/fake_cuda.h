@@ -55,6 +55,7 @@ struct fake_cuda_options {
 	uint64_t break_op; /* from the n-th executed operation on, everything fails with break_error; 0: never */
 	int break_error;
 	uint64_t fail_pin;            /* the n-th host_register fails; 0: none */
+	bool pageable;                /* copies from and to memory that is not pinned are no violations */
 	bool (*gate)(void *user);     /* while true, nothing is executed; on the executing thread */
 	bool (*pin_gate)(void *user); /* while true, host_register does not return */
 	void *user;

@@ -71,7 +71,7 @@ count_all(void)
 	c.most_pending = count("most_pending");
 	c.live = count("live");
 	c.violations = count("bad_addresses") + count("misused") + count("drawn_in");
-	if (pageable > count("cuModuleLoadData"))
+	if (!opt.pageable && pageable > count("cuModuleLoadData"))
 		c.violations += pageable - count("cuModuleLoadData");
 	return c;
 }

@@ -79,7 +79,7 @@ broken_method_costs_itself() {
 says_why_an_engine_fails() {
 	STAND_IN=pin run && return 1
 	[ $run_status -eq 1 ] && [ "$(points measured)" -eq 0 ] && [ "$(points failed)" -eq 9 ] || return 1
-	grep -q '"text": "method .* failed a copy (SCOUT_ERR_DEVICE): engine: cannot pin' "$tap_dir/run.lines" || return 1
+	grep -q '"text": "method .* has slots that are not pinned (SCOUT_ERR_DEVICE): engine: cannot pin' "$tap_dir/run.lines" || return 1
 	grep -q '^not measured, too many processes failed: ' "$tap_dir/run.out"
 }
 
