@@ -80,17 +80,40 @@ scout__list_check(const struct scout__option *option, const char *list, char *er
 	return rc;
 }
 
-/* libzmq knows inproc:// within one context, and each client, worker and server has its own. */
-static int
-refuse_inproc(const char *key, const char *item, const char *allowed, char *err, size_t err_len)
+/* The port of tcp://host:port, or NULL: there is none, or it is no port. */
+static const char *
+find_port(const char *item, long *ret_port)
 {
-	static const char scheme[] = "inproc:";
-	char shown[SCOUT__OPTION_TEXT];
+	const char *port = strrchr(item, ':') + 1; /* that of the scheme at least */
+	size_t digits = strspn(port, "0123456789");
 
-	if (strncmp(item, scheme, sizeof(scheme) - 1) != 0)
-		return 0;
-	return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED, "%s = \"%s\": must not be inproc://; %s", key,
-			   scout__option_quote(shown, item), allowed);
+	if (digits == 0 || digits > 5 || port[digits])
+		return NULL;
+	*ret_port = strtol(port, NULL, 10);
+	return port;
+}
+
+/*
+ * What libzmq takes and means otherwise: inproc:// (each client, worker and server has a context of its own), a path that hangs on the
+ * folder of the process, and a port that is cut to 16 bits. @lowest: of a port; 0: "*" is allowed, too.
+ */
+static int
+check_form(const char *key, const char *item, long lowest, const char *allowed, char *err, size_t err_len)
+{
+	char shown[SCOUT__OPTION_TEXT];
+	const char *wrong = NULL;
+	long port = -1;
+
+	if (strncmp(item, "inproc:", 7) == 0)
+		wrong = "must not be inproc://";
+	else if (strncmp(item, "ipc://", 6) == 0 && item[6] != '/')
+		wrong = "the path must begin with /";
+	else if (strncmp(item, "tcp://", 6) == 0 && !(lowest == 0 && strcmp(strrchr(item, ':'), ":*") == 0) &&
+		 (!find_port(item, &port) || port < lowest || port > 65535))
+		wrong = lowest ? "the port must be 1..65535" : "the port must be 0..65535 (0: the kernel chooses)";
+	return wrong ? scout__fail(err, err_len, item[1] == 'n' ? SCOUT_ERR_UNSUPPORTED : SCOUT_ERR_CONFIG_RANGE,
+				   "%s = \"%s\": %s; %s", key, scout__option_quote(shown, item), wrong, allowed)
+		     : 0;
 }
 
 int
@@ -99,7 +122,7 @@ scout__list_check_endpoint(const char *key, const char *item, char *err, size_t 
 	char shown[SCOUT__OPTION_TEXT];
 
 	if (!strchr(item, ','))
-		return refuse_inproc(key, item, ENDPOINTS, err, err_len);
+		return check_form(key, item, 1, ENDPOINTS, err, err_len);
 	return scout__fail(
 		err, err_len, SCOUT_ERR_CONFIG_SYNTAX,
 		"%s = \"%s\": must hold no comma; write several endpoints with blanks between them, or give the key "
@@ -113,7 +136,7 @@ scout__list_check_one_endpoint(const char *key, const char *item, char *err, siz
 	char shown[SCOUT__OPTION_TEXT];
 
 	if (!item[strcspn(item, "," BLANKS)])
-		return refuse_inproc(key, item, ENDPOINTS, err, err_len);
+		return check_form(key, item, 1, ENDPOINTS, err, err_len);
 	return scout__fail(
 		err, err_len, SCOUT_ERR_CONFIG_SYNTAX,
 		"%s = \"%s\": must be one endpoint, without blanks and commas; several servers are for clients only",
@@ -123,8 +146,8 @@ scout__list_check_one_endpoint(const char *key, const char *item, char *err, siz
 int
 scout__list_check_listen(const char *key, const char *item, char *err, size_t err_len)
 {
-	return refuse_inproc(
-		key, item,
+	return check_form(
+		key, item, 0,
 		"allowed are ipc:///path and tcp://host:port; where it is not set, the server listens on ipc in "
 		"a private folder, and scout_server_endpoint() returns the endpoint",
 		err, err_len);

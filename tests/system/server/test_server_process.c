@@ -234,11 +234,13 @@ START_TEST(other_transports_and_bad_configurations_are_refused)
 	ck_assert_int_eq(start("inproc://x", err, sizeof(err)), SCOUT_ERR_UNSUPPORTED);
 	ck_assert_ptr_nonnull(strstr(err, "listen = \"inproc://x\": must not be inproc://; allowed are ipc:///path"));
 	ck_assert_ptr_nonnull(strstr(err, "scout_server_endpoint()"));
-	ck_assert_int_eq(start("ipc://relative", err, sizeof(err)), SCOUT_ERR_BIND);
+	ck_assert_int_eq(start("ipc://relative", err, sizeof(err)), SCOUT_ERR_CONFIG_RANGE);
 	ck_assert_int_eq(start("ipc:///no/such/folder/s", err, sizeof(err)), SCOUT_ERR_BIND);
 	ck_assert_ptr_nonnull(strstr(err, "No such file or directory"));
-	ck_assert_int_eq(start("tcp://127.0.0.1", err, sizeof(err)), SCOUT_ERR_BIND);
-	ck_assert_ptr_nonnull(strstr(err, "must be tcp://address:port"));
+	/* A port above 65535 would be another one. */
+	ck_assert_int_eq(start("tcp://127.0.0.1:99999", err, sizeof(err)), SCOUT_ERR_CONFIG_RANGE);
+	ck_assert_int_eq(start("tcp://127.0.0.1", err, sizeof(err)), SCOUT_ERR_CONFIG_RANGE);
+	ck_assert_ptr_nonnull(strstr(err, "the port must be 0..65535"));
 	cfg.credits = 70000;
 	ck_assert_int_eq(scout_server_start(&cfg, &server, err, sizeof(err)), SCOUT_ERR_CONFIG_RANGE);
 	ck_assert_int_eq(scout_server_start(NULL, &server, err, sizeof(err)), SCOUT_ERR_INVALID);

@@ -122,6 +122,26 @@ START_TEST(endpoints_are_written_with_blanks_and_not_with_commas)
 }
 END_TEST
 
+START_TEST(endpoints_that_libzmq_would_take_for_others_are_refused)
+{
+	static const char *const bad[] = {"ipc://run/k.sock",  "tcp://127.0.0.1:65536", "tcp://127.0.0.1:0",
+					  "tcp://127.0.0.1:*", "tcp://127.0.0.1",       "tcp://127.0.0.1:80x"};
+	struct scout_client_config cfg;
+
+	scout_client_config_init(&cfg);
+	ck_assert_int_eq(
+		scout_client_config_set(&cfg, "endpoint", "tcp://[::1]:65535 ipc:///run/k.sock", err, sizeof(err)), 0);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		ck_assert_int_eq(scout_client_config_set(&cfg, "endpoint", bad[i], err, sizeof(err)),
+				 SCOUT_ERR_CONFIG_RANGE);
+		ck_assert_ptr_nonnull(strstr(err, bad[i]));
+		ck_assert_ptr_nonnull(
+			strstr(err, *bad[i] == 'i' ? "the path must begin with /" : "the port must be 1..65535"));
+	}
+	scout_client_config_fini(&cfg);
+}
+END_TEST
+
 START_TEST(an_inproc_endpoint_is_refused_and_the_sentence_says_what_is_allowed)
 {
 	struct scout_client_config cfg, taken;
@@ -168,6 +188,7 @@ suite_of_this_file(void)
 	tcase_add_test(tcase, a_time_may_be_never);
 	tcase_add_test(tcase, a_client_without_an_endpoint_is_accepted);
 	tcase_add_test(tcase, endpoints_are_written_with_blanks_and_not_with_commas);
+	tcase_add_test(tcase, endpoints_that_libzmq_would_take_for_others_are_refused);
 	tcase_add_test(tcase, an_inproc_endpoint_is_refused_and_the_sentence_says_what_is_allowed);
 	tcase_add_test(tcase, endpoints_of_a_file_and_of_the_environment_add_up);
 	suite_add_tcase(suite, tcase);
