@@ -72,9 +72,9 @@ check_folder(const char *path, char *err, size_t err_len)
 }
 
 static int
-make_folder(const char *path, char *err, size_t err_len)
+make_folder(const char *path, bool makes, char *err, size_t err_len)
 {
-	if (mkdir(path, 0700) != 0 && errno != EEXIST)
+	if (makes && mkdir(path, 0700) != 0 && errno != EEXIST)
 		return scout__fail(err, err_len,
 				   errno == EACCES || errno == EPERM || errno == EROFS ? SCOUT_ERR_PERMISSION
 										       : SCOUT_ERR_SYSTEM,
@@ -152,8 +152,8 @@ base_folder(const char *endpoint, char path[SCOUT__INSTANCE_PATH], char *err, si
 	return 0;
 }
 
-int
-scout__instance_find(const char *endpoint, struct scout__instance *ret_instance, char *err, size_t err_len)
+static int
+find(const char *endpoint, bool makes, struct scout__instance *ret_instance, char *err, size_t err_len)
 {
 	char base[SCOUT__INSTANCE_PATH], folder[SCOUT__INSTANCE_PATH], name[32];
 	struct stat ns = {0};
@@ -163,14 +163,26 @@ scout__instance_find(const char *endpoint, struct scout__instance *ret_instance,
 	(void)stat("/proc/self/ns/ipc", &ns);
 	(void)snprintf(name, sizeof(name), "ipc-%llu", (unsigned long long)ns.st_ino);
 	if (rc == 0)
-		rc = make_folder(base, err, err_len);
+		rc = make_folder(base, makes, err, err_len);
 	if (rc == 0)
 		rc = join(folder, base, name, err, err_len);
 	if (rc == 0)
-		rc = make_folder(folder, err, err_len);
+		rc = make_folder(folder, makes, err, err_len);
 	if (rc == 0)
 		rc = scout__instance_open(folder, ret_instance, err, err_len);
 	return rc;
+}
+
+int
+scout__instance_find(const char *endpoint, struct scout__instance *ret_instance, char *err, size_t err_len)
+{
+	return find(endpoint, true, ret_instance, err, err_len);
+}
+
+int
+scout__instance_look(const char *endpoint, struct scout__instance *ret_instance, char *err, size_t err_len)
+{
+	return find(endpoint, false, ret_instance, err, err_len);
 }
 
 bool

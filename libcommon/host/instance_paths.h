@@ -36,6 +36,9 @@ SCOUT_ON_ANY bool scout__instance_is_auto(const char *endpoint);
  */
 SCOUT_ON_ANY int scout__instance_find(const char *endpoint, struct scout__instance *ret_instance, char *err,
 				      size_t err_len);
+/* The same without making anything: SCOUT_ERR_PERMISSION if the folder is not there. */
+SCOUT_ON_ANY int scout__instance_look(const char *endpoint, struct scout__instance *ret_instance, char *err,
+				      size_t err_len);
 /* The paths in @folder, which is one that scout__instance_find() has made. The same codes. */
 SCOUT_ON_ANY int scout__instance_open(const char *folder, struct scout__instance *ret_instance, char *err,
 				      size_t err_len);

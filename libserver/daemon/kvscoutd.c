@@ -171,7 +171,7 @@ ask_status(const char *endpoint, const char *secret_file)
 
 	if (!scout__instance_is_auto(endpoint))
 		return scout__ask_status(endpoint, secret_file);
-	if (scout__instance_find(endpoint, &paths, err, sizeof(err)) != 0) {
+	if (scout__instance_look(endpoint, &paths, err, sizeof(err)) != 0) {
 		(void)fprintf(stderr, "kvscoutd: %s\n", err);
 		return 1;
 	}

@@ -407,9 +407,14 @@ run_status(const struct place *place, const char *endpoint, char *text, size_t l
 START_TEST(status_auto_finds_it)
 {
 	struct place place;
-	char text[32768], err[1024] = "";
+	char text[32768], err[1024] = "", absent[sizeof(place.endpoint) + 8];
 
 	place_up(&place);
+	/* Who only looks makes no folder. */
+	(void)snprintf(absent, sizeof(absent), "%s/absent", place.endpoint);
+	ck_assert_int_eq(run_status(&place, absent, text, sizeof(text)), 1);
+	ck_assert_msg(strstr(text, "/absent: not a folder") != NULL, "%s", text);
+	ck_assert_int_ne(access(absent + strlen("auto://"), F_OK), 0);
 	ck_assert_int_eq(run_status(&place, place.endpoint, text, sizeof(text)), 1);
 	ck_assert_msg(strstr(text, "no server serves there") && strstr(text, place.paths.socket), "%s", text);
 	ck_assert_int_eq(place_ensure(&place, "l1_bytes=48Mi", err, sizeof(err)), 0);
