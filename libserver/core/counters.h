@@ -10,16 +10,16 @@
 
 struct scout__counters {
 	uint64_t frames_received, frames_sent, frames_dropped, frames_bad;
-	uint64_t frames_received_shm, frames_sent_shm; /* of these, through shared memory */
+	uint64_t frames_received_shm, frames_sent_shm; /* of the frames above, through shared memory */
 	uint64_t ops[SCOUT_OP_LAST + 1], ops_unknown, ops_expired, ops_refused;
 	uint64_t refused[SCOUT_WIRE_LAST + 1]; /* the same as ops_refused, by status */
-	uint64_t hints_likely, hints_unlikely; /* of FINISH */
-	uint64_t lookups_lost_chunks;          /* asked for, and in the pool behind a chunk that was not */
+	uint64_t hints_likely, hints_unlikely; /* sent with FINISH */
+	uint64_t lookups_lost_chunks;          /* asked for and in the pool, but after a chunk that was not */
 	uint64_t lookups_asked_chunks, lookups_hit_chunks, lookups_limited, lookups_renewed;
 	uint64_t
-		lookups_kept_recent_chunks; /* of lookups ahead, beyond what could be promised: made the newest of their queues */
+		lookups_kept_recent_chunks; /* of lookups ahead, more than could be promised: made the newest of their queues */
 	uint64_t lookups_full, lookups_partial, lookups_none; /* answered: all, some, nothing of what was asked for */
-	uint64_t keys_hit, keys_miss, keys_later;             /* of KEYS */
+	uint64_t keys_hit, keys_miss, keys_later;             /* keys of KEYS, by answer */
 	uint64_t replies_undone, out_of_memory;
 	uint64_t bugs_mismatches;
 	uint64_t clears;
@@ -27,12 +27,12 @@ struct scout__counters {
 	uint64_t peers_joined, peers_left, peers_died, peers_forgotten, peers_dropped, leases_refused;
 	uint64_t namespaces_reused;
 	uint64_t loop_turns;
-	uint64_t loop_steps;      /* of run items, frames, and looks at what L2 has done */
-	uint64_t loop_longest_us; /* of one of them */
-	uint64_t loop_slow_steps; /* that took longer than SCOUT__STEP_US */
-	/* From when its frame was taken to when its answer was given to libzmq. */
+	uint64_t loop_steps;      /* run items, frames, and looks at what L2 has done */
+	uint64_t loop_longest_us; /* the longest step */
+	uint64_t loop_slow_steps; /* steps longer than SCOUT__STEP_US */
+	/* From taking the frame of a LOOKUP to giving its answer to libzmq. */
 	struct scout__latency lookup_time;
-	/* How much longer a frame was on its way than the fastest of its peer. */
+	/* How much longer a frame was on its way than the fastest frame of its peer. */
 	struct scout__latency frame_wait;
 };
 

@@ -8,10 +8,9 @@
 /*
  * DESIGN
  *
- * The run queue: a list of run items. A turn runs each item that was there at its beginning once, so an item of a million chunks
- * and one of ten take turns, and the small one is answered first. Operations that are short run at once when they arrive,
- * without queueing, until the turn has touched
- * SCOUT__INLINE_CHUNKS.
+ * The run queue: a list of run items. A turn runs once each item that was queued when the turn began, so an item of a
+ * million chunks and one of ten take turns, and the small one is answered first. Operations that are short run at once
+ * when they arrive, without queueing, until the turn has touched SCOUT__INLINE_CHUNKS chunks.
  *
  * Timers: a binary heap of run items, from index 1. An item has at most one timer. When there is no memory for a larger
  * heap, the item is queued at once, which costs time but loses nothing.
@@ -69,7 +68,7 @@ scout__run_queue_run(struct scout_server *s)
 
 	if (scout__run_queue_empty(s))
 		return;
-	/* What is queued from here on is for the next turn. */
+	/* Items queued from here on run in the next turn. */
 	scout__run_queue_add(s, mark);
 	while (s->queue.next != &mark->node && s->now_us < end_us) {
 		struct scout__run_item *item = SCOUT__OWNER(s->queue.next, struct scout__run_item, node);

@@ -17,12 +17,12 @@ struct scout_server;
 #define SCOUT__INLINE_CHUNKS 4096u /* chunks that the operations of one turn may touch before they have to queue */
 #define SCOUT__TURN_US 500u        /* after this long, answers go out before anything else is read or run */
 
-/* Something that goes on in steps. */
+/* Work that is done in steps. */
 struct scout__run_item {
 	struct scout__list node; /* in the run queue, if queued */
 	void (*step)(struct scout_server *s, struct scout__run_item *item);
 	bool queued;
-	uint64_t wake_us; /* of its timer */
+	uint64_t wake_us; /* when its timer is due */
 	size_t heap_pos;  /* 0: it has no timer */
 };
 
@@ -31,11 +31,11 @@ SCOUT_ON_LOOP void scout__run_queue_remove(struct scout__run_item *item);
 /* One round of the run queue, or as much as fits into SCOUT__TURN_US. */
 SCOUT_ON_LOOP void scout__run_queue_run(struct scout_server *s);
 SCOUT_ON_LOOP bool scout__run_queue_empty(const struct scout_server *s);
-/* Whether a run item other than the one that runs is in the run queue. */
+/* Whether a run item waits in the run queue, besides the one that runs now. */
 SCOUT_ON_LOOP bool scout__run_queue_wait(const struct scout_server *s);
 /* Run the step now if this turn may touch @chunks more, else queue it. */
 SCOUT_ON_LOOP void scout__run_queue_start(struct scout_server *s, struct scout__run_item *item, uint32_t chunks);
-/* Queue @item at @wake_us, or before. UINT64_MAX: no timer. */
+/* Queue @item at @wake_us, or earlier if memory is short. UINT64_MAX: no timer. */
 SCOUT_ON_LOOP void scout__timer_set(struct scout_server *s, struct scout__run_item *item, uint64_t wake_us);
 SCOUT_ON_LOOP void scout__timer_clear(struct scout_server *s, struct scout__run_item *item);
 SCOUT_ON_LOOP uint64_t scout__timers_next(const struct scout_server *s);

@@ -138,7 +138,7 @@ static const struct scout__option options[] = {
 		.offset = FIELD(idle_exit_s),
 		.min = 0,
 		.max = 31536000,
-		.doc = "The server ends after so many seconds without a peer; 0: never. A server that endpoint=auto started has 60",
+		.doc = "The server ends after this many seconds without a peer; 0: never. A server that endpoint=auto started has 60",
 	},
 	{
 		.name = "dead_writer_ms",
@@ -196,7 +196,7 @@ static const struct scout__option options[] = {
 		.def = 500,
 		.min = 1,
 		.max = 600000,
-		.doc = "How long a lookup waits for the answer of L2, if its own time is not over before",
+		.doc = "How long a lookup waits for the answer of L2, unless its own time is over first",
 	},
 	{
 		.name = "l2_queue_bytes",
@@ -247,7 +247,7 @@ static const struct scout__option options[] = {
 		.offset = FIELD(shm_bytes),
 		.def = 256 << 10,
 		.min = 4 << 10,
-		.max = 1 << 20, /* copying that much is a step of the loop */
+		.max = 1 << 20, /* the loop copies that much in one step */
 		.doc = "Shared memory that each peer on this machine sends through; a quarter more is for the answers",
 	},
 	{
@@ -273,7 +273,7 @@ static const struct scout__option options[] = {
 		.offset = FIELD(reply_jitter_us),
 		.min = 0,
 		.max = 60000000,
-		.doc = "For tests: it holds them back by up to this much more, evenly distributed",
+		.doc = "For tests: the server holds them back by up to this much more, evenly distributed",
 	},
 	SCOUT__OPTION_CPUS(
 		"CPUs of the server's threads: a list (0-3,8), inherit (those of the thread that starts it), or auto: all that the process may use, however that thread is pinned; kvscoutd's auto is inherit"),
@@ -283,7 +283,7 @@ const struct scout__option_table scout__server_options = {
 	.options = options,
 	.n = sizeof(options) / sizeof(options[0]),
 	.struct_size = sizeof(struct scout_server_config),
-	/* Fixed for ever: what was there in 0.1. */
+	/* Fixed for ever: the fields of 0.1. */
 	.v1_size = FIELD(owned) + sizeof(void *),
 	.owned_offset = FIELD(owned),
 	.env_prefix = NULL,
@@ -319,7 +319,7 @@ scout_server_config_fini(struct scout_server_config *cfg)
 	scout__options_fini(&scout__server_options, cfg);
 }
 
-/* All items together. */
+/* Check all items of a list together. */
 static int
 check_shares(const char *key, const char *list, char *err, size_t err_len)
 {
@@ -346,7 +346,7 @@ scout__server_config_accept(struct scout_server_config *dst, const struct scout_
 		scout_server_config_fini(dst);
 		return rc;
 	}
-	/* Rounded up: a pool of one byte may promise it. */
+	/* Rounded up, so that a pool of one byte may promise its byte. */
 	if (!dst->max_promised)
 		dst->max_promised = dst->l1_bytes - dst->l1_bytes / 2;
 	if (!dst->l2_queue_bytes)

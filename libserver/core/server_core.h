@@ -28,26 +28,26 @@ struct scout__transport;
  *
  * Long work is done in slices by run items. A run item is in the run queue or it is not; its step does at most
  * SCOUT__SLICE_CHUNKS chunks and queues itself again while anything is left. Pending operations, ended sessions, ended
- * holds, leaving peers and the sweep of a namespace are run items. What is ended is unreachable at once (no map names
- * it); only the giving back takes turns.
+ * holds, leaving peers and the sweep of a namespace are run items. An ended object is unreachable at once (no map names
+ * it); only giving back what it held takes several turns.
  */
 
 #define SCOUT__SETTABLE 2u  /* keys that scout_server_set() takes */
 #define SCOUT__STEP_US 200u /* no step and no handler is to take longer */
 #define SCOUT__LOG_INTERVAL_US 1000000u
-#define SCOUT__WARN_INTERVAL_US 10000000u /* of what lasts until an operator mends it */
-#define SCOUT__LOG_BURST 31u /* lines beyond the first for each SCOUT__LOG_INTERVAL_US, where peers come and go */
+#define SCOUT__WARN_INTERVAL_US 10000000u /* for warnings of what lasts until an operator mends it */
+#define SCOUT__LOG_BURST 31u              /* further lines in each SCOUT__LOG_INTERVAL_US, for peers that come and go */
 
 struct scout_server {
 	struct scout_server_config cfg; /* const after start */
 	struct scout__log log;          /* const after start */
 	struct scout__log_gate log_gate;
 	uint64_t epoch;    /* const after start */
-	uint64_t seed;     /* const after start: of the hashes of what peers choose */
+	uint64_t seed;     /* const after start: for hashes of what peers choose */
 	uint64_t start_us; /* const after start */
 	char *endpoint;    /* const after start */
 	pthread_t thread;
-	pid_t pid; /* const after start: of the process that has the thread */
+	pid_t pid; /* const after start: the process that has the thread */
 
 	uint64_t now_us;
 	bool draining;
@@ -60,7 +60,7 @@ struct scout_server {
 	uint64_t timer_us;                    /* what the timer is set to; UINT64_MAX: off */
 	uint32_t inline_left;                 /* chunks, this turn */
 	struct scout__list queue;             /* of run items */
-	struct scout__run_item turn_mark;     /* no run item: behind the last one of this turn, while it runs */
+	struct scout__run_item turn_mark;     /* no run item: after the last item of the turn that runs */
 	struct scout__run_item **heap;        /* [1 .. heap_n], by wake_us */
 	size_t heap_n, heap_cap;
 	struct scout__log_limit limit_refused, limit_full, limit_mismatch, limit_bad, limit_memory, limit_undo,
@@ -68,14 +68,14 @@ struct scout_server {
 	struct scout__log_limit limit_join, limit_leave, limit_died, limit_ns, limit_clear; /* with SCOUT__LOG_BURST */
 	struct scout__counters count;
 
-	/* Of the rooms; each is known there and above. Const after start. */
+	/* One for each room; only that room and those above know its fields. Const after start. */
 	struct scout__transport *transport;
 	struct scout__state *state;
 	struct scout__fetch *fetch;     /* NULL: there is no L2 */
 	struct scout__stats *stats;     /* room for STATUS */
 	struct scout__metrics *metrics; /* NULL: there is no HTTP endpoint */
 
-	bool hangs; /* a thread of L2 did not end and may use all that it knows: this structure stays */
+	bool hangs; /* a thread of L2 did not end and may still use this structure, so it is not freed */
 	struct scout_server *next_hanging;
 };
 

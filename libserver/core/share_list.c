@@ -12,7 +12,7 @@
 
 /* Fair shares as text, see share_list.h. Any thread. */
 
-/* The number of @item, with the percent sign behind it and the last colon before it. 0: there is none from 1 to 100. */
+/* The number in @item, after the last colon and before the percent sign. 0: there is none from 1 to 100. */
 static uint32_t
 percent_of(const char *item)
 {
@@ -46,7 +46,7 @@ scout__share_check_item(const char *key, const char *item, char *err, size_t err
 		return 0;
 	return scout__fail(
 		err, err_len, SCOUT_ERR_CONFIG_SYNTAX,
-		"%s = \"%s\": must name a namespace; those without an item share what is left in equal parts", key,
+		"%s = \"%s\": must name a namespace; namespaces without an item share what is left in equal parts", key,
 		scout__option_quote(shown, item));
 }
 
@@ -75,7 +75,7 @@ take_items(const char *key, const char **text, uint32_t n, struct scout__share_l
 		twice = is_others ? shares->others > 0 : scout__shares_find(shares, share.name, share.name_len) > 0;
 		if (twice)
 			return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
-					   "%s = \"%s\": the name has a share already, and can have one only", key,
+					   "%s = \"%s\": the name already has a share, and can have only one", key,
 					   scout__option_quote(shown, text[i]));
 		if (is_others) {
 			shares->others = share.percent;

@@ -30,7 +30,7 @@ struct scout__share_list {
 int scout__share_check_item(const char *key, const char *item, char *err, size_t err_len);
 /*
  * The shares of @list (NULL: none) for scout__shares_fini(). Returns 0, or with a sentence in @err: SCOUT_ERR_CONFIG_SYNTAX
- * (an item), SCOUT_ERR_CONFIG_RANGE (more than 100 % together, a name that is there twice, too many items),
+ * (an item), SCOUT_ERR_CONFIG_RANGE (more than 100 % together, a name that occurs twice, too many items),
  * SCOUT_ERR_NOMEM.
  */
 int scout__shares_parse(const char *key, const char *list, struct scout__share_list *ret, char *err, size_t err_len);

@@ -68,7 +68,7 @@ enum format {
 	LINE /* a part of a line of --status */
 };
 
-/* A character of @n bytes (0: a byte that belongs to none) that may not stand there as it is. */
+/* Add a character of @n bytes (0: one byte that belongs to no character) that must be escaped. */
 static void
 add_code(struct scout__text *text, const unsigned char *p, size_t n, enum format format)
 {

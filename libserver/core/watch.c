@@ -26,7 +26,7 @@ scout__watch_end(struct scout_server *s, struct scout__watch *watch)
 {
 	if (watch->fd < 0)
 		return;
-	(void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL); /* it was added */
+	(void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL); /* cannot fail: it was added */
 	scout__fork_guard_close(watch->fd);
 	watch->fd = -1;
 }

@@ -19,16 +19,16 @@ enum scout__watch_kind {
 	SCOUT__WATCH_TOLD
 };
 
-/* What the epoll descriptor names. */
+/* A watched descriptor. Each epoll event points to it. */
 struct scout__watch {
 	enum scout__watch_kind kind;
 	int fd;
-	void *owner; /* of LEASE its lease, of PROCESS its peer, of SHM its dest; else unused */
+	void *owner; /* for LEASE its lease, for PROCESS its peer, for SHM its dest; else unused */
 };
 
-/* Watch it from now on. Returns 0, or -1 and errno. Also before the loop. */
+/* Watch @watch from now on. Returns 0, or -1 and errno. May be called before the loop runs. */
 int scout__watch_add(struct scout_server *s, struct scout__watch *watch);
-/* No longer watched, and closed. */
+/* Stop watching @watch, and close its descriptor. */
 SCOUT_ON_LOOP void scout__watch_end(struct scout_server *s, struct scout__watch *watch);
 
 #endif

@@ -153,8 +153,8 @@ START_TEST(wrong_shares_are_refused_with_a_sentence)
 	expect_refusal("tenant_share", "a:2.5%", SCOUT_ERR_CONFIG_SYNTAX, "a whole number from 1 to 100");
 	expect_refusal("tenant_share", "a:60% b:50%", SCOUT_ERR_CONFIG_RANGE, "add up to 110%: must be 100% or less");
 	expect_refusal("tenant_share", "a:10% b:5% a:20%", SCOUT_ERR_CONFIG_RANGE,
-		       "\"a:20%\": the name has a share already");
-	expect_refusal("tenant_share", "*:10% *:5%", SCOUT_ERR_CONFIG_RANGE, "the name has a share already");
+		       "\"a:20%\": the name already has a share");
+	expect_refusal("tenant_share", "*:10% *:5%", SCOUT_ERR_CONFIG_RANGE, "the name already has a share");
 	expect_refusal("namespace_share", "*:10%", SCOUT_ERR_CONFIG_SYNTAX, "must name a namespace");
 	expect_refusal("namespace_share", ":10%", SCOUT_ERR_CONFIG_SYNTAX, "must name a namespace");
 	/* What is together 100 % is right, with * beside it, without a tenant's name, and with a colon in it. */
