@@ -13,22 +13,22 @@
 /*
  * DESIGN
  *
- * How many connections the ROUTER has. libzmq takes whatever connects, and aborts the process when an ipc listener
- * finds no free descriptor; so the connections are counted on the socket's monitor, and what comes beyond the limit is
- * shut down at once: the I/O thread then closes it as if its peer had. Those that were there before notice nothing.
+ * How many connections the ROUTER has. libzmq accepts every connection, and aborts the process when an ipc listener
+ * finds no free descriptor. So the server counts connections on the socket's monitor, and shuts down each one beyond
+ * the limit at once: the I/O thread then closes it as if its peer had. Earlier connections notice nothing.
  *
- * The limit is max_peers and a quarter (a peer that reconnects has two for a moment, and one too many shall hear the
- * typed refusal of its HELLO), or less where the process may not have as many descriptors as that takes. A sender that
+ * The limit is max_peers and a quarter (a peer that reconnects has two connections for a moment, and a peer too many
+ * shall hear the typed refusal of its HELLO), or less if the process may not open enough descriptors. A sender that
  * does not complete ZeroMQ's greeting within GREETING_MS makes room.
  *
- * Rejected: zmq_unbind() until some leave. It also ends the sessions of the connections that the listener has accepted
- * (tried with 4.3.4: no message passes any more in either direction, and the peer is not even told).
+ * Rejected: zmq_unbind() until some leave. This call also ends the sessions of the connections that the listener has
+ * accepted (tried with 4.3.4: no message passes any more in either direction, and the peer is not even told).
  *
- * A shutdown of a descriptor that was closed and used again since its event was written hits another connection, if it
- * is one; that one comes back as after any loss. Events are read as soon as they are there, EVENTS_A_TURN in each turn,
- * which is more than libzmq can accept meanwhile: who connects in a tight loop must not keep the server's loop here.
+ * If a descriptor was closed and used again since its event was written, the shutdown may hit another connection, which
+ * comes back as after any loss. Events are read as soon as they are there, EVENTS_A_TURN in each turn, which is more
+ * than libzmq can accept meanwhile: a client that connects in a tight loop must not keep the server's loop here.
  *
- * Between an accept and its event more may be accepted: a flood can still use up the descriptors. kvscoutd has an
+ * Between an accept and its event, libzmq may accept more: a flood can still use up the descriptors. kvscoutd has an
  * accept guard for that; a process with an embedded server does not.
  *
  * Threads: loop; start before it.
@@ -55,7 +55,7 @@ descriptors_in_use(void)
 	return n;
 }
 
-/* How many connections the process has descriptors for, beside @reserved others. */
+/* How many connections the process has descriptors for, after @reserved others. */
 static uint64_t
 affordable(uint32_t reserved, uint64_t *ret_limit)
 {
@@ -126,9 +126,9 @@ accepted(struct scout_server *s, int fd)
 		return;
 	s->count.connections_refused++;
 	scout__log_limited(&s->log, &s->limit_conns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
-			   "a connection is refused: %u are open, as many as may be (max_peers = %u)",
+			   "a connection is refused: %u are open, which is the limit (max_peers = %u)",
 			   (unsigned)s->transport->conns_limit, (unsigned)s->cfg.max_peers);
-	(void)shutdown(fd, SHUT_RDWR); /* of one that is gone already: EBADF or ENOTCONN */
+	(void)shutdown(fd, SHUT_RDWR); /* EBADF or ENOTCONN if it is gone already */
 }
 
 /* One event: u16 what and u32 value in host order (zmq_socket_monitor(3)), then the address. False: there is none. */

@@ -14,7 +14,7 @@ struct scout_server;
 /* Count the router's connections from now on. Before it is bound. @reserved: descriptors that others will need. */
 int scout__conns_open(struct scout_server *s, uint32_t reserved, char *err, size_t err_len);
 void scout__conns_close(struct scout_server *s);
-/* Some of what the monitor has to say: the rest is read in the next turn, for which zmq_poll() finds it. */
+/* Read some of the monitor's events; zmq_poll() finds the rest for the next turn. */
 SCOUT_ON_LOOP void scout__conns_read(struct scout_server *s);
 
 #endif

@@ -27,7 +27,7 @@
  * From process to pidfd: SO_PEERPIDFD (Linux 6.5) is exact, and knows processes of other pid namespaces, too, whose pid is 0 here. Older
  * kernels have pidfd_open(pid), which could hit a process that got the number of a dead one; so the connection must not have ended by then.
  *
- * What a message means, and what an end means for its peer, ops/lease_messages.c decides (transport.hooks).
+ * ops/lease_messages.c decides what a message means, and what an end means for the peer (transport.hooks).
  *
  * Rejected: file locks as a sign of life (they fall before teardown ends, and forked children inherit them).
  *
@@ -41,11 +41,10 @@
 #define SYS_pidfd_open 434
 #endif
 
-#define BATCH                                                                                                          \
-	128 /* connections, or messages of one, that are taken at a time, so that a flood does not keep the loop */
-#define UNBOUND_US (SCOUT_LEASE_HELLO_MS * UINT64_C(1000)) /* a connection without LEASE_HELLO is closed then */
+#define BATCH 128 /* connections, or messages of one, that one call takes, so that a flood does not keep the loop */
+#define UNBOUND_US (SCOUT_LEASE_HELLO_MS * UINT64_C(1000)) /* a connection has this long for LEASE_HELLO */
 
-/* Whether peers in other pid namespaces can be watched, which the log says at the start if they cannot. */
+/* Log at the start if peers in other pid namespaces cannot be watched. */
 static void
 tell_old_kernel(const struct scout_server *s)
 {
@@ -102,7 +101,7 @@ pause_listener(struct scout_server *s)
 {
 	scout__log_limited(&s->log, &s->limit_lease, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_ERROR,
 			   "lease connections wait: no file descriptors left");
-	/* It stays readable; without this the loop would spin. */
+	/* The listener stays readable: if it stayed watched, the loop would spin. */
 	(void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, s->transport->listener.fd, NULL);
 	s->transport->listener_paused = true;
 }

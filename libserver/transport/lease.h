@@ -32,15 +32,15 @@ SCOUT_ON_LOOP void scout__lease_accept(struct scout_server *s);
 SCOUT_ON_LOOP void scout__lease_readable(struct scout_server *s, struct scout__lease *lease);
 /* One message, with @n descriptors, to the connection @fd. False: it could not be sent now. */
 SCOUT_ON_LOOP bool scout__lease_send(int fd, const struct scout__lease_msg *m, const int *fds, size_t n);
-/* One of the short form. If it cannot be sent now it is lost, and the peer's own timeout finds out. */
+/* A message of the short form. If it cannot be sent now, it is lost, and the peer's own timeout notices. */
 SCOUT_ON_LOOP void scout__lease_say(int fd, uint16_t type, uint64_t word);
-/* It is the lease of @peer from now on. */
+/* @lease is the lease of @peer from now on. */
 SCOUT_ON_LOOP void scout__lease_bind(struct scout_server *s, struct scout__lease *lease, struct scout__peer *peer);
 /* A pidfd of the process at the other end, or -1. */
 SCOUT_ON_LOOP int scout__lease_process(const struct scout__lease *lease);
-/* Its memory stays until scout__deferred_free(). */
+/* Close @lease. Its memory stays until scout__deferred_free(). */
 SCOUT_ON_LOOP void scout__lease_close(struct scout_server *s, struct scout__lease *lease);
-/* Close connections that never said LEASE_HELLO; listen again where descriptors had run out. */
+/* Close connections that never said LEASE_HELLO; listen again if descriptors had run out. */
 SCOUT_ON_LOOP void scout__leases_tick(struct scout_server *s);
 /* After each batch of events. */
 SCOUT_ON_LOOP void scout__deferred_free(struct scout_server *s);

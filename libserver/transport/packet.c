@@ -69,7 +69,7 @@ scout__packet_take(struct scout_server *s, const struct scout__dest *sender, str
 	scout__note_step(s, before_us);
 }
 
-/* Every sender is with ipc; with tcp the address tells. */
+/* Whether the sender is on this machine: with ipc always; with tcp its address tells. */
 SCOUT_ON_LOOP static bool
 is_local(const struct scout_server *s, zmq_msg_t *msg)
 {

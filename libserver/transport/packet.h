@@ -26,7 +26,7 @@ struct scout__inbox {
 	struct scout__reader ops;
 	uint64_t read_us;
 	uint64_t waited_us; /* before it was read */
-	bool has_status;    /* a STATUS of it was answered: the next one is refused */
+	bool has_status;    /* a STATUS in it was answered: the next one is refused */
 };
 
 SCOUT_ON_LOOP void scout__packet_ref(struct scout__packet *packet);
@@ -37,7 +37,7 @@ SCOUT_ON_LOOP void scout__packet_take(struct scout_server *s, const struct scout
 				      struct scout__packet *packet);
 /* Receive what is there until about @end_us. Returns whether there may be more. @has_socket: the ROUTER is readable. */
 SCOUT_ON_LOOP bool scout__receive(struct scout_server *s, bool has_socket, uint64_t end_us);
-/* What maps name a connection by: a hash of its identity that peers cannot choose. */
+/* The key of a connection in maps: a hash of its identity that peers cannot choose. */
 SCOUT_ON_LOOP uint64_t scout__identity_key(const struct scout_server *s, const void *identity, size_t len);
 
 #endif

@@ -16,7 +16,7 @@
 /*
  * DESIGN
  *
- * The files beside an endpoint: the socket itself, PATH.lease and PATH.lock, or a private folder for them.
+ * The files next to an endpoint: the socket itself, PATH.lease and PATH.lock, or a private folder for them.
  *
  * zmq_bind() on an ipc path unlinks whatever is there, also the socket of a living server. So a lock comes first: an
  * open file with flock(), which the kernel drops when its process ends, however it ends. The holder of the lock owns
@@ -266,7 +266,7 @@ scout__paths_open(struct scout__paths *paths, const char *listen, char **ret_bin
 void
 scout__paths_close(struct scout__paths *paths)
 {
-	/* What is gone already is fine. The lock goes last: until then no other server makes these files. */
+	/* Files that are gone are fine. The lock is removed last: until then no other server makes these files. */
 	if (paths->sockets_are_ours && paths->socket)
 		(void)unlink(paths->socket);
 	if (paths->sockets_are_ours && paths->lease)

@@ -8,7 +8,7 @@
 
 #include "thread.h"
 
-/* Files beside the endpoint (paths.c, paths_sweep.c); start and stop only. */
+/* Files next to the endpoint (paths.c, paths_sweep.c); start and stop only. */
 
 #define SCOUT__LEASE_SUFFIX ".lease"
 #define SCOUT__LOCK_SUFFIX ".lock"
@@ -16,7 +16,7 @@
 #define SCOUT__PRIVATE_SOCKET "kvscout.sock"
 #define SCOUT__IPC_PATH_MAX 107 /* sun_path without its terminator */
 
-/* The files beside an ipc endpoint; all strings are ours. Const after start. */
+/* The files next to an ipc endpoint; all strings are ours. Const after start. */
 struct scout__paths {
 	char *dir;    /* made by us, to be removed */
 	char *socket; /* ipc path, else NULL */

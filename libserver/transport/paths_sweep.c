@@ -14,15 +14,15 @@
  * Private folders (kvscout-XXXXXX under the runtime folder or /tmp) that killed servers left. The next start removes
  * them.
  *
- * A folder is dead if no process holds its lock file: the kernel drops flock() with its process, however that ends, and
- * knows no process numbers that others get again. An empty lock file belongs to a server that is starting: it writes
- * its pid once it holds the lock. So does a folder without a lock file; if that server is killed in this moment, its
- * folder stays.
+ * A folder is dead if no process holds its lock file: the kernel drops flock() when its process ends, however it ends,
+ * and a lock, unlike a pid, never comes to mean another process. An empty lock file belongs to a server that is
+ * starting: it writes its pid once it holds the lock. A folder without a lock file belongs to such a server, too; if
+ * that server is killed in this moment, its folder stays.
  *
- * Ours is a folder of this user that only this user may use, with nothing in it but the three names that a server
- * makes, sockets and a file as they should be. Anything else stays in place as a whole. No symbolic link is followed,
- * and everything is named relative to descriptors of the folders that were judged. Under /tmp the sticky bit keeps
- * others from putting something else in the place of a folder of this user.
+ * A folder is ours if it belongs to this user, only this user may use it, and it holds nothing but the three names that
+ * a server makes, sockets and a file as they should be. Anything else stays in place as a whole. No symbolic link is
+ * followed, and everything is named relative to descriptors of the folders that were judged. Under /tmp the sticky bit
+ * keeps others from putting something else in the place of a folder of this user.
  *
  * Two starts at once: the one that gets the lock of a dead folder removes it; the other one does not get it, or finds
  * that the file it has locked is not the one in the folder any more.
@@ -30,7 +30,7 @@
  * Threads: the one that starts a server.
  */
 
-#define ENTRIES_MAX 65536 /* of the folder above that one start looks at */
+#define ENTRIES_MAX 65536 /* names in the folder above that one start looks at */
 #define NAME_BYTES (sizeof(SCOUT__PRIVATE_PREFIX) - 1 + 6)
 
 static const char socket_name[] = SCOUT__PRIVATE_SOCKET;
@@ -50,7 +50,7 @@ is_private(const struct stat *st, mode_t type)
 	return (st->st_mode & S_IFMT) == type && st->st_uid == geteuid() && (st->st_mode & 077) == 0;
 }
 
-/* Nothing but what a server makes, and the lock file is @lock. */
+/* Whether the folder holds nothing but what a server makes, and its lock file is @lock. */
 static bool
 has_only_ours(int folder, const struct stat *lock)
 {
@@ -83,7 +83,7 @@ has_only_ours(int folder, const struct stat *lock)
 	return only && has_lock;
 }
 
-/* The lock of @folder if its server is dead, held; else -1. */
+/* Take the lock of @folder if its server is dead. Returns the descriptor that holds the lock, else -1. */
 static int
 lock_of_dead(int folder)
 {

@@ -16,10 +16,10 @@
  * Answers are collected by destination and leave once a turn, one frame for each destination. A large answer (a list of
  * grants) is a frame of its own, built by its pending operation and handed to libzmq without a copy.
  *
- * A send never waits. EAGAIN means that a peer does not read what it asked for, and that its connection ends for it
- * (unsent.c, shm.c); EHOSTUNREACH that it is gone. In both cases the peer never learns what the frame granted, so it is
- * taken back: sessions of lookups end, stores and retrieves are given up. That is why each destination has a list of
- * what its frame grants.
+ * A send never waits. EAGAIN means that a peer does not read its answers, for which its connection ends (unsent.c,
+ * shm.c); EHOSTUNREACH means that the peer is gone. In both cases the peer never learns what the frame granted, so all
+ * of that is taken back: sessions of lookups end, stores and retrieves are given up. That is why each destination has a
+ * list of what its frame grants.
  *
  * Threads: loop.
  */
@@ -36,7 +36,7 @@ no_memory(struct scout_server *s)
 			   "out of memory: a reply is lost");
 }
 
-/* Take back what a reply granted that did not leave. */
+/* Take back what a reply granted, because the reply did not leave. */
 SCOUT_ON_LOOP static void
 undo(struct scout_server *s, const struct scout__undo *what)
 {
@@ -112,7 +112,7 @@ note_failure(struct scout_server *s, int error)
 						 : zmq_strerror(error));
 }
 
-/* A frame has left: so long its lookups took. */
+/* A frame has left: note how long its lookups took. */
 SCOUT_ON_LOOP static void
 note_lookups(struct scout_server *s, const struct scout__dest *dest, uint64_t now_us)
 {
@@ -209,7 +209,7 @@ scout__reply_empty(struct scout_server *s, struct scout__dest *dest, uint8_t opc
 		scout__reply_end(s, dest, op);
 }
 
-/* Only the operator can mend it: a limit that he set is reached, or peers are configured differently. */
+/* Whether only the operator can mend it: a limit that he set is reached, or peers are configured differently. */
 SCOUT_ON_LOOP static bool
 is_for_the_operator(uint8_t opcode, uint16_t status)
 {
@@ -219,7 +219,7 @@ is_for_the_operator(uint8_t opcode, uint16_t status)
 	case SCOUT_WIRE_NAMESPACE:
 	case SCOUT_WIRE_SHARD_BYTES:
 		return true;
-	case SCOUT_WIRE_WEIGHTS: /* of other operations: what a RESET ended, as it should be */
+	case SCOUT_WIRE_WEIGHTS: /* other operations: a RESET ended them, as it should */
 	case SCOUT_WIRE_RANGE:
 	case SCOUT_WIRE_ROLE:
 		return opcode == SCOUT_OP_HELLO || opcode == SCOUT_OP_REGISTER;
@@ -243,7 +243,7 @@ log_refusal(struct scout_server *s, struct scout__dest *dest, uint8_t opcode, ui
 				   text);
 		return;
 	}
-	/* Peers try again for as long as it lasts; a mismatch is not to hide a limit, nor the other way round. */
+	/* Peers retry as long as the cause lasts. A mismatch must not hide a limit, nor the other way round. */
 	scout__log_limited(&s->log, full ? &s->limit_full : &s->limit_mismatch, s->now_us, SCOUT__WARN_INTERVAL_US,
 			   SCOUT_LOG_WARN, "%s of %s refused (%s): %s", scout__op_name(opcode), who,
 			   scout__wire_name(status), text);
@@ -290,7 +290,7 @@ scout__reply_grants(struct scout_server *s, struct scout__dest *dest, scout__und
 		struct scout__undo *list = realloc(dest->undo, cap * sizeof(*list));
 
 		if (!list) {
-			/* It cannot be noted, so it leaves now: then there is nothing to note. */
+			/* No memory to note the grant: the frame leaves now, and then there is nothing to note. */
 			struct scout__undo last = {take_back, id, arrived_us};
 			uint64_t sent = s->count.frames_sent;
 

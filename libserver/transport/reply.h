@@ -18,16 +18,16 @@ struct scout__unsent;
 
 #define SCOUT__WHO_BYTES 64 /* "worker 0123456789abcdef (pid 12)" */
 
-/* Takes back what a reply granted that did not leave; @id is that of a session, store or retrieve. */
+/* Takes back what a reply granted that did not leave; @id names a session, store or retrieve. */
 typedef void (*scout__undo_fn)(struct scout_server *s, uint64_t id);
 
 struct scout__undo {
 	scout__undo_fn take_back;
 	uint64_t id;
-	uint64_t arrived_us; /* when the LOOKUP came that is answered; 0: another operation */
+	uint64_t arrived_us; /* when the answered LOOKUP came; 0: another operation */
 };
 
-/* Where replies go, and those of this turn. */
+/* Where replies go, and the replies of this turn. */
 struct scout__dest {
 	uint8_t identity[255];
 	uint8_t identity_len;
@@ -40,7 +40,7 @@ struct scout__dest {
 	/* Of the ROUTER's connection, see unsent.c. */
 	struct scout__unsent *unsent; /* NULL: nothing was sent yet */
 	int fd;                       /* -1: unknown */
-	uint64_t fd_inode;            /* of the socket that fd was when its first frame came */
+	uint64_t fd_inode;            /* of the socket that fd named when its first frame came */
 	bool is_dropped;              /* it did not read, and its connection ends */
 	struct scout__shm shm;
 };
@@ -58,12 +58,12 @@ SCOUT_ON_LOOP void scout__reply_empty(struct scout_server *s, struct scout__dest
 SCOUT_ON_LOOP __attribute__((format(printf, 6, 7))) void scout__refuse(struct scout_server *s, struct scout__dest *dest,
 								       uint8_t opcode, uint64_t corr, uint16_t status,
 								       const char *fmt, ...);
-/* The refusal of an operation whose body's get said @status and @field. The text says what the field allows. */
+/* Refuse an operation: reading its body gave @status and @field. The text says what the field allows. */
 SCOUT_ON_LOOP void scout__refuse_body(struct scout_server *s, struct scout__dest *dest, const struct scout__op *op,
 				      int status, const char *field);
 /*
- * The reply just ended granted something: take it back if the frame cannot be sent. @arrived_us: of a LOOKUP, whose time
- * is counted when the frame has left; else 0.
+ * The reply just ended granted something: take the grant back if the frame cannot be sent. @arrived_us: when a LOOKUP
+ * came, whose time is counted when the frame has left; else 0.
  */
 SCOUT_ON_LOOP void scout__reply_grants(struct scout_server *s, struct scout__dest *dest, scout__undo_fn take_back,
 				       uint64_t id, uint64_t arrived_us);

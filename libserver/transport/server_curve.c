@@ -13,12 +13,12 @@
 /*
  * DESIGN
  *
- * CURVE: with `curve_secret_file` set, the ROUTER speaks to those only whose public key is in `curve_clients_file`.
- * libzmq does the cryptography; it asks whether a key may come in over ZAP (RFC 27), which is an inproc address of our
- * own context: the loop answers it. Both files are read once, at start. Without an allow-list any peer
- * that knows the server's public key could connect, so one is required.
+ * CURVE: with `curve_secret_file` set, the ROUTER speaks only to peers whose public key is in `curve_clients_file`.
+ * libzmq does the cryptography. It asks over ZAP (RFC 27), an inproc address of our own context, whether a key may
+ * connect, and the loop answers. Both files are read once, at start. Without an allow-list any peer that knows the
+ * server's public key could connect, so one is required.
  *
- * A tcp endpoint that others can reach and that has no keys serves any peer that connects: the server warns of it.
+ * A tcp endpoint that others can reach and that has no keys serves any peer that connects: the server logs a warning.
  *
  * Threads: loop; start before it.
  */
@@ -174,7 +174,7 @@ struct zap_part {
 	size_t len;
 };
 
-/* The parts of one request, which arrive together. Their number; 0: there is none. */
+/* Receive the parts of one request, which arrive together. Returns their number; 0: there is no request. */
 SCOUT_ON_LOOP static unsigned
 receive_request(struct scout_server *s, struct zap_part parts[ZAP_PARTS])
 {
@@ -223,7 +223,7 @@ SCOUT_ON_LOOP static void
 reply(struct scout_server *s, const struct zap_part *request_id, const char *status, const char *text)
 {
 	/*
-	 * The socket is ours and has one request in hand: nothing of this can fail, and if it did, the peer would time
+	 * The socket is ours and has one request in hand: no send here can fail, and if one did, the peer would time
 	 * out.
 	 */
 	(void)zmq_send(s->transport->zap, "1.0", 3, ZMQ_SNDMORE);

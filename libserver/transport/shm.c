@@ -16,8 +16,8 @@
  * DESIGN
  *
  * Channels: peers on this machine send their frames through shared memory (channel.h, and CHANNEL in protocol_local.h).
- * A peer asks over its lease connection, so it is one whose process is known and may be on this machine's pool, too;
- * what arrives is then handled as any frame of that peer. Answers leave through the channel once a frame has come
+ * A peer asks for a channel over its lease connection, so its process is known and may use this machine's pool, too.
+ * What arrives is then handled as any frame of that peer. Answers leave through the channel once a frame has come
  * through it.
  *
  * A channel is in one of three states:
@@ -25,10 +25,10 @@
  *   hot      it has bytes, or may have: each turn reads from it, one frame at a time by turns with the others
  *   warm     empty while the loop spins: the loop looks at its memory each turn, and its peer needs no system call
  *
- * What does not fit into the ring of answers is kept and written as the peer reads on, up to SCOUT__UNSENT_MAX: then
- * the peer counts as one that does not read, what the answer granted is taken back, and its lease and channel end. All
- * together have SCOUT__UNSENT_ALL with those on the socket (unsent.c), and each may keep no more than what is left of
- * it: so those that never read share it evenly and leave as much for the others, however many they are.
+ * What does not fit into the ring of answers is kept and written as the peer reads on, up to SCOUT__UNSENT_MAX. Beyond
+ * that, the peer counts as one that does not read: what the answer granted is taken back, and its lease and channel
+ * end. All channels, and the connections on the socket (unsent.c), share SCOUT__UNSENT_ALL, and each may keep no more
+ * than what is left: so peers that never read share it evenly and leave as much for the others, however many they are.
  *
  * A channel that breaks the rules, or that is not read, is reported to the room above (channel_broken), which ends it.
  *
@@ -51,7 +51,7 @@ scout__shm_close(struct scout_server *s, struct scout__dest *dest)
 
 	if (!scout__channel_is_open(&shm->channel))
 		return;
-	(void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, shm->watch.fd, NULL); /* it was added */
+	(void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, shm->watch.fd, NULL); /* cannot fail: it was added */
 	shm->watch.fd = -1;
 	scout__list_del(&shm->node);
 	s->transport->shm_backlog -= shm->channel.backlog_bytes;
@@ -64,7 +64,7 @@ scout__shm_close(struct scout_server *s, struct scout__dest *dest)
 	s->transport->n_channels--;
 }
 
-/* The answer to the question for a channel: with its descriptors, or without any. False: it could not be sent. */
+/* Answer a request for a channel, with its descriptors or without any. False: the answer could not be sent. */
 SCOUT_ON_LOOP static bool
 send_answer(int lease_fd, uint32_t request_bytes, uint32_t reply_bytes, const int *fds, size_t n)
 {
@@ -83,7 +83,7 @@ whole_pages(uint64_t bytes)
 	return (uint32_t)((bytes + page - 1) / page * page);
 }
 
-/* Made, watched, asleep, and passed on. */
+/* Make a channel, watch it, let it sleep, and pass it on. */
 SCOUT_ON_LOOP static bool
 open_channel(struct scout_server *s, struct scout__dest *dest, int lease_fd)
 {
@@ -104,7 +104,7 @@ open_channel(struct scout_server *s, struct scout__dest *dest, int lease_fd)
 	(void)close(fds[SCOUT__CHANNEL_PEER_BELL]);
 	if (!done) {
 		scout__channel_close(ch);
-		errno = error; /* not that of what was closed */
+		errno = error; /* closing must not overwrite it */
 		return false;
 	}
 	dest->shm.watch.fd = ch->bell_fd;
@@ -118,7 +118,7 @@ scout__shm_open(struct scout_server *s, struct scout__dest *dest, int lease_fd)
 	bool offers = s->cfg.local_transport == SCOUT_LOCAL_SHM && !s->draining && !dest->shm.was_asked;
 	int error = 0;
 
-	dest->shm.was_asked = true; /* a peer that asks again and again must not have memory made for each time */
+	dest->shm.was_asked = true; /* a peer that asks again and again must not make us allocate each time */
 	if (offers && open_channel(s, dest, lease_fd))
 		return 0;
 	if (offers)
@@ -127,7 +127,7 @@ scout__shm_open(struct scout_server *s, struct scout__dest *dest, int lease_fd)
 	return error;
 }
 
-/* Write on what waits for room. */
+/* Write more of the answers that wait for room. */
 SCOUT_ON_LOOP static void
 push(struct scout_server *s, struct scout__dest *dest)
 {
@@ -170,7 +170,7 @@ read_packet(struct scout_server *s, struct scout__shm *shm)
 	return packet;
 }
 
-/* An empty one: asleep, or warm. */
+/* The channel is empty: asleep, or warm. */
 SCOUT_ON_LOOP static void
 cool_down(struct scout_server *s, struct scout__shm *shm)
 {
@@ -193,7 +193,7 @@ scout__shm_receive(struct scout_server *s, uint64_t end_us)
 		packet = read_packet(s, &dest->shm);
 		if (packet) {
 			dest->shm.is_used = true;
-			scout__list_add(&s->transport->shm_hot, &dest->shm.node); /* before: it may leave */
+			scout__list_add(&s->transport->shm_hot, &dest->shm.node); /* first: the frame may end it */
 			scout__packet_take(s, dest, packet);
 		} else if (dest->shm.channel.broken) {
 			s->transport->hooks->channel_broken(s, dest);
@@ -253,8 +253,8 @@ scout__shm_send(struct scout_server *s, struct scout__dest *dest, const uint8_t 
 	} else {
 		rc = scout__channel_send(ch, buf, len);
 	}
-	s->transport->shm_backlog += ch->backlog_bytes - before; /* or less than before: what waited found room */
-	if (ch->broken) { /* found here: it need not ring for its end, which comes where channels are read */
+	s->transport->shm_backlog += ch->backlog_bytes - before; /* may be less than before: waiting bytes found room */
+	if (ch->broken) { /* its peer need not ring: reading hot channels will end it */
 		scout__list_del(&dest->shm.node);
 		scout__list_add(&s->transport->shm_hot, &dest->shm.node);
 	}

@@ -79,7 +79,7 @@ keep_endpoint(struct scout_server *s, char *err, size_t err_len)
 	s->endpoint = strdup(text);
 	if (!s->endpoint)
 		return no_memory(err, err_len);
-	/* The lease socket has its mode from us, libzmq's from the umask. */
+	/* We set the mode of the lease socket; the mode of libzmq's comes from the umask. */
 	if (s->transport->paths.socket && chmod(s->transport->paths.socket, 0600) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "chmod %s: %s", s->transport->paths.socket,
 				   scout__errno_text(errno));

@@ -20,29 +20,29 @@ struct scout__lease_msg;
 
 /* What the rooms above do with what comes from below. Const. */
 struct scout__transport_hooks {
-	/* A frame has arrived. Takes it. */
+	/* A frame has arrived. Takes @packet. */
 	void (*frame)(struct scout_server *s, struct scout__packet *packet);
 	/* The channel of @dest broke the rules, or is not read: close it. */
 	void (*channel_broken)(struct scout_server *s, struct scout__dest *dest);
-	/* A lease connection has said @m. False: it is to end. */
+	/* The lease connection @lease has sent @m. False: close the connection. */
 	bool (*lease_message)(struct scout_server *s, struct scout__lease *lease, const struct scout__lease_msg *m);
-	/* It was closed by the other side, or broke the protocol: close it. */
+	/* The other side of @lease closed it, or broke the protocol: close it. */
 	void (*lease_ended)(struct scout_server *s, struct scout__lease *lease);
 	/* Names the peer of @dest for log lines. */
 	void (*who)(const struct scout_server *s, struct scout__dest *dest, char who[SCOUT__WHO_BYTES]);
 };
 
-/* What the server has of its sockets, channels and lease connections. */
+/* The server's sockets, channels and lease connections. */
 struct scout__transport {
 	const struct scout__transport_hooks *hooks;
 	struct scout__paths paths;
 	void *zctx;
 	void *router;
-	void *monitor;                /* of the router: connections that come and go */
-	uint32_t n_conns;             /* that it has */
+	void *monitor;                /* of the router: events of connections that come and go */
+	uint32_t n_conns;             /* connections of the router */
 	uint32_t conns_limit;         /* const after start */
 	void *zap;                    /* ZAP: libzmq asks here which keys may connect; NULL: any peer may */
-	uint8_t (*curve_clients)[32]; /* their public keys; const after start */
+	uint8_t (*curve_clients)[32]; /* public keys that may connect; const after start */
 	uint32_t n_curve_clients;     /* const after start */
 	bool look;                    /* a socket was called, or may have something: only zmq_poll() can tell */
 
@@ -54,14 +54,14 @@ struct scout__transport {
 
 	struct scout__list shm_hot, shm_warm; /* channels, see shm.c */
 	uint32_t n_channels;
-	size_t shm_backlog; /* bytes that wait in all of them */
+	size_t shm_backlog; /* bytes that wait in all channels */
 	bool shm_first;     /* this turn reads channels before the socket */
 
 	struct scout__watch listener; /* of lease connections */
 	bool listener_paused;         /* no descriptors left: try again later */
 	struct scout__list leases;    /* connections that have said LEASE_HELLO */
-	struct scout__list unbound;   /* those that have not, oldest first */
-	uint32_t n_leases;            /* both */
+	struct scout__list unbound;   /* connections that have not, oldest first */
+	uint32_t n_leases;            /* connections in both lists */
 	uint32_t n_unbound;
 	struct scout__list
 		deferred_free; /* leases that ended: freed after the batch of events that may still name them */
@@ -75,7 +75,7 @@ SCOUT_ON_LOOP struct scout__transport *scout__transport_new(struct scout_server 
  * closed by scout__transport_close().
  */
 int scout__transport_open(struct scout_server *s, uint32_t reserved, char *err, size_t err_len);
-/* However far opening came. Frees nothing but what was opened. */
+/* Close what scout__transport_open() opened, however far it came. */
 void scout__transport_close(struct scout_server *s);
 
 #endif

@@ -16,33 +16,33 @@
  * DESIGN
  *
  * Replies that were given to libzmq and are not yet with the kernel, in bytes: for each connection, and for all. A
- * connection that does not read is ended when they become too many.
+ * connection that does not read is ended when its replies become too many.
  *
  * ZeroMQ's high-water mark counts messages, and a reply may have 16 MiB. libzmq does not tell how full its queues are,
  * but it frees each message when its I/O thread has passed the bytes on, or when the connection ends; so every reply is
  * a buffer with a free function, and that function counts down. What is not counted: the kernel's socket buffers, and
  * the last 8 KiB or the one large message that the I/O thread is sending.
  *
- * Bounds. A peer has PEER_MAX, as with its channel, and all have UNSENT_ALL with the backlogs of all channels; a
- * connection that has not said HELLO has UNKNOWN_MAX, and those together have UNKNOWN_ALL, so that unknown senders take
- * nothing from peers. One connection may not take more than what is left of the sum: connections that never read share
- * it evenly, and leave as much for one more, however many they are.
+ * Bounds. A peer has PEER_MAX, as with its channel, and all peers share UNSENT_ALL with the backlogs of all channels. A
+ * connection that has not said HELLO has UNKNOWN_MAX, and all such connections share UNKNOWN_ALL, so that unknown
+ * senders take nothing from peers. One connection may not take more than what is left of the sum: connections that
+ * never read share it evenly, and leave as much for one more, however many they are.
  *
  * The end of a connection: libzmq 4.3 cannot end one, so the descriptor that its frames came from is shut down, and the
  * I/O thread closes it as if the peer had. The inode number of the socket tells whether the descriptor was closed and
  * used again since.
  *
  * A connection without HELLO has no structure of its own. Its account is in a table by identity, for as long as
- * something is unsent: there are not more of these than connections.
+ * something is unsent: there are no more accounts than connections.
  *
- * Threads: loop, but for free_parcel(), which libzmq calls on any thread of its own. It touches the two accounts of a
- * message, and these live until their last message is freed.
+ * Threads: loop, but for free_parcel(), which libzmq calls on any thread of its own. This function touches the two
+ * accounts of a message, which live until their last message is freed.
  */
 
 #define PEER_MAX SCOUT__UNSENT_MAX
 #define UNKNOWN_MAX ((size_t)SCOUT_MAX_UNREAD_STRANGER)
 #define UNKNOWN_ALL (16 * UNKNOWN_MAX)
-#define OVERHEAD 256u   /* of a message in libzmq and in the heap */
+#define OVERHEAD 256u   /* bytes of a message itself, in libzmq and in the heap */
 #define SWEEP_STEP 256u /* accounts of unknown senders that one call looks at */
 
 /* Unsent bytes of a connection, or of all of a kind. */
@@ -170,7 +170,7 @@ scout__unsent_forget(struct scout__dest *dest)
 
 /* ---- connections without HELLO ---- */
 
-/* Free the places of those that have nothing unsent. */
+/* Free the places of senders that have nothing unsent. */
 SCOUT_ON_LOOP static void
 sweep(struct scout_server *s)
 {
@@ -205,7 +205,7 @@ find_place(struct scout_server *s)
 	return t->free_place;
 }
 
-/* That of the sender of the frame in hand; NULL: no memory. */
+/* The account of the sender of the frame in hand; NULL: no memory. */
 SCOUT_ON_LOOP static struct scout__unknown_sender *
 unknown_sender_of(struct scout_server *s)
 {
@@ -280,7 +280,7 @@ fits(const struct scout_server *s, const struct scout__unsent *account, size_t l
 	return mine + len <= (left < max ? left : max);
 }
 
-/* As a message that counts for @account. Takes @owned unless it is NULL. False: no memory. */
+/* Make a message that counts for @account. Takes @owned unless it is NULL. False: no memory. */
 SCOUT_ON_LOOP static bool
 wrap(struct scout__unsent *account, const uint8_t *buf, uint8_t *owned, size_t len, zmq_msg_t *ret_msg)
 {
@@ -290,7 +290,7 @@ wrap(struct scout__unsent *account, const uint8_t *buf, uint8_t *owned, size_t l
 		free(owned);
 		return false;
 	}
-	if (owned) { /* it grew by doubling: what is counted is what it takes */
+	if (owned) { /* the buffer grew by doubling: count what it takes */
 		uint8_t *shrunk = realloc(owned, len);
 
 		owned = shrunk ? shrunk : owned;

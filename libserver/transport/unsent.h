@@ -18,14 +18,14 @@ struct scout__unsent;
 /* Replies that libzmq has, and the kernel has not (unsent.c). */
 
 #define SCOUT__UNSENT_MAX ((size_t)SCOUT_MAX_UNREAD)     /* bytes of replies that one peer has not taken */
-#define SCOUT__UNSENT_ALL ((size_t)4 * SCOUT_MAX_UNREAD) /* and of all of them */
+#define SCOUT__UNSENT_ALL ((size_t)4 * SCOUT_MAX_UNREAD) /* and that all peers have not taken */
 
 /* Replies on their way through libzmq, see unsent.c. */
 struct scout__unsent_table {
 	struct scout__unsent *peers_all, *unknown_all;
 	struct scout__unknown_sender *unknown; /* n_places */
 	uint32_t n_places, n_unknown, free_place, hand;
-	struct scout__map by_key; /* of an identity */
+	struct scout__map by_key; /* by identity */
 };
 
 /* After scout__conns_open(). Returns 0 or SCOUT_ERR_NOMEM. */
