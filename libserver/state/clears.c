@@ -12,38 +12,38 @@
 /*
  * DESIGN
  *
- * What a server knows of the clears of its namespaces. A clear has two numbers:
+ * What a server knows about the clears of its namespaces. A clear has two numbers:
  *
- *   generation   its name: random, drawn by the client library, part of the fingerprint of every object in L2. So
- *                what was stored before a clear and what is stored after it never have the same key, in any store, on any
- *                server. 0: the namespace was never cleared.
- *   cleared      its stamp: microseconds since 1970, drawn by the server that carries it out. Of two clears the one with the
- *                larger stamp is the later one, wherever they are compared: in a store's record, in a HELLO, here.
+ *   generation   its name: random, drawn by the client library, part of the fingerprint of every object in L2. So what
+ *                was stored before a clear never has the key of what is stored after it, in any store, on any server.
+ *                0: the namespace was never cleared.
+ *   cleared      its stamp: microseconds since 1970, drawn by the server that carries it out. The clear with the larger
+ *                stamp is the later one, wherever two are compared: in a store's record, in a HELLO, here.
  *
  * Names make a clear idempotent: client and workers of one engine send the same name in any order and after lost
- * replies, and the first one that arrives clears. The last names are remembered and recorded, so that a late one does
- * not take a namespace back to a generation that was left. Without names, two calls of one engine would drop what was
+ * replies, and the first one that arrives clears. The server remembers and records the last names, so that a late CLEAR
+ * does not take a namespace back to an earlier generation. Without names, two calls of one engine would drop what was
  * stored between them.
  *
  * One peer's clears come in order, and its latest one is to win. But another peer of its engine may have sent only the
- * latest, and that may arrive before the older one of the first peer: the older one clears then, and the latest is known
- * already. So a known name clears again where its peer comes from the generation that the namespace has, which that peer
- * said before. The clear has a new stamp, and workers that have said that name are in.
+ * latest, which may arrive before the older one of the first peer: then the older one clears, and the latest is known
+ * already. So a known name clears again if its peer comes from the generation that the namespace has, which that peer
+ * said before. This clear has a new stamp, and workers that have said that name are in.
  *
  * Stamps order clears and say which workers are in. A worker is in since it joined, by its first HELLO or by a CLEAR of
- * its own; one that joined before the last clear is out: what it computes may be of what that clear was to drop. The
- * worker remembers when it joined, and every peer which clear it knows of, and says so in each HELLO. So a server that
- * was restarted without an L2 learns of the last clear from the first peer that knows it, before that peer can do
- * anything, and a worker that was out stays out. A worker whose version of the weights is the namespace's is always
+ * its own. A worker that joined before the last clear is out: its KV may come from what that clear was to drop. The
+ * worker remembers when it joined, every peer remembers the last clear that it knows, and each HELLO says both. So a
+ * server that was restarted without an L2 learns of the last clear from the first peer that knows it, before that peer
+ * can do anything, and a worker that was out stays out. A worker with the namespace's version of the weights is always
  * in: its version says what it computes.
  *
- * Each stamp is larger than any that this server has drawn or heard of, and not behind the wall clock: a clock that is
- * set back cannot make a clear older than a worker that it is to put out. A stamp that is more than a year ahead of the wall clock comes
- * from a wrong clock or a faulty peer and is refused: after a stamp near 2^62 this server would draw only larger ones. A stamp that this
- * server drew is always accepted: each draw adds one microsecond and takes longer than that.
+ * Each stamp is larger than any that this server has drawn or heard of, and not before the wall clock: a clock that is
+ * set back cannot make a clear older than a worker that it is to put out. A stamp more than a year ahead of it comes
+ * from a wrong clock or a faulty peer and is refused: after a stamp near 2^62 this server would draw only larger ones.
+ * A stamp that this server drew is always accepted: each draw adds one microsecond and takes longer than that.
  *
- * Rejected: a name that says where it comes from ("leave generation G"), compared and exchanged. It needs no id in the
- * engine's metadata, but the clear of a second engine that had not joined the first one's would drop nothing.
+ * Rejected: a name that says where it comes from ("leave generation G"), compared and exchanged. Such a name needs no
+ * id in the engine's metadata, but the clear of a second engine that had not joined the first one's would drop nothing.
  * Rejected: clients that have to join, too. They see no KV bytes; a router that only asks has no hook to call.
  *
  * Threads: loop.
@@ -99,7 +99,7 @@ hear_stamp(struct scout_server *s, uint64_t stamp)
 static bool
 is_later(uint64_t cleared, uint64_t generation, const struct scout__ns *ns)
 {
-	/* Two servers may have drawn one stamp: both must choose the same. */
+	/* Two servers may have drawn the same stamp: both must choose the same clear. */
 	return cleared != ns->cleared ? cleared > ns->cleared : generation > ns->generation;
 }
 
@@ -159,7 +159,7 @@ scout__clears_all_out(struct scout_server *s, struct scout__ns *ns)
 	ns->in_since = scout__clears_draw_stamp(s);
 }
 
-/* Workers that said the name that the namespace has again, even when it had another one meanwhile. */
+/* Workers that said this name join again: the namespace has it again, perhaps after another name. */
 SCOUT_ON_LOOP static void
 join_again(struct scout_server *s, const struct scout__ns *ns)
 {

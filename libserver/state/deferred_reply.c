@@ -4,8 +4,8 @@
 #include "peer.h"
 
 /*
- * Replies that wait until everything is given back. Ended sessions and holds owe them; the operation that ended them
- * writes them. Loop thread.
+ * Replies that wait until everything is given back. Ended sessions and holds owe such replies; the operation that ended
+ * one writes its reply. Loop thread.
  */
 
 void

@@ -30,9 +30,9 @@
  *
  * A store that was reserved before a RESET commits nothing: its keys are of the old weights.
  *
- * Once ended, a hold has no name any more; giving back goes in steps, and the answer to DONE follows the last of them.
- * It goes from the last chunk to the first, as the end of a session does: what is unpinned later is evicted later, and
- * the head of a prompt is what others share.
+ * Once ended, a hold has no name any more; giving back takes several steps, and the answer to DONE follows the last
+ * step. Chunks are given back from the last to the first, as at the end of a session: what is unpinned later is evicted
+ * later, and other prompts share the head of a prompt.
  *
  * Threads: loop.
  */
@@ -40,8 +40,8 @@
 SCOUT_ON_LOOP static void give_back_step(struct scout_server *s, struct scout__run_item *item);
 
 /*
- * A worker names its holds by its own correlation ids, so that it can give back one whose grant it never saw. In one
- * map for all workers they are hashed with the worker's token, which no other peer knows.
+ * A worker names its holds by its own correlation ids, so that it can give back a hold whose grant it never saw. In the
+ * one map for all workers these ids are hashed with the worker's token, which no other peer knows.
  */
 static uint64_t
 hold_id(const struct scout__peer *peer, uint64_t corr)
@@ -115,7 +115,7 @@ scout__hold_end(struct scout_server *s, struct scout__hold *hold, enum scout__ho
 {
 	SCOUT_ASSERT(hold->end == SCOUT__END_NONE);
 	(void)scout__map_del(&s->state->by_hold, hold->id);
-	/* Only what the worker knows of can be under way. */
+	/* Only a copy that the worker was told of can be under way. */
 	if (how == SCOUT__END_QUARANTINE && !hold->told)
 		how = SCOUT__END_COMMIT;
 	hold->end = (uint8_t)how;
@@ -149,7 +149,7 @@ commit_one(struct scout_server *s, struct scout__hold *hold, const struct scout_
 	s->state->hooks->committed(s, part->group, entry, part->rank);
 }
 
-/* The part that has entry @i, the one behind which was looked at before, if any was. */
+/* The part that has entry @i. Callers go from the last entry to the first. */
 SCOUT_ON_LOOP static const struct scout__hold_part *
 part_of(struct scout__hold *hold, uint32_t i)
 {
@@ -172,7 +172,7 @@ give_back_one(struct scout_server *s, struct scout__hold *hold, uint32_t i)
 	switch (hold->end) {
 	case SCOUT__END_RELEASE:
 		if (hold->spoiled)
-			scout__index_spoil(index, entry); /* pinned by this hold at least: goes with the last pin */
+			scout__index_spoil(index, entry); /* this hold pins it: it is freed with the last pin */
 		/* The last reader: no other hold and no promise names the chunk. */
 		scout__index_unhold(index, entry, e->holds == 1 && e->promises == 0);
 		break;
@@ -232,7 +232,7 @@ scout__quarantine_run(struct scout_server *s)
 	while (!scout__list_empty(&s->state->quarantine)) {
 		struct scout__hold *hold = SCOUT__OWNER(s->state->quarantine.next, struct scout__hold, of_peer);
 
-		/* All wait equally long, so the first in the list is the first to be due. */
+		/* All holds wait equally long, so the first in the list is due first. */
 		if (hold->due_us > s->now_us && !s->draining)
 			return;
 		scout__list_del(&hold->of_peer);

@@ -25,18 +25,18 @@ enum scout__hold_kind {
 
 enum scout__hold_ending {
 	SCOUT__END_NONE = 0,
-	SCOUT__END_RELEASE, /* reading is over */
-	SCOUT__END_COMMIT,  /* writing is over: the first n_commit are complete, the rest is given up; 0: all of it */
+	SCOUT__END_RELEASE,    /* reading is over */
+	SCOUT__END_COMMIT,     /* writing is over: the first n_commit are complete, the rest is given up; 0: all */
 	SCOUT__END_QUARANTINE, /* the writer died */
 	SCOUT__END_EXPIRED     /* the quarantine is over */
 };
 
-/* The part of a hold that is of one group. */
+/* The part of a hold that belongs to one group. */
 struct scout__hold_part {
 	struct scout__ns_group *group;
 	uint32_t rank;     /* of its chunk index */
-	uint32_t row;      /* RETRIEVE: this worker's among those that promises count for, by rank and reader */
-	uint32_t first;    /* its first entry in the hold; UINT32_MAX: nothing is granted of it yet */
+	uint32_t row;      /* RETRIEVE: this worker's row of promises, by rank and reader */
+	uint32_t first;    /* its first entry in the hold; UINT32_MAX: none granted yet */
 	uint32_t from, to; /* RETRIEVE: objects of the session */
 };
 
@@ -47,7 +47,7 @@ struct scout__hold {
 	struct scout__peer *peer;   /* NULL when the peer is gone */
 	struct scout__ns *ns;
 	uint64_t id;   /* in state.by_hold: of (peer, corr) */
-	uint64_t corr; /* of the operation that asked: what the worker calls it */
+	uint64_t corr; /* of the operation that asked: the worker's name for the hold */
 	uint64_t weights_gen;
 	uint64_t due_us; /* quarantine */
 	uint32_t number;
@@ -59,8 +59,8 @@ struct scout__hold {
 	uint32_t n_commit, n_readable;
 	uint32_t next;
 	uint32_t n;
-	uint32_t *entries; /* behind the parts */
-	uint32_t part;     /* that is being granted, or given back */
+	uint32_t *entries; /* after the parts */
+	uint32_t part;     /* the part that is being granted, or given back */
 	uint32_t n_parts;
 	struct scout__hold_part parts[]; /* in the order of their groups */
 };
@@ -74,7 +74,7 @@ scout__hold_now(struct scout__hold *hold)
 {
 	return &hold->parts[hold->part];
 }
-/* The next entry of this part is granted. Inline: once for each object of a RETRIEVE or STORE. */
+/* Grant the next entry of this part. Inline: once for each object of a RETRIEVE or STORE. */
 static inline SCOUT_ON_LOOP void
 scout__hold_put(struct scout__hold *hold, uint32_t entry)
 {
@@ -91,10 +91,10 @@ SCOUT_ON_LOOP struct scout__hold *scout__hold_find(struct scout_server *s, const
 						   uint64_t corr, uint8_t kind);
 SCOUT_ON_LOOP void scout__hold_end(struct scout_server *s, struct scout__hold *hold, enum scout__hold_ending how,
 				   uint32_t n_commit);
-/* The worker never learned of it, so no copy runs. */
+/* End a hold that the worker never learned of, so no copy runs. */
 SCOUT_ON_LOOP void scout__hold_undo(struct scout_server *s, struct scout__hold *hold);
 
-/* The same by hold.id, if it lives. A scout__undo_fn. */
+/* The same by hold.id, if the hold lives. A scout__undo_fn. */
 SCOUT_ON_LOOP void scout__hold_take_back(struct scout_server *s, uint64_t id);
 SCOUT_ON_LOOP void scout__quarantine_run(struct scout_server *s);
 

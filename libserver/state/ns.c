@@ -15,16 +15,16 @@
  * DESIGN
  *
  * A namespace says which KV bytes are interchangeable. Its first HELLO fixes how prompts are cut and hashed, and which
- * groups of layers there are; the first REGISTER of each KV rank how a shard of each group is laid out. When all ranks of
- * this server are known, each group gets its chunk index: groups differ in the size and the number of their shards. Until
- * then lookups hit nothing and stores get no room.
+ * groups of layers there are; the first REGISTER of each KV rank fixes the layout of a shard of each group. When all
+ * ranks of this server are known, each group gets its chunk index: groups differ in the size and the number of their
+ * shards. Until then lookups hit nothing and stores get no room.
  *
  * Weights: a chunk index names an entry by a space number besides its hash. RESET and CLEAR forget which numbers the
  * pairs of tenant and group had, and numbers are never used twice: so everything old is unreachable at once, whatever
- * still runs. Its memory comes back in steps: the sweep ends the old sessions and drops every entry that nothing pins;
+ * still runs. Old memory comes back in steps: the sweep ends the old sessions and drops every entry that nothing pins;
  * scout__ns_unpinned() drops the others when their last pin is given back.
  *
- * A HELLO with other parameters for a name that no peer uses any more makes the namespace anew (scout__ns_remake).
+ * A HELLO with other parameters, for a name that no peer uses any more, makes the namespace anew (scout__ns_remake).
  * ns_reuse.c finds a place for one more name.
  *
  * Threads: loop.
@@ -80,7 +80,7 @@ set_parameters(struct scout__ns *ns, const struct scout__hello *hello, struct sc
 	set_groups(ns, by_group);
 }
 
-/* In the next free place of the table. */
+/* Make a namespace in the next free place of the table. */
 SCOUT_ON_LOOP static struct scout__ns *
 ns_new(struct scout_server *s)
 {
@@ -121,7 +121,7 @@ scout__ns_make(struct scout_server *s, const struct scout__hello *hello)
 	}
 	ns->name_len = hello->name_space.len;
 	memcpy(ns->name, hello->name_space.p, hello->name_space.len);
-	ns->left_us = s->now_us; /* until its peer is there */
+	ns->left_us = s->now_us; /* until its peer joins */
 	set_parameters(ns, hello, by_group);
 	scout__ns_take_share(s, ns);
 	scout__ns_warn(s, ns);
@@ -181,7 +181,7 @@ scout__ns_remake(struct scout_server *s, struct scout__ns *ns, const struct scou
 		return false;
 	scout__ns_empty(s, ns);
 	set_parameters(ns, hello, by_group);
-	/* The version is what users say; a HELLO that says none has not gone back to "none". */
+	/* Users say the version; a HELLO without one has not gone back to "none". */
 	ns->weights = weights;
 	return true;
 }
@@ -235,7 +235,7 @@ scout__ns_unpinned(struct scout__ns_group *group, uint32_t entry)
 	const struct scout__entry *e = &group->index->entries[entry];
 
 	if (e->in_use && e->space < group->ns->space_floor)
-		(void)scout__index_drop(group->index, entry); /* where another pin is left, its end drops it */
+		(void)scout__index_drop(group->index, entry); /* if another pin is left, its end drops the entry */
 }
 
 /* Drop some of what is out of date in @group. True: there is more. */
@@ -262,7 +262,7 @@ sweep_step(struct scout_server *s, struct scout__run_item *item)
 	for (uint32_t i = 0; i < SWEEP_SESSIONS && !scout__list_empty(&ns->sessions); i++) {
 		struct scout__session *session = SCOUT__OWNER(ns->sessions.next, struct scout__session, of_ns);
 
-		/* Sessions are in the order of their making. */
+		/* The list has the oldest session first. */
 		if (session->weights_gen == ns->weights_gen)
 			break;
 		scout__session_end(s, session, false);
@@ -271,7 +271,7 @@ sweep_step(struct scout_server *s, struct scout__run_item *item)
 			return;
 		}
 	}
-	/* A group after the other: those before are at their ends, and what is stored there since is of now. */
+	/* One group after the other: earlier groups are done, and what was stored in them since is new. */
 	for (uint32_t i = 0; i < ns->groups.n; i++) {
 		bool is_swept =
 			ns->by_group[i].index && ns->by_group[i].sweep_next == ns->by_group[i].index->next_fresh;
@@ -292,7 +292,7 @@ deliver_to_workers(struct scout_server *s, const struct scout__ns *ns)
 		struct scout__peer *peer = s->state->peers[i];
 
 		if (peer && !peer->leaving && peer->ns == ns && peer->rank >= 0 && peer->lease)
-			(void)scout__segments_deliver(s, peer); /* the tick tries again where the socket is full */
+			(void)scout__segments_deliver(s, peer); /* the tick tries again if the socket is full */
 	}
 }
 

@@ -23,7 +23,7 @@ struct scout__peer;
 struct scout__records;
 
 #define SCOUT__MAX_SPACES 65536u  /* tenants of one namespace */
-#define SCOUT__OLD_GENERATIONS 7u /* names of clears that are remembered besides the last */
+#define SCOUT__OLD_GENERATIONS 7u /* earlier names of clears that are remembered */
 #define SCOUT__WAITER_BITS 7u     /* buckets of pending operations that wait for a chunk, for each namespace */
 
 struct scout__layout {
@@ -43,30 +43,30 @@ struct scout__space {
 	uint16_t tenant_len;
 	uint16_t group;
 	uint32_t id;
-	uint32_t account; /* of the tenant: one for all of its groups */
+	uint32_t account; /* the tenant's account: one for all of its groups */
 };
 
 /*
- * One group of a namespace: where its objects are. A namespace has one of these for each group that HELLO named, from
- * then until it is emptied; holds, loads and writes point to it, and the namespace is not remade while there are any.
+ * One group of a namespace: where its objects are. A namespace has one for each group that HELLO named, until it is
+ * emptied. Holds, loads and writes point to the group; while there are any, the namespace is not remade.
  *
- * A chunk index numbers its ranks from 0, and has only those with layers of the group: `ranks` says which they are. A
- * group's ranks are those of the namespace, unless its readers are others: then worker w of this server (kv_rank * readers
- * + reader) has shard w / group readers.
+ * A chunk index numbers its ranks from 0, and has only ranks with layers of the group: `ranks` says which. A group has
+ * the ranks of the namespace, unless the group's readers differ: then worker w of this server (kv_rank * readers +
+ * reader) has shard w / group readers.
  */
 struct scout__ns_group {
 	struct scout__ns *ns;
 	uint16_t number;
-	uint16_t readers, rank_first, rank_count, kv_ranks; /* as the namespace's, in ranks of the group */
+	uint16_t readers, rank_first, rank_count, kv_ranks; /* as in struct scout__ns, in ranks of the group */
 	uint32_t stride;                                    /* hashes from one object to the next */
-	struct scout__layout layouts[SCOUT_MAX_RANKS];      /* of each rank; not known: it has no layers of the group */
+	struct scout__layout layouts[SCOUT_MAX_RANKS];      /* of each rank; unknown: no layers of the group */
 	uint64_t heard;                                     /* ranks (bits) that some worker has registered */
 	struct scout__chunk_index *index;                   /* NULL until every rank of this server is registered */
 	uint8_t ranks[SCOUT_MAX_RANKS];                     /* of each rank of the chunk index */
 	uint32_t sweep_next;
-	uint64_t hit_objects; /* that the hits of lookups needed; of a namespace with several groups */
+	uint64_t hit_objects; /* objects that hits needed; only with several groups */
 	/* Of L2, see fetch.h; NULL: without. */
-	struct scout__expected **expected;          /* of each entry */
+	struct scout__expected **expected;          /* for each entry */
 	struct scout__l2_fingerprint *fingerprints; /* of each rank of the chunk index */
 };
 
@@ -82,12 +82,12 @@ struct scout__ns {
 	uint64_t generation;                    /* name of the last CLEAR; 0: none. See clears.c */
 	uint64_t cleared;                       /* and its stamp; 0: none */
 	uint64_t in_since;                      /* workers that joined earlier are out */
-	uint64_t older[SCOUT__OLD_GENERATIONS]; /* names of the clears before, newest first */
-	uint64_t weights_gen;                   /* counts RESETs and CLEARs: what belongs to an older one is over */
-	uint16_t ended_by;                      /* which of both it was: SCOUT_WIRE_WEIGHTS or SCOUT_WIRE_CLEARED */
+	uint64_t older[SCOUT__OLD_GENERATIONS]; /* names of the earlier clears, newest first */
+	uint64_t weights_gen;                   /* counts RESETs and CLEARs: anything with an older count is over */
+	uint16_t ended_by;                      /* what ended the last: SCOUT_WIRE_WEIGHTS or SCOUT_WIRE_CLEARED */
 	struct scout__ns_group *by_group;       /* groups.n of them */
-	bool complete;                          /* every rank of every group was heard: they have chunk indexes */
-	struct scout__l1_ns l1; /* of its chunk indexes: what they hold together, and the tenants' accounts */
+	bool complete;                          /* every rank of every group has registered: there are chunk indexes */
+	struct scout__l1_ns l1;                 /* what its chunk indexes hold together, and the tenants' accounts */
 	struct scout__space *spaces;
 	uint32_t n_spaces, cap_spaces;
 	struct scout__map space_map; /* hash of tenant and group -> index */
@@ -98,12 +98,12 @@ struct scout__ns {
 	struct scout__list pool_waiters; /* pending operations */
 	struct scout__list
 		chunk_waiters[1u << SCOUT__WAITER_BITS]; /* pending operations, by the hash that they wait for */
-	struct scout__records *records;                  /* of L2: of the last CLEAR, see l2_records.c; NULL: without */
+	struct scout__records *records;                  /* of the last CLEAR in L2, see l2_records.c; NULL: no L2 */
 	struct scout__list record_waiters;               /* pending operations */
 	uint32_t n_moving; /* shards that are loaded or written now: their slots are in use */
 	struct scout__list sessions;
 	uint32_t n_peers, n_sessions, n_holds;
-	uint32_t n_leaving; /* peers that left and have something left to give back */
+	uint32_t n_leaving; /* peers that left and still have something to give back */
 	uint64_t left_us;   /* when the last peer left */
 	struct {
 		uint64_t lookups;
@@ -112,13 +112,13 @@ struct scout__ns {
 	} count; /* of answered lookups, without the chunks that they skip */
 };
 
-/* NULL: there is none of this name. */
+/* NULL: there is no namespace of this name. */
 SCOUT_ON_LOOP struct scout__ns *scout__ns_find(struct scout_server *s, const struct scout__str *name);
 /* A namespace of the name and the parameters of @hello. NULL: no place, or no memory. */
 SCOUT_ON_LOOP struct scout__ns *scout__ns_make(struct scout_server *s, const struct scout__hello *hello);
 /*
- * Drop all of it, and give it the parameters of @hello. No session, no hold and no transfer of L2 points into it. False:
- * no memory, nothing has changed.
+ * Drop all that @ns has cached, and give @ns the parameters of @hello. No session, hold or transfer of L2 may point
+ * into @ns. False: no memory, nothing has changed.
  */
 SCOUT_ON_LOOP bool scout__ns_remake(struct scout_server *s, struct scout__ns *ns, const struct scout__hello *hello);
 /* Everything that @ns has cached is unreachable from here on. @status: SCOUT_WIRE_WEIGHTS or SCOUT_WIRE_CLEARED. */
@@ -133,15 +133,15 @@ SCOUT_ON_LOOP void scout__ns_pool_ready(struct scout_server *s);
 SCOUT_ON_LOOP void scout__ns_grow_ahead(struct scout_server *s);
 /* Peers joined or left @ns: a namespace without peers is the first to give up memory. */
 SCOUT_ON_LOOP void scout__ns_note_use(struct scout__ns *ns);
-/* Free the chunk indexes and forget the layouts. No session, hold or transfer of L2 points into a chunk index. */
+/* Free the chunk indexes and forget the layouts. No session, hold or transfer of L2 may point into one. */
 SCOUT_ON_LOOP void scout__ns_drop_indexes(struct scout_server *s, struct scout__ns *ns);
-/* scout__ns_drop_indexes(), and its records: the namespace may get another name or other parameters. */
+/* scout__ns_drop_indexes(), and drop the records: the namespace may get another name or other parameters. */
 SCOUT_ON_LOOP void scout__ns_empty(struct scout_server *s, struct scout__ns *ns);
 SCOUT_ON_LOOP void scout__ns_free(struct scout_server *s, struct scout__ns *ns);
 
 /* ---- ns_group.c ---- */
 
-/* Chunks of all groups. */
+/* The number of chunks of all groups. */
 SCOUT_ON_LOOP uint32_t scout__ns_count_chunks(const struct scout__ns *ns);
 /* The group whose chunk index this is; NULL: none has it. */
 SCOUT_ON_LOOP struct scout__ns_group *scout__ns_group_of(const struct scout_server *s,
@@ -149,11 +149,11 @@ SCOUT_ON_LOOP struct scout__ns_group *scout__ns_group_of(const struct scout_serv
 /* The rank of the chunk index of @group that @worker reads and writes, -1: none. */
 SCOUT_ON_LOOP int32_t scout__ns_group_rank(const struct scout__ns_group *group, const struct scout__peer *worker);
 /*
- * A struct scout__l1.evicted: objects of windows and states with the same hash are unneeded from now on, since no length needs
- * them without one of policy all. But for L2: that may have it.
+ * For struct scout__l1.evicted: objects of windows and states with the same hash are unneeded from now on, since no
+ * length needs them without the object of policy all. Not so with L2, which may have that object.
  */
 SCOUT_ON_LOOP void scout__ns_evicted(struct scout__chunk_index *index, uint32_t entry);
-/* Which of the readers of that rank it is. */
+/* Which of the readers of that rank @worker is. */
 SCOUT_ON_LOOP uint32_t scout__ns_group_reader(const struct scout__ns_group *group, const struct scout__peer *worker);
 
 /* ---- spaces.c ---- */
@@ -169,19 +169,19 @@ SCOUT_ON_LOOP uint32_t scout__ns_space_index(const struct scout__ns *ns, uint32_
 
 /* ---- ns_shares.c ---- */
 
-/* The tenant of ns.spaces[@i] is new: give it an account, with what it is guaranteed. False: no memory. */
+/* The tenant of ns.spaces[@i] is new: give it an account, with its guaranteed share. False: no memory. */
 SCOUT_ON_LOOP bool scout__ns_account(const struct scout_server *s, struct scout__ns *ns, uint32_t i);
-/* The account of a tenant that has stored something; NULL: it has not. */
+/* The account of a tenant that has stored something; NULL: the tenant has stored nothing. */
 SCOUT_ON_LOOP const struct scout__account *scout__ns_account_of(const struct scout_server *s,
 								const struct scout__ns *ns,
 								const struct scout__str *tenant);
-/* Tenants that have stored something, in any group. */
+/* The number of tenants that have stored something, in any group. */
 SCOUT_ON_LOOP uint32_t scout__ns_count_tenants(const struct scout__ns *ns);
 /* The namespace has its name: take its share of the pool from the list. */
 SCOUT_ON_LOOP void scout__ns_take_share(const struct scout_server *s, struct scout__ns *ns);
 /* The lists of shares have changed: apply them to everything that there is, in steps. */
 SCOUT_ON_LOOP void scout__ns_reshare(struct scout_server *s);
-/* One of these. */
+/* One of these steps. */
 SCOUT_ON_LOOP void scout__ns_reshare_step(struct scout_server *s, struct scout__run_item *item);
 
 /* ---- ns_reuse.c ---- */

@@ -6,7 +6,7 @@
 #include "state.h"
 
 /*
- * The groups of namespaces: which one has a chunk index, and which of its shards a worker has. Loop thread.
+ * The groups of namespaces: which group has a chunk index, and which of its shards a worker has. Loop thread.
  */
 
 uint32_t

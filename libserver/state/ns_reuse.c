@@ -9,13 +9,13 @@
 /*
  * DESIGN
  *
- * The table of namespaces has max_namespaces places, and a name stays in it when its last peer leaves: its chunks
- * wait for a peer that comes back. When a new name finds no place, it gets the place of a namespace that all peers have
- * left and in which nothing runs any more: the one left first of those without chunks, else the one left first. HELLO is
- * refused only when every namespace is in use.
+ * The table of namespaces has max_namespaces places, and a name stays in it when its last peer leaves: its chunks wait
+ * for a peer that comes back. When a new name finds no place, it gets the place of a namespace that all peers have left
+ * and in which nothing runs any more: the one left first of those without chunks, else the one left first. HELLO is
+ * refused only if every namespace is in use.
  *
- * The structure is emptied, not freed: loads and writes that still point to it see that its weights_gen is another one,
- * as after a RESET.
+ * The structure is emptied, not freed: loads and writes that still point to it see another weights_gen, as after a
+ * RESET.
  *
  * Rejected: forgetting a namespace some time after its last peer left. An engine that is away for a night finds its
  * chunks again.
@@ -23,7 +23,7 @@
  * Threads: loop.
  */
 
-/* All peers have left, and nothing of theirs is being ended, moved or set aside. */
+/* All peers have left, and nothing that they held is still being ended, moved or set aside. */
 SCOUT_ON_LOOP static bool
 is_abandoned(const struct scout__ns *ns)
 {
@@ -91,7 +91,7 @@ scout__ns_warn(struct scout_server *s, const struct scout__ns *fresh)
 
 	for (uint32_t i = 0; i < s->state->n_ns; i++)
 		n += s->state->ns[i] == fresh || !is_abandoned(s->state->ns[i]) || !is_empty(s->state->ns[i]);
-	/* With a handful an operator means it so. */
+	/* An operator who allows only a handful knows it. */
 	if (max < 5 || (uint64_t)n * 5 < (uint64_t)max * 4)
 		return;
 	scout__log_limited(

@@ -7,16 +7,16 @@
 /*
  * DESIGN
  *
- * Fair shares by name: what tenant_share and namespace_share say becomes a percentage of an account or of a namespace
- * (shares.h), when either is made and when an operator changes the keys. A change goes through all tenants of all
- * namespaces in steps; those that it has not reached yet keep their old percentage for as long.
+ * Fair shares by name: tenant_share and namespace_share give an account or a namespace its percentage (shares.h), when
+ * either is made and when an operator changes the keys. A change goes through all tenants of all namespaces in steps; a
+ * tenant keeps its old percentage until the change reaches it.
  *
  * Threads: loop.
  */
 
-#define STEP_SPACES 64u /* each against at most SCOUT__SHARE_ITEMS names */
+#define STEP_SPACES 64u /* a step compares each with at most SCOUT__SHARE_ITEMS names */
 
-/* The percentage of the tenant that ns.spaces[@i] is of. */
+/* Set the percentage of the tenant of ns.spaces[@i]. */
 SCOUT_ON_LOOP static void
 guarantee(const struct scout_server *s, struct scout__ns *ns, uint32_t i)
 {

@@ -22,18 +22,18 @@
  *
  * A peer is one client or worker object: named by the token of its HELLO, reached through the ZeroMQ identity of its
  * present connection. A reconnect brings a new identity and the old token; what the peer holds stays. Operations that
- * were not answered on the old connection are cancelled then, because no answer can reach the peer, and what they had
+ * were not answered on the old connection are then cancelled, because no answer can reach the peer, and what they had
  * granted is taken back.
  *
- * Silence: a peer without lease connection is forgotten after peer_timeout_ms (three of its heartbeats if that is
+ * Silence: a peer without lease connection is forgotten after peer_timeout_ms (or three of its heartbeats if they are
  * longer, because an idle peer sends nothing else), plus at most a second: each tick looks at some peers, by turns, so
  * that a tick stays short with tens of thousands. A peer whose process is watched and that holds slots is never
- * forgotten, only the end of its process frees them: memory under a running copy is not reused. Time in which this loop
- * itself did not run (a stopped server) does not count as silence.
+ * forgotten, and only the end of its process frees the slots: memory under a running copy is not reused. Time in which
+ * this loop itself did not run (a stopped server) does not count as silence.
  *
  * The server does not trust a peer's clock. A timestamp from the future makes later frames look as if they had waited;
- * so when the clock jumps back by more than CLOCK_BACK_US, the server forgets what it knew of that clock. Only the
- * operations of that peer expire by it.
+ * so when the clock jumps back by more than CLOCK_BACK_US, the server forgets what it knew of that clock. A peer's
+ * clock makes only that peer's operations expire.
  *
  * A peer that leaves is out of the maps at once; its run item gives back what it held in steps.
  *
@@ -41,14 +41,14 @@
  */
 
 #define SILENT_HEARTBEATS 3u
-#define WINDOW_US UINT64_C(60000000)      /* clocks drift: a smallest difference counts for one to two of these */
+#define WINDOW_US UINT64_C(60000000)      /* clocks drift: a smallest difference counts for one to two windows */
 #define CLOCK_BACK_US UINT64_C(5000000)   /* a peer's threads may send in another order than they read the clock */
 #define WAITED_MAX_US (UINT64_C(1) << 32) /* more than any budget */
 #define TICK_US UINT64_C(20000)
 #define STOPPED_US UINT64_C(500000)
 #define LEAVE_STEP 64u  /* sessions and holds that one step ends */
-#define TICK_PEERS 256u /* that one tick looks at */
-#define TICK_SHARE 50u  /* or this part of all, if that is more: a round takes a second at most */
+#define TICK_PEERS 256u /* peers that one tick looks at */
+#define TICK_SHARE 50u  /* or one in so many, if that is more: a round takes a second at most */
 
 struct scout__peer *
 scout__peer_by_identity(struct scout_server *s, const void *identity, size_t len)
@@ -72,7 +72,7 @@ scout__peer_by_token(struct scout_server *s, uint64_t token)
 	return slot == SCOUT__MAP_NONE ? NULL : s->state->peers[slot];
 }
 
-/* Start anew with the clock of @peer. */
+/* Forget what was known of the clock of @peer. */
 SCOUT_ON_LOOP static void
 take_clock(struct scout_server *s, struct scout__peer *peer, int64_t offset)
 {
@@ -111,7 +111,7 @@ scout__peer_heard(struct scout_server *s, struct scout__peer *peer, uint64_t sen
 	return waited < WAITED_MAX_US ? waited : WAITED_MAX_US;
 }
 
-/* Bind @peer to the sender of the frame in hand. False: its hash is taken, by chance of 2^-64. */
+/* Bind @peer to the sender of the frame in hand. False: the hash of its identity is taken, a chance of 2^-64. */
 SCOUT_ON_LOOP static bool
 take_identity(struct scout_server *s, struct scout__peer *peer)
 {
@@ -193,7 +193,7 @@ scout__peer_move(struct scout_server *s, struct scout__peer *peer)
 	scout__unsent_forget(&peer->dest);
 	if (take_identity(s, peer))
 		return true;
-	/* No reply can reach it now; it will say HELLO again from another identity, or be forgotten. */
+	/* No reply can reach the peer now; it will say HELLO again from another identity, or be forgotten. */
 	peer->dest.identity_len = 0;
 	return false;
 }
@@ -211,7 +211,7 @@ scout__peer_who(const struct scout_server *s, struct scout__dest *dest, char who
 	peer = SCOUT__OWNER(dest, struct scout__peer, dest);
 	n = snprintf(who, SCOUT__WHO_BYTES, "%s %016llx", peer->role == SCOUT_ROLE_WORKER ? "worker" : "client",
 		     (unsigned long long)peer->token);
-	/* Only the lease connection tells the process. */
+	/* The pid is known only from a lease connection. */
 	if (n > 0 && peer->pid > 0)
 		(void)snprintf(who + n, SCOUT__WHO_BYTES - (size_t)n, " (pid %d)", (int)peer->pid);
 }
@@ -318,7 +318,7 @@ is_forgotten(const struct scout_server *s, const struct scout__peer *peer)
 	return s->now_us - peer->seen_us > silent_ms * 1000;
 }
 
-/* This loop did not run for @gap_us: that is not silence of the peers. */
+/* This loop did not run for @gap_us: this time must not count as silence of the peers. */
 SCOUT_ON_LOOP static void
 forgive(struct scout_server *s, uint64_t gap_us)
 {

@@ -29,20 +29,20 @@ struct scout__peer {
 	uint16_t role;
 	uint16_t reader;
 	int32_t rank;    /* KV rank less the namespace's rank_first; -1: not registered */
-	uint32_t tables; /* groups (bits) that it has registered tables of */
+	uint32_t tables; /* groups (bits) for which it has registered tables */
 	struct scout__ns *ns;
-	uint64_t weights;    /* as it said; 0: follows */
-	uint64_t joined;     /* a worker's, see clears.c */
+	uint64_t weights;    /* version that it said; 0: it follows the namespace */
+	uint64_t joined;     /* stamp at which a worker joined, see clears.c */
 	uint64_t clear_said; /* the generation of its last CLEAR; 0: none */
 	uint32_t heartbeat_ms;
 	uint64_t seen_us;
-	uint64_t sent_us;     /* by its clock: of the frame that it sent last */
-	int64_t offset_us[2]; /* smallest (our clock - its clock): in this window and the one before */
+	uint64_t sent_us;     /* when it sent its last frame, by its own clock */
+	int64_t offset_us[2]; /* smallest (our clock - its clock): in this window and the last */
 	uint64_t window_us;   /* start of this window; 0: no frame yet */
 	uint32_t connection;  /* counts HELLOs from a new identity: answers to an older one are dropped */
 	uint32_t unanswered;
 	uint32_t n_holds;
-	/* Of each group: first segment id of the last extent that the lease connection has delivered; 0: none. */
+	/* For each group: first segment id of the last extent that the lease connection has delivered; 0: none. */
 	uint32_t segments_sent[SCOUT_MAX_GROUPS];
 	bool leaving;
 	bool died;
@@ -54,7 +54,7 @@ struct scout__peer {
 
 SCOUT_ON_LOOP struct scout__peer *scout__peer_by_identity(struct scout_server *s, const void *identity, size_t len);
 SCOUT_ON_LOOP struct scout__peer *scout__peer_by_token(struct scout_server *s, uint64_t token);
-/* Note a frame of @peer. Returns for how many microseconds longer it was on its way than the fastest one. */
+/* Note a frame of @peer. Returns how many microseconds longer it was on its way than the fastest frame. */
 SCOUT_ON_LOOP uint64_t scout__peer_heard(struct scout_server *s, struct scout__peer *peer, uint64_t sent_us);
 /* Name the peer of @dest for log lines: "worker 0123456789abcdef (pid 12)". */
 SCOUT_ON_LOOP void scout__peer_who(const struct scout_server *s, struct scout__dest *dest, char who[SCOUT__WHO_BYTES]);
@@ -62,17 +62,17 @@ SCOUT_ON_LOOP void scout__peer_who(const struct scout_server *s, struct scout__d
 SCOUT_ON_LOOP struct scout__peer *scout__peer_new(struct scout_server *s, struct scout__ns *ns, uint64_t token,
 						  uint16_t role);
 /*
- * @peer has another connection, that of the sender of the frame in hand: what was not answered on the old one is
- * cancelled. False: nothing reaches the peer until its next HELLO.
+ * @peer has another connection, on which the frame in hand came: what was not answered on the old one is cancelled.
+ * False: nothing reaches the peer until its next HELLO.
  */
 SCOUT_ON_LOOP bool scout__peer_move(struct scout_server *s, struct scout__peer *peer);
-/* It said goodbye, was forgotten, or died (@died: what it was writing is set aside). */
+/* @peer said goodbye, was forgotten, or died (@died: slots that it was writing are set aside). */
 SCOUT_ON_LOOP void scout__peer_leave(struct scout_server *s, struct scout__peer *peer, bool died);
-/* Of @n peers or leases, how many a tick looks at: the rest have their turn at the next ones. */
+/* How many of @n peers or leases one tick looks at: the next ticks look at the rest. */
 uint32_t scout__tick_share(uint32_t n);
 /* Look at some of the peers, and forget those that have been silent for too long. */
 SCOUT_ON_LOOP void scout__peers_tick(struct scout_server *s);
-/* Free all. After the loop. */
+/* Free all peers. After the loop. */
 SCOUT_ON_LOOP void scout__peers_fini(struct scout_server *s);
 
 #endif

@@ -14,12 +14,12 @@
 /*
  * DESIGN
  *
- * A pending operation was read and is not answered yet. It belongs to its peer and keeps the message alive that it
+ * A pending operation was read and is not answered yet. It belongs to its peer, and keeps the message alive that it
  * points into. Its kind says how the operation goes on, how it takes back what it has granted so far, and what it frees
- * at its end: so any room can refuse or cancel a pending operation, at any moment, without knowing which one it is.
+ * at its end: so any room can refuse or cancel a pending operation, at any moment, without knowing its kind.
  *
  * Pending operations that can go on when something happens to one chunk (it is stored, loaded, or given up) wait in a
- * bucket by its hash. Waking one for nothing costs a look and changes nothing.
+ * bucket by the chunk's hash. Waking one for nothing costs a look and changes nothing.
  *
  * Threads: loop.
  */

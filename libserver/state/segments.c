@@ -12,13 +12,13 @@
 /*
  * DESIGN
  *
- * Segments: each connection is sent every segment of its worker's KV rank, in the order of their ids; a new connection
- * of the same process gets them all again. How they are withdrawn: withdraw.c.
+ * Segments: each connection is sent every segment of its worker's KV rank, in the order of the ids; a new connection of
+ * the same process gets all segments again. withdraw.c withdraws them.
  *
  * Threads: loop.
  */
 
-/* False: not now. */
+/* False: it cannot be sent now. */
 SCOUT_ON_LOOP static bool
 send_segment(int fd, const struct scout__segment *segment, uint32_t slots)
 {
@@ -34,7 +34,7 @@ send_segment(int fd, const struct scout__segment *segment, uint32_t slots)
 	return scout__lease_send(fd, &m, &segment->fd, 1);
 }
 
-/* The first place in index->by_age of an extent behind the one that has segment @sent. */
+/* The first place in index->by_age of an extent after the one that has segment @sent. */
 SCOUT_ON_LOOP static uint32_t
 first_unsent(const struct scout__chunk_index *index, uint32_t sent)
 {
@@ -52,7 +52,7 @@ first_unsent(const struct scout__chunk_index *index, uint32_t sent)
 	return low;
 }
 
-/* The segments of @group. False: not all of them. */
+/* Send the segments of @group. False: some are unsent. */
 SCOUT_ON_LOOP static bool
 deliver(struct scout__peer *peer, const struct scout__ns_group *group)
 {
@@ -67,7 +67,7 @@ deliver(struct scout__peer *peer, const struct scout__ns_group *group)
 	for (uint32_t i = first_unsent(index, *sent); i < index->n_extents; i++) {
 		const struct scout__extent *extent = index->by_age[i];
 
-		/* A full socket or too many descriptors on their way; of a broken one epoll tells. */
+		/* A full socket, or too many descriptors on their way; epoll reports a broken socket. */
 		if (!send_segment(peer->lease->watch.fd, &extent->segments[rank], extent->slots))
 			return false;
 		*sent = extent->segments[0].id;
@@ -99,7 +99,7 @@ is_served(const struct scout__peer *peer)
 	return true;
 }
 
-/* What was not delivered. */
+/* Deliver what was not delivered yet. */
 SCOUT_ON_LOOP static void
 tick(struct scout_server *s, struct scout__lease *lease)
 {
@@ -115,7 +115,7 @@ scout__segments_tick(struct scout_server *s)
 	uint32_t left = scout__tick_share(s->transport->n_leases);
 	struct scout__list *node;
 
-	/* By turns, as the peers. */
+	/* By turns, as with peers. */
 	while (left-- && (node = scout__list_pop(&s->transport->leases))) {
 		scout__list_add(&s->transport->leases, node);
 		tick(s, SCOUT__OWNER(node, struct scout__lease, node));

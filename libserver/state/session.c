@@ -14,18 +14,18 @@
  * DESIGN
  *
  * A session is what one lookup promised. The unit of a promise is (session, object, rank, reader): a lookup takes all
- * units of an object at once, each worker's retrieve turns its own one into a hold, and what is left is given back by
- * ADMIT, FINISH, RESET or the end of the client.
+ * units of an object at once, each worker's retrieve turns its own unit into a hold, and ADMIT, FINISH, RESET or the
+ * end of the client gives back the rest.
  *
- * Which units are left needs no list: for each group, those of the objects in [kept_from, kept_to), less those that a
- * bitmap marks as used. There is one row of bits for each (rank, reader), made when that worker first retrieves; and one
- * count for each object, so that giving back an object is one subtraction. The range only ever shrinks and bits are only ever set: so
- * nothing can be given back twice, however often it is asked for.
+ * No list says which units are left. For each group these are the units of the objects in [kept_from, kept_to), less
+ * those that a bitmap marks as used. There is one row of bits for each (rank, reader), made when that worker first
+ * retrieves, and one count for each object, so that giving back an object is one subtraction. The range only ever
+ * shrinks and bits are only ever set: so nothing can be given back twice, however often a peer asks.
  *
- * End: the ticket names nothing from that moment. The run item then walks what was stored from last to first, then what
- * was looked up from last to first, giving back and (after FINISH) touching each: the head of the prompt, which other
- * prompts share, comes out as the last to be evicted. A long walk takes short slices while operations are in
- * the run queue (release_slice()).
+ * End: from that moment the ticket names nothing. The run item then walks what was stored, then what was looked up,
+ * each from last to first. It gives back each object and, after FINISH, touches it: the head of the prompt, which other
+ * prompts share, is then the last to be evicted. A long walk takes short slices while operations are in the run queue
+ * (release_slice()).
  *
  * Memory: for each group one block of handles, as long as the hit; rows and stored keys only for sessions that need them.
  * Everything counts against SCOUT__MAX_SESSION_BYTES.
@@ -34,7 +34,7 @@
  */
 
 #define STEP_BACK 8u     /* how many times shorter the slices of a release are while others wait */
-#define STEP_BACK_MAX 2u /* with more sessions than these to release they are not: what is pinned must not pile up */
+#define STEP_BACK_MAX 2u /* not with more sessions than these to release: what is pinned must not pile up */
 
 SCOUT_ON_LOOP static void release_step(struct scout_server *s, struct scout__run_item *item);
 
@@ -84,7 +84,7 @@ scout__kept_resize(struct scout_server *s, struct scout__kept *kept, uint32_t n)
 		return true;
 	p = resize(s, kept->handles, kept->cap_handles, n);
 	if (!p && n)
-		return n < kept->cap_handles; /* it stays larger than needed */
+		return n < kept->cap_handles; /* if it cannot shrink, it stays larger than needed */
 	kept->handles = p;
 	kept->cap_handles = n;
 	return true;
@@ -179,7 +179,7 @@ give_back(struct scout__kept *kept, uint32_t i)
 		kept->n_holes--;
 		return;
 	}
-	/* All units are used: this session does not pin the entry any more, so it may name another object by now. */
+	/* All units are used: this session does not pin the entry any more, which may be another object by now. */
 	if (used == n_rows(kept))
 		return;
 	scout__index_unpromise(kept->group->index, entry, n_rows(kept) - used);
@@ -279,7 +279,7 @@ scout__kept_stored(struct scout_server *s, struct scout__kept *kept, struct scou
 			return;
 		p = resize(s, kept->stored, kept->cap_stored, cap);
 		if (!p)
-			return; /* it will not be touched, that is all */
+			return; /* no harm: it will not be touched */
 		kept->stored = p;
 		kept->cap_stored = cap;
 	}
@@ -368,7 +368,7 @@ session_free(struct scout_server *s, struct scout__session *session)
 }
 
 /*
- * No peer waits for what is given back, but one does for each operation in the run queue: few chunks are given back
+ * No peer waits for giving back, but a peer waits for each operation in the run queue: few chunks are given back
  * between the slices of an operation.
  */
 SCOUT_ON_LOOP static uint32_t
@@ -380,7 +380,7 @@ release_slice(const struct scout_server *s, const struct scout__session *session
 	return steps_back ? SCOUT__SLICE_CHUNKS / STEP_BACK : SCOUT__SLICE_CHUNKS;
 }
 
-/* Of one group, at most @left handles. Returns how many it leaves of these. */
+/* Release at most @left handles of one group. Returns @left less the number of released handles. */
 SCOUT_ON_LOOP static uint32_t
 release(struct scout__session *session, struct scout__kept *kept, uint32_t left)
 {

@@ -25,23 +25,22 @@ struct scout__pending_op;
 struct scout__kept {
 	struct scout__ns_group *group;
 	uint32_t hit;                  /* objects that have handles; so far, while the lookup is not answered */
-	uint32_t n_holes;              /* kept objects that were not there: the lookup went on behind them */
+	uint32_t n_holes;              /* kept objects that were not there: the lookup went on after them */
 	uint32_t kept_from, kept_to;   /* objects whose units are promised, but for those that a bitmap marks as used */
-	struct scout__handle *handles; /* hit of them */
+	struct scout__handle *handles; /* `hit` handles */
 	uint32_t cap_handles;
 	uint8_t kind;                 /* scout__touch_kind(), of the lookup */
-	uint8_t behind;               /* of struct scout__touch, while the session ends */
+	uint8_t behind;               /* for struct scout__touch, while the session ends */
 	struct scout__handle *stored; /* in the order of the stores; top bit of entry: not stored by this session */
 	uint32_t n_stored, cap_stored;
 	uint64_t **used_rows; /* [rank * readers + reader] -> bits of objects; NULL until a RETRIEVE */
 	uint16_t *used_count; /* bits of each object in all rows */
 	uint32_t n_used;      /* objects that the bits and counts have room for */
-	/* Of session_touch.c. */
-	uint32_t needs; /* objects that one length needs, at most; UINT32_MAX: all before it */
-	uint64_t
-		diverges_hash; /* where the prompt left what others have stored: the beginning of a hash; 0: not known */
-	uint32_t diverges_at;  /* the stored object with that hash, plus 1; 0: none */
-	uint32_t n_behind;     /* while the session ends: objects behind the next one */
+	/* For session_touch.c. */
+	uint32_t needs;         /* objects that one length needs, at most; UINT32_MAX: all before it */
+	uint64_t diverges_hash; /* beginning of the hash where the prompt left what others have stored; 0: unknown */
+	uint32_t diverges_at;   /* the stored object with that hash, plus 1; 0: none */
+	uint32_t n_behind;      /* while the session ends: objects after the next one */
 };
 
 /* What the server holds for one ticket. */
@@ -49,7 +48,7 @@ struct scout__session {
 	struct scout__run_item run; /* giving back, after the end */
 	struct scout__list of_peer;
 	struct scout__list of_ns;
-	struct scout__peer *peer; /* NULL once ended and the peer is gone */
+	struct scout__peer *peer; /* NULL when it has ended and the peer is gone */
 	struct scout__ns *ns;
 	uint64_t ticket;
 	uint64_t serial;
@@ -60,13 +59,13 @@ struct scout__session {
 	bool hinted;                           /* FINISH said that nothing will continue the request */
 	struct scout__pending_op *lookup;      /* while it is not answered */
 	struct scout__deferred_reply deferred; /* FINISH */
-	uint32_t n;                            /* as asked */
+	uint32_t n;                            /* hashes that the client asked for */
 	uint32_t skip;
-	uint32_t l2;       /* of the hit: objects that were not in the pool when they were found */
+	uint32_t l2;       /* objects of the hit that were not in the pool when they were found */
 	uint32_t n_admits; /* ADMITs that are not answered */
-	uint32_t length;   /* lookup_groups.c: all that it needs is promised, in hashes; 0: of no length */
-	bool is_ahead;     /* what it promises is no length until an ADMIT */
-	bool by_key;       /* of KEYS: its objects are of no prompt */
+	uint32_t length;   /* lookup_groups.c: length in hashes whose needs are all promised; 0: none */
+	bool is_ahead;     /* what it promises makes no length until an ADMIT */
+	bool by_key;       /* of KEYS: its objects belong to no prompt */
 	uint32_t n_groups;
 	struct scout__kept of[]; /* each group of the namespace */
 };
@@ -80,34 +79,34 @@ SCOUT_ON_LOOP struct scout__session *scout__session_find(struct scout_server *s,
 SCOUT_ON_LOOP struct scout__session *scout__session_new(struct scout_server *s, struct scout__peer *peer,
 							uint64_t ticket, uint32_t n, uint16_t *ret_status,
 							const char **ret_text);
-/* Room for @n handles; what is beyond is given back to the heap. False: no memory. */
+/* Make room for @n handles, and give what is beyond back to the heap. False: no memory. */
 SCOUT_ON_LOOP bool scout__kept_resize(struct scout_server *s, struct scout__kept *kept, uint32_t n);
 /* Give back the first or the last object that is promised; there must be one. */
 SCOUT_ON_LOOP void scout__kept_drop_first(struct scout__kept *kept);
 SCOUT_ON_LOOP void scout__kept_drop_last(struct scout__kept *kept);
-/* Object @i, promised or the next to be looked at, is not there; of a lookup that is not answered. */
+/* Object @i, promised or next to be looked at, is not there. Only while the lookup is not answered. */
 SCOUT_ON_LOOP void scout__kept_hole(struct scout__kept *kept, uint32_t i);
-/* End it: unreachable now, promises given back in steps. @touch: its chunks count as used. */
+/* End @session: unreachable now, promises given back in steps. @touch: its chunks count as used. */
 SCOUT_ON_LOOP void scout__session_end(struct scout_server *s, struct scout__session *session, bool touch);
-/* Its answer did not leave: end it, if it lives. A scout__undo_fn. */
+/* The answer did not leave: end the session, if it lives. A scout__undo_fn. */
 SCOUT_ON_LOOP void scout__session_undo(struct scout_server *s, uint64_t ticket);
-/* What a worker's retrieve of object @i may use: marks its unit as used; the caller holds first. */
+/* A worker retrieves object @i: mark its unit as used. The caller takes its hold first. */
 SCOUT_ON_LOOP void scout__kept_use(struct scout_server *s, struct scout__kept *kept, uint32_t i, uint32_t row);
-/* ---- session_touch.c: what the end of a request says of its objects ---- */
+/* ---- session_touch.c: what the end of a request says about its objects ---- */
 
 /* scout__kept.needs */
 uint32_t scout__kept_needs(const struct scout__ns_group *group);
 /*
- * All objects of groups with policy all are there up to where another object of this group ends, the one with @hash, and the
+ * Groups with policy all have all objects up to the end of another object of this group, the one with @hash, and the
  * hit is shorter.
  */
 SCOUT_ON_LOOP void scout__kept_parts(struct scout__kept *kept, const uint8_t *hash);
 SCOUT_ON_LOOP bool scout__kept_diverges_at(const struct scout__kept *kept, uint32_t entry);
-/* An ADMIT gave object @i back: where a group does not need all before a length, this request does not need it. */
+/* An ADMIT gave object @i back: unless a group needs all before a length, this request does not need it. */
 SCOUT_ON_LOOP void scout__kept_forget(struct scout__kept *kept, uint32_t i);
 /*
- * The session ends with FINISH, and its group has kept.needs: the object @handle that it stored as the @i-th, or that it found.
- * From the last to the first, and what it stored comes first.
+ * The session ends with FINISH, and its group has kept.needs: judge the object @handle, which the session stored as its
+ * @i-th, or found. Call these from the last object to the first, and for stored objects before found ones.
  */
 SCOUT_ON_LOOP void scout__touch_stored(const struct scout__session *session, struct scout__kept *kept, uint32_t i,
 				       struct scout__handle handle, bool present);
@@ -118,7 +117,7 @@ static inline SCOUT_ON_LOOP void
 scout__kept_touch(const struct scout__session *session, struct scout__kept *kept, struct scout__handle handle,
 		  enum scout__access how)
 {
-	/* Objects of KEYS follow from nothing: none of them is behind another one. */
+	/* Objects of KEYS follow from nothing: none comes after another one. */
 	struct scout__touch touch = {.how = how,
 				     .kind = kept->kind,
 				     .hinted = session->hinted,
@@ -128,7 +127,7 @@ scout__kept_touch(const struct scout__session *session, struct scout__kept *kept
 	kept->behind = (uint8_t)touch.behind;
 }
 
-/* Remember what it stores, to be touched at its end. @present: another session stored it. */
+/* Remember what the session stores, to touch it at the end. @present: another session stored it. */
 SCOUT_ON_LOOP void scout__kept_stored(struct scout_server *s, struct scout__kept *kept, struct scout__handle handle,
 				      bool present);
 

@@ -7,30 +7,30 @@
 /*
  * DESIGN
  *
- * What the end of a request says of its objects. Of a group with policy all, every object counts as used: all of them are
- * needed by whatever goes on from this prompt. A window, a local or a state group is needed at its lengths only, and a
- * prompt that goes on leaves most of what it stored behind. So of these groups, what is not needed is marked unneeded and leaves
- * first (chunk_index_unneeded.c). Needed are, of what the session found and then stored, in this order,
+ * What the end of a request says about its objects. In a group with policy all, every object counts as used: whatever
+ * continues this prompt needs all of them. A window, a local or a state group is needed at its lengths only, and a
+ * prompt that goes on no longer needs most of what it stored. So the unneeded objects of these groups are marked and
+ * leave first (chunk_index_unneeded.c). In this order, of what the session found and then stored, it needs
  *
- *   - the last ones, as many as two lengths can need that share no object: a request that continues this one goes on here, or
- *     shortly before, where its text differs from the end of what was stored,
- *   - as many of those that it stored up to where the prompt leaves what others have stored (the divergence): two prompts have
- *     this beginning in common now, and a third one may; this counts as having been needed,
- *   - what it found and two requests have needed by now, this one included: it is a beginning that several share.
+ *   - the last objects, as many as two lengths can need that share no object: a request that continues this one goes
+ *     on here, or shortly before, if its text differs from the end of what was stored,
+ *   - as many of the objects stored up to where the prompt leaves what others have stored (the divergence): two prompts
+ *     have this beginning in common now, and a third one may; this counts as having been needed,
+ *   - objects that it found and that two requests have needed by now, this one included: several share this beginning.
  *
- * What another request has stored meanwhile (PRESENT) is not this one's to judge.
+ * A request does not judge what another request has stored meanwhile (PRESENT).
  *
- * LOOKUP knows where the prompt diverges: all groups with policy all have their objects up to there, and the hit is shorter. STORE
- * says hashes and no positions, so the session notes the beginning of the hash at the divergence.
+ * LOOKUP knows where the prompt diverges: all groups with policy all have their objects up to there, and the hit is
+ * shorter. STORE carries hashes and no positions, so the session notes the beginning of the hash at the divergence.
  *
- * Rejected: to ask for each object whether some restorable length needs it. As long as all of a window is there, each of its
- * objects has such a length; that nothing will ask for that length is what counts.
+ * Rejected: to ask for each object whether some restorable length needs it. As long as a whole window is there, each of
+ * its objects has such a length; what counts is that nothing will ask for it.
  *
  * Threads: loop.
  */
 
 #define SHARED 2u  /* requests that needed an object: it is shared */
-#define LENGTHS 2u /* at the end, whose objects are needed */
+#define LENGTHS 2u /* lengths at the end whose objects are needed */
 
 static uint32_t
 objects(uint64_t tokens, uint32_t unit_tokens)
@@ -47,7 +47,7 @@ scout__kept_needs(const struct scout__ns_group *group)
 	switch (said->policy) {
 	case SCOUT_POLICY_WINDOW:
 	case SCOUT_POLICY_LOCAL:
-		/* One more where a length may end within an object. */
+		/* One more if a length may end within an object. */
 		return objects(said->span_tokens - UINT64_C(1), said->unit_tokens) + margin + (group->stride > 1);
 	case SCOUT_POLICY_STATE:
 		return 1 + margin;

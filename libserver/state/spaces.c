@@ -18,7 +18,7 @@ space_key(const struct scout_server *s, const struct scout__str *tenant, uint16_
 	return XXH3_64bits_withSeed(tenant->p, tenant->len, s->seed) ^ ((uint64_t)group * UINT64_C(0x9e3779b97f4a7c15));
 }
 
-/* The index of (tenant, group), or SCOUT__MAP_NONE. *ret_taken: by another one with the same hash. */
+/* The index of (tenant, group), or SCOUT__MAP_NONE. *ret_taken: another pair with the same hash has the place. */
 SCOUT_ON_LOOP static uint32_t
 space_find(const struct scout_server *s, const struct scout__ns *ns, const struct scout__str *tenant, uint16_t group,
 	   bool *ret_taken)
@@ -93,7 +93,7 @@ space_room(struct scout__ns *ns)
 	return true;
 }
 
-/* Of its tenant: a new one unless another group of the tenant has one. False: no memory. */
+/* Give the space its tenant's account: a new one unless another group of the tenant has one. False: no memory. */
 SCOUT_ON_LOOP static bool
 take_account(const struct scout_server *s, struct scout__ns *ns, uint32_t i)
 {

@@ -11,10 +11,10 @@
 /*
  * DESIGN
  *
- * The tickets of sessions that a new weights version or a clear ended. A STORE that names one carries KV of before,
- * however late it comes: a worker that gives no version of its own may not know of the new one yet, and under it these
- * bytes would be served. Room for max_sessions tickets, so for every session that one RESET can end; beyond that the
- * oldest are forgotten. Nothing is allocated before the first one.
+ * The tickets of sessions that a new weights version or a clear ended. A STORE that names such a ticket carries old KV,
+ * however late it comes: a worker that gives no version of its own may not know the new version yet, and these bytes
+ * would be served under the new version. There is room for max_sessions tickets, so for every session that one RESET
+ * can end; beyond that the oldest are forgotten. Nothing is allocated before the first ticket.
  *
  * Out of memory: the ticket is not remembered, and its store counts as one without a session.
  *
@@ -50,7 +50,7 @@ scout__stale_tickets_add(struct scout_server *s, uint64_t ticket, uint16_t statu
 		(void)scout__map_del(&o->map, o->tickets[o->next]);
 	else
 		o->n++;
-	/* There is room. A ticket that was drawn twice is in the ring twice, and forgotten with the first. */
+	/* The map has room. A ticket that was drawn twice is in the ring twice, and is forgotten with the first. */
 	(void)scout__map_put(&o->map, ticket, status);
 	o->tickets[o->next] = ticket;
 	o->next = o->next + 1 == o->cap ? 0 : o->next + 1;
@@ -62,7 +62,7 @@ scout__stale_tickets_find(const struct scout_server *s, const struct scout__ns *
 	uint32_t slot = scout__map_get(&s->state->by_ticket, ticket);
 	uint32_t status;
 
-	/* The sweep has not come to it yet. */
+	/* The sweep has not come to this session yet. */
 	if (slot != SCOUT__MAP_NONE) {
 		const struct scout__session *session = s->state->sessions[slot];
 

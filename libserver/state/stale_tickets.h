@@ -19,9 +19,9 @@ struct scout__stale_tickets {
 	uint32_t n, cap, next;
 };
 
-/* @status: what ended it. */
+/* @status: what ended the session. */
 SCOUT_ON_LOOP void scout__stale_tickets_add(struct scout_server *s, uint64_t ticket, uint16_t status);
-/* What ended the session of @ticket; 0: neither. */
+/* What ended the session of @ticket; 0: neither a new version nor a clear. */
 SCOUT_ON_LOOP uint16_t scout__stale_tickets_find(const struct scout_server *s, const struct scout__ns *ns,
 						 uint64_t ticket);
 SCOUT_ON_LOOP void scout__stale_tickets_fini(struct scout__stale_tickets *stale);

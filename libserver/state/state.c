@@ -15,7 +15,7 @@
  * Threads: the starting one, before the loop and after it.
  */
 
-/* A list of the numbers 0 .. n - 1, the lowest to be taken first. */
+/* A list of the numbers 0 .. n - 1; the lowest is taken first. */
 static uint32_t *
 free_list(uint32_t n)
 {
@@ -68,7 +68,7 @@ scout__state_make_tables(struct scout__state *state, const struct scout_server_c
 	if (scout__map_init(&state->by_identity, peers) || scout__map_init(&state->by_token, peers) ||
 	    scout__map_init(&state->by_ticket, sessions) || scout__map_init(&state->by_hold, SCOUT__MAX_HOLDS))
 		return SCOUT_ERR_NOMEM;
-	/* Both have been judged. */
+	/* Both lists were checked when the configuration was accepted. */
 	if (scout__shares_parse("tenant_share", cfg->tenant_share, &state->tenant_shares, NULL, 0) ||
 	    scout__shares_parse("namespace_share", cfg->namespace_share, &state->namespace_shares, NULL, 0))
 		return SCOUT_ERR_NOMEM;

@@ -23,17 +23,17 @@ struct scout__ns_group;
 struct scout__peer;
 struct scout__session;
 
-#define SCOUT__MAX_GRANT_BYTES (UINT64_C(1) << 28) /* of all grant lists that are being built */
+#define SCOUT__MAX_GRANT_BYTES (UINT64_C(1) << 28) /* all grant lists that are being built */
 
 /*
- * What happens to namespaces, for the room above that looks after L2 (fetch.h): so nothing in this room knows of it.
+ * Tells the room above that looks after L2 (fetch.h) what happens to namespaces: so this room knows nothing of L2.
  */
 struct scout__state_hooks {
 	/* A worker has stored the shard of @rank of the chunk index. */
 	void (*committed)(struct scout_server *s, struct scout__ns_group *group, uint32_t entry, uint32_t rank);
 	/* A new weights version or a clear has ended what a namespace had cached. */
 	void (*outdated)(struct scout_server *s);
-	/* The namespace was cleared: ns.generation is another one. */
+	/* The namespace was cleared: ns.generation is new. */
 	void (*cleared)(struct scout_server *s, struct scout__ns *ns);
 	/* The @n slots of the group's chunk index from @first on, which may be promised already, have got memory. */
 	void (*slots_came)(struct scout_server *s, struct scout__ns_group *group, uint32_t first, uint32_t n);
@@ -66,7 +66,7 @@ struct scout__state {
 	struct scout__map by_identity, by_token;
 	uint64_t next_tick_us;
 	uint64_t last_tick_us;
-	uint32_t tick_peer; /* slot of the first that the next tick looks at */
+	uint32_t tick_peer; /* slot of the first peer that the next tick looks at */
 	uint32_t n_pending_ops;
 	uint64_t grant_bytes; /* of grant lists that are being built */
 
@@ -77,7 +77,7 @@ struct scout__state {
 	uint32_t n_releasing; /* sessions that ended and have something left to give back */
 	uint64_t next_serial;
 	uint64_t session_bytes;
-	uint64_t first_stamp, last_stamp; /* of the start, and drawn or heard: see clears.c */
+	uint64_t first_stamp, last_stamp; /* stamp of the start, and last one drawn or heard: see clears.c */
 	struct scout__stale_tickets stale_tickets;
 
 	struct scout__hold **holds; /* SCOUT__MAX_HOLDS slots */
@@ -92,13 +92,13 @@ struct scout__state {
 	struct scout__run_item rebalance; /* takes extents from one namespace for another */
 
 	struct scout__share_list tenant_shares, namespace_shares;
-	struct scout__run_item reshare; /* gives all tenants the percentages of new lists: up to there */
+	struct scout__run_item reshare; /* gives all tenants the percentages of new lists; how far it is */
 	uint32_t reshare_ns, reshare_space;
 };
 
 /* For @s, without tables. The caller frees it. NULL: no memory. */
 SCOUT_ON_LOOP struct scout__state *scout__state_new(struct scout_server *s, const struct scout__state_hooks *hooks);
-/* For as much as @cfg allows. Returns 0 or SCOUT_ERR_NOMEM. In both cases scout__state_free_tables() frees them. */
+/* Make tables for as much as @cfg allows. Returns 0 or SCOUT_ERR_NOMEM; scout__state_free_tables() in both cases. */
 int scout__state_make_tables(struct scout__state *state, const struct scout_server_config *cfg);
 SCOUT_ON_LOOP void scout__state_free_tables(struct scout__state *state);
 

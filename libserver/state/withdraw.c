@@ -18,10 +18,10 @@
  * that was sent its segment gets LEASE_WITHDRAW, unmaps it, and answers LEASE_RELEASED. After the last answer the bytes
  * return to the pool, and a chunk index that waits for them grows.
  *
- * Nothing in the extent is pinned when it leaves, so no worker reads or writes in it, and none can be granted anything
- * in it any more: the server waits only for the memory, which the kernel keeps while any process maps it. A worker that
- * died, said goodbye or was forgotten has let go of it. So has a worker with a new lease connection, since it drops what
- * an older connection brought. A stopped worker delays just these extents.
+ * Nothing in the extent is pinned when it leaves, so no worker reads or writes in it, and the server grants nothing in
+ * it any more: the server waits only for the memory, which the kernel keeps while any process maps it. A worker that
+ * died, said goodbye or was forgotten no longer counts as mapping it. Nor does a worker with a new lease connection,
+ * since it unmaps what an older connection brought. A stopped worker delays just these extents.
  *
  * Threads: loop.
  */
@@ -30,7 +30,7 @@
 struct scout__withdrawn {
 	struct scout__list node; /* in state.withdrawn */
 	struct scout__extent *extent;
-	uint32_t n; /* of those that are waited for */
+	uint32_t n; /* workers that have yet to answer */
 	struct {
 		struct scout__peer *peer;
 		uint32_t segment;
@@ -57,7 +57,7 @@ free_if_released(struct scout_server *s, struct scout__withdrawn *w)
 	free(w);
 }
 
-/* The tick sends what a full socket does not take now; epoll reports a broken one. */
+/* The tick sends what a full socket does not take now; epoll reports a broken socket. */
 SCOUT_ON_LOOP static void
 tell(struct scout__withdrawn *w)
 {
@@ -74,7 +74,7 @@ tell(struct scout__withdrawn *w)
 	}
 }
 
-/* @extent is out of the chunk index of @group. */
+/* @extent has left the chunk index of @group. */
 SCOUT_ON_LOOP static void
 withdraw(struct scout_server *s, const struct scout__ns_group *group, struct scout__extent *extent)
 {
@@ -85,7 +85,7 @@ withdraw(struct scout_server *s, const struct scout__ns_group *group, struct sco
 		n += has_segment(s->state->peers[i], group, extent);
 	w = calloc(1, sizeof(*w) + n * sizeof(w->of[0]));
 	if (!w) {
-		/* The workers keep it mapped until they end, and do not use it: only the machine has less memory. */
+		/* The workers keep the extent mapped until they end, unused: the machine only has less memory. */
 		s->count.out_of_memory++;
 		scout__rebalance_freed(&s->state->l1, extent);
 		return;
@@ -117,7 +117,7 @@ scout__withdraw_indexes(struct scout_server *s, const struct scout__ns *ns)
 	}
 }
 
-/* @segment 0: all of them. */
+/* @segment 0: all segments. */
 SCOUT_ON_LOOP static void
 release(struct scout_server *s, const struct scout__peer *peer, uint32_t segment)
 {
@@ -180,7 +180,7 @@ scout__withdraw_rebalance(struct scout_server *s, struct scout__run_item *item)
 	if (s->draining)
 		return;
 	what = scout__rebalance_step(&s->state->l1, SCOUT__SLICE_CHUNKS, s->now_us, &extent, &index);
-	/* Stores of the giver may have waited until it was known what becomes of the extent. */
+	/* Stores of the giver may have waited for the fate of the extent. */
 	if (was_leaving && !giver->leaving)
 		scout__pending_ops_wake(s, &scout__ns_group_of(s, giver)->ns->pool_waiters);
 	if (what == SCOUT__REBALANCE_TAKEN) {

@@ -15,15 +15,15 @@ struct scout__peer;
 
 /* The step of state.rebalance. */
 SCOUT_ON_LOOP void scout__withdraw_rebalance(struct scout_server *s, struct scout__run_item *item);
-/* The chunk indexes of @ns are about to be freed: its workers are told to unmap all of it. */
+/* The chunk indexes of @ns are about to be freed: tell its workers to unmap all of their memory. */
 SCOUT_ON_LOOP void scout__withdraw_indexes(struct scout_server *s, const struct scout__ns *ns);
-/* LEASE_RELEASED. */
+/* @peer answered with LEASE_RELEASED. */
 SCOUT_ON_LOOP void scout__withdraw_released(struct scout_server *s, const struct scout__peer *peer, uint32_t segment);
-/* @peer leaves, or has a new lease connection: it maps nothing any more that was withdrawn. */
+/* @peer leaves, or has a new lease connection: it no longer maps what was withdrawn. */
 SCOUT_ON_LOOP void scout__withdraw_gone(struct scout_server *s, const struct scout__peer *peer);
 /* Tell the workers whose sockets were full. */
 SCOUT_ON_LOOP void scout__withdraw_tick(struct scout_server *s);
-/* After the last peer. */
+/* After the last peer has gone. */
 SCOUT_ON_LOOP void scout__withdraw_fini(struct scout_server *s);
 
 #endif
