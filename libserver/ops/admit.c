@@ -11,8 +11,8 @@
 #include "session.h"
 
 /*
- * ADMIT: the client says which range it will retrieve. Each group keeps the promises of the objects that a restore of that
- * range needs, and the rest is given back, from both ends and in steps. Loop thread.
+ * ADMIT: the client says which range it will retrieve. Each group keeps the promises of the objects that a restore of
+ * that range needs, and gives back the rest, from both ends and in steps. Loop thread.
  */
 
 SCOUT_ON_LOOP static void
@@ -29,7 +29,7 @@ admit_reply(struct scout_server *s, struct scout__pending_op *pending, uint32_t 
 	scout__pending_op_free(s, pending);
 }
 
-/* What a restore of the range needs of the group of @kept; nothing, if that is no length of the group. */
+/* What a restore of the range needs from the group of @kept; nothing if the group has no such length. */
 SCOUT_ON_LOOP static struct scout__need
 need_of(const struct scout__pending_op *pending, const struct scout__kept *kept)
 {
@@ -42,7 +42,7 @@ need_of(const struct scout__pending_op *pending, const struct scout__kept *kept)
 	return need;
 }
 
-/* Give back from both ends until what is needed is left. Returns how many of @left objects are left. */
+/* Give back from both ends until only the needed objects are left. Returns how many of @left objects are left. */
 SCOUT_ON_LOOP static uint32_t
 shrink(struct scout__kept *kept, const struct scout__need *need, uint32_t left)
 {
@@ -57,7 +57,7 @@ shrink(struct scout__kept *kept, const struct scout__need *need, uint32_t left)
 	return left;
 }
 
-/* Whether what is left is all that a restore of @length hashes needs. */
+/* Whether the session still promises all that a restore of @length hashes needs. */
 SCOUT_ON_LOOP static bool
 keeps_length(const struct scout__session *session, uint32_t length)
 {
@@ -142,7 +142,7 @@ scout__serve_admit(struct scout_server *s, struct scout__peer *peer, struct scou
 		scout__lookup_cut(s, session->lookup);
 	if (session->lookup) {
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE,
-			      "ADMIT before the reply to its LOOKUP: wait for that");
+			      "ADMIT before the reply to its LOOKUP: wait for that reply");
 		return;
 	}
 	pending = scout__pending_op_new(s, &admit_kind, peer, packet, op, deadline_us);
@@ -152,9 +152,9 @@ scout__serve_admit(struct scout_server *s, struct scout__peer *peer, struct scou
 	pending->serial = session->serial;
 	session->n_admits++;
 	pending->from = m.from;
-	pending->to = m.from < m.to ? m.to : 0; /* an empty range: everything goes, from the tail */
+	pending->to = m.from < m.to ? m.to : 0; /* an empty range: give everything back, from the tail */
 	session->is_ahead = false;
-	/* Until it is known whether that is still a length that can be restored, the session promises none. */
+	/* Until it is known whether that length can still be restored, the session promises no length. */
 	pending->next = session->length < pending->to ? session->length : pending->to;
 	session->length = 0;
 	if (pending->to)

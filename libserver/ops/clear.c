@@ -14,11 +14,11 @@
 /*
  * DESIGN
  *
- * CLEAR drops everything that a namespace has cached, without a version of the weights. Its name and its stamp:
- * clears.c.
+ * CLEAR drops everything that a namespace has cached, without a version of the weights. See clears.c for its name and
+ * its stamp.
  *
  * The order of events: a clear takes effect in the turn in which it is read, by the weights_gen of the namespace (see
- * ns.c), so lookups behind it in the same connection see the new generation. Its answer waits until every store has a
+ * ns.c), so lookups after it on the same connection see the new generation. Its answer waits until every store has a
  * record of it (l2_records.c), or has failed, or l2_timeout_ms have passed. Until the records were read, nothing is
  * cached here, and a CLEAR waits as LOOKUP, STORE and RETRIEVE do: a name that a store knows already must not clear
  * again.
@@ -41,7 +41,7 @@ answer(struct scout_server *s, struct scout__pending_op *pending)
 		scout__log_limited(
 			&s->log, &s->limit_clear, s->now_us, SCOUT__WARN_INTERVAL_US, SCOUT_LOG_WARN,
 			"namespace \"%s\": %u of %u L2 stores have not recorded its last clear: they are not "
-			"used for it until they have; if this server ends before, what they have comes back",
+			"used for it until they have; if this server ends before that, their content comes back",
 			pending->ns->name, (unsigned)m.pending, (unsigned)m.stores);
 	w = scout__reply_begin(s, &pending->peer->dest, pending->opcode, SCOUT_WIRE_OK, pending->corr, 32, &op);
 	if (w) {
@@ -103,7 +103,7 @@ scout__serve_clear(struct scout_server *s, struct scout__peer *peer, struct scou
 		scout__refuse_body(s, &peer->dest, op, status, field);
 		return;
 	}
-	/* A client decides. A worker of another version has nothing here that it could want dropped. */
+	/* A client decides. A worker of another version has nothing here to drop. */
 	if (peer->role == SCOUT_ROLE_WORKER && !scout__require_weights(s, peer, op))
 		return;
 	pending = scout__pending_op_new(s, &clear_kind, peer, packet, op, deadline_us);

@@ -20,10 +20,10 @@
  * DESIGN
  *
  * What STORE and RETRIEVE have in common: grants of slots, built slice by slice into a reply that becomes a frame of its
- * own when it is long. What is granted is noted in a hold as it is granted, so taking back needs nothing but the hold.
+ * own when it is long. Each grant is noted in a hold at once, so taking back needs nothing but the hold.
  *
- * A grant may be answered only when the worker has the memory: every segment goes out on the lease connection before.
- * Where that socket is full, the finished reply waits (peer.lease_waiters).
+ * The answer may leave only when the worker has the memory: every segment is sent first, on the lease connection. If
+ * that socket is full, the finished reply waits (peer.lease_waiters).
  *
  * Threads: loop.
  */
@@ -54,13 +54,13 @@ scout__grants_begin(struct scout_server *s, struct scout__pending_op *pending, u
 	if (scout__hold_name_taken(s, pending->peer, pending->corr)) {
 		scout__pending_op_refuse(
 			s, pending, SCOUT_WIRE_STATE,
-			"this correlation id names a transfer that is not done: each transfer needs one of its own");
+			"this correlation id names a transfer that is not done: each transfer needs its own");
 		return false;
 	}
 	if (s->state->grant_bytes + bytes > SCOUT__MAX_GRANT_BYTES) {
 		scout__pending_op_refuse(
 			s, pending, SCOUT_WIRE_LIMIT,
-			"grants for too many chunks are being made: send it again when others are answered");
+			"grants for too many chunks are being made: try again when others are answered");
 		return false;
 	}
 	pending->reply.buf = malloc(bytes);
@@ -108,7 +108,7 @@ scout__grants_put_state(struct scout__pending_op *pending, uint16_t state)
 	scout__put_grant(&pending->reply, &grant);
 }
 
-/* Short: with the other replies of this turn. Long: as it is. */
+/* A short reply leaves with the other replies of this turn, a long one as its own frame. */
 SCOUT_ON_LOOP static void
 send_reply(struct scout_server *s, struct scout__pending_op *pending, uint64_t id)
 {
@@ -120,7 +120,7 @@ send_reply(struct scout_server *s, struct scout__pending_op *pending, uint64_t i
 	struct scout__writer *w;
 	size_t op;
 
-	/* From here on the hold is the worker's, and taken back through its id. */
+	/* From here on the hold belongs to the worker, and is taken back by its id. */
 	s->state->grant_bytes -= reply.cap;
 	pending->reply = (struct scout__writer){.buf = NULL};
 	scout__pending_op_free(s, pending);
@@ -204,7 +204,7 @@ scout__require_transfer(struct scout_server *s, struct scout__peer *peer, const 
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE,
 			      "%s before REGISTER: REGISTER comes first", name);
 	else if (!scout__require_weights(s, peer, op))
-		return false; /* before what a CLEAR ended: with the right weights it is in */
+		return false; /* checked before peer_is_in: the right weights make a worker in */
 	else if (!scout__peer_is_in(peer))
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_CLEARED, "%s", not_in);
 	else

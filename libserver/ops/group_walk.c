@@ -15,24 +15,24 @@
 /*
  * DESIGN
  *
- * What a lookup of several groups knows: for each group a bit for each object, whether it is there, whether it is in L2
- * only, and whether the lengths of the answer need it. Which lengths these bits allow, restorable.c says, for the client
- * as for the server.
+ * What a lookup of several groups knows: three bits for each object of each group say whether it is there, whether it
+ * is in L2 only, and whether the lengths of the answer need it. restorable.c says which lengths these bits allow, for
+ * client and server.
  *
- * Objects of all groups have one number as well: base of the group plus object. A question to L2 is about them all.
+ * Each object also has a number among all groups: base of the group plus object. A question to L2 covers all groups.
  *
- * The session keeps of each group the range [from, n), with holes where nothing is promised (scout__kept.n_holes): so an
- * object is promised or given back by itself, in any order, and the session may end at any time.
+ * For each group the session keeps the range [from, n), with holes where nothing is promised (scout__kept.n_holes): so
+ * an object is promised or given back by itself, in any order, and the session may end at any time.
  *
- * Where no worker of this server has layers of a group, the group has no chunk index: all of it counts as present, and
- * there is nothing to promise.
+ * If no worker of this server has layers of a group, the group has no chunk index: all its objects count as present,
+ * and there is nothing to promise.
  *
- * KEYS (keys.c) has objects without a prompt around them: of each group those of its part, in the order of the request.
+ * KEYS (keys.c) has objects without a prompt: in each group the objects of its part, in the order of the request.
  *
  * Threads: loop.
  */
 
-#define GATHER 64u /* hashes that are looked for at once, when they do not lie one behind the other */
+#define GATHER 64u /* hashes that are looked for at once, when they do not lie one after the other */
 
 bool
 scout__group_is_vacant(const struct scout__ns_group *group)
@@ -40,9 +40,9 @@ scout__group_is_vacant(const struct scout__ns_group *group)
 	return group->ns->complete && !group->index;
 }
 
-/* ---- making it ---- */
+/* ---- making a walk ---- */
 
-/* Bits and handles of one group. False: no memory. */
+/* Make bits and handles of one group. False: no memory. */
 SCOUT_ON_LOOP static bool
 make_group(struct scout__walk_group *wg)
 {
@@ -51,7 +51,7 @@ make_group(struct scout__walk_group *wg)
 	wg->seen = malloc(wg->n * sizeof(*wg->seen) + 3 * bytes + 1);
 	if (!wg->seen)
 		return false;
-	memset(wg->seen, 0xff, wg->n * sizeof(*wg->seen)); /* entry SCOUT__NO_ENTRY */
+	memset(wg->seen, 0xff, wg->n * sizeof(*wg->seen)); /* every entry SCOUT__NO_ENTRY */
 	wg->present = (uint8_t *)(wg->seen + wg->n);
 	wg->in_l2 = wg->present + bytes;
 	wg->wanted = wg->in_l2 + bytes;
@@ -60,7 +60,7 @@ make_group(struct scout__walk_group *wg)
 	return true;
 }
 
-/* For all groups of the namespace, with nothing in it. NULL: no memory. */
+/* An empty walk for all groups of the namespace. NULL: no memory. */
 SCOUT_ON_LOOP static struct scout__group_walk *
 many_alloc(const struct scout__ns *ns)
 {
@@ -141,7 +141,7 @@ scout__group_walk_free(struct scout__group_walk *walk)
 	free(walk);
 }
 
-/* The range [from, n) of @kept, with holes where nothing was promised before. */
+/* Give @kept the range [from, n), with holes where nothing was promised before. */
 SCOUT_ON_LOOP static void
 open_group(struct scout__kept *kept, struct scout__walk_group *wg)
 {
@@ -178,7 +178,7 @@ scout__group_walk_open(struct scout_server *s, struct scout__pending_op *pending
 
 		if (walk->of[g].n == 0)
 			continue;
-		/* Below the skipped part nothing is looked at, but for the objects that the end of the session touches. */
+		/* In the skipped part, look only at objects that the end of the session touches. */
 		if (!pending->renews)
 			memset(kept->handles, 0xff, walk->of[g].n * sizeof(kept->handles[0]));
 		open_group(kept, &walk->of[g]);
@@ -238,7 +238,7 @@ scout__group_walk_count_shards(const struct scout__group_walk *walk)
 
 /* ---- the pool ---- */
 
-/* The hashes of @n objects from @i on, one behind the other. */
+/* The hashes of @n objects from @i on, one after the other. */
 SCOUT_ON_LOOP static const uint8_t *
 gather(const struct scout__pending_op *pending, uint32_t g, uint32_t i, uint32_t n, uint8_t *room)
 {
@@ -280,7 +280,7 @@ scan(struct scout__pending_op *pending, uint32_t g, uint32_t i, uint32_t n)
 	const uint8_t *hashes = gather(pending, g, i, n, room);
 	uint32_t entries[GATHER];
 
-	for (uint32_t at = 0; at < n; at++) { /* behind a run is one that is not there */
+	for (uint32_t at = 0; at < n; at++) { /* the object after a run is not there */
 		uint32_t found = scout__index_find_run(wg->group->index, wg->space,
 						       hashes + (size_t)at * pending->ns->hash_bytes, n - at, entries);
 
@@ -290,7 +290,7 @@ scan(struct scout__pending_op *pending, uint32_t g, uint32_t i, uint32_t n)
 	}
 }
 
-/* With which object looking begins. */
+/* The object with which looking begins. */
 SCOUT_ON_LOOP static uint32_t
 begin_of(const struct scout__walk_group *wg)
 {
@@ -367,7 +367,7 @@ scout__group_walk_need(const struct scout__group_walk *walk, const struct scout_
 	return need.from < need.to ? need : (struct scout__need){0, 0};
 }
 
-/* What @length needs is wanted. */
+/* Mark what @length needs as wanted. */
 SCOUT_ON_LOOP static void
 want(const struct scout__group_walk *walk, struct scout__walk_group *wg, uint32_t length)
 {
@@ -381,7 +381,7 @@ want(const struct scout__group_walk *walk, struct scout__walk_group *wg, uint32_
 	wg->high = wg->high > need.to ? wg->high : need.to;
 }
 
-/* What the session promises already, or for a lookup ahead all that is there, is wanted, whatever the lengths need. */
+/* Whatever lengths need, mark as wanted what the session promises already, or for a lookup ahead all that is there. */
 SCOUT_ON_LOOP static void
 want_besides(const struct scout__pending_op *pending, uint32_t g)
 {
@@ -418,7 +418,7 @@ find_lengths(struct scout__pending_op *pending)
 	}
 	scout__restorable_init(&restorable, &pending->ns->groups, pending->ns->hash_tokens, presence, walk->skip);
 	length = scout__restorable_next(&restorable, most);
-	/* What the GPU has is a hit without it. */
+	/* What the GPU has is a hit in any case. */
 	walk->hit = length > walk->skip ? length : walk->skip;
 	walk->hit = walk->hit > walk->floor ? walk->hit : walk->floor;
 	walk->n_more = 0;
@@ -429,7 +429,7 @@ find_lengths(struct scout__pending_op *pending)
 	}
 }
 
-/* KEYS: all that is there is wanted. */
+/* KEYS: mark all that is there as wanted. */
 SCOUT_ON_LOOP static void
 want_keys(struct scout__pending_op *pending)
 {
@@ -453,7 +453,7 @@ first_missing(const struct scout__walk_group *wg)
 	return i < wg->n ? i : wg->n;
 }
 
-/* How far all groups with policy all reach. What is present only becomes less, but for what L2 has. */
+/* How far all groups with policy all reach. Present objects only become fewer, except for what L2 adds. */
 SCOUT_ON_LOOP static void
 find_divergence(struct scout__group_walk *walk, const struct scout__groups *groups)
 {

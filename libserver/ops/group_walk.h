@@ -19,17 +19,17 @@ struct scout__lookup_msg;
 struct scout__ns_group;
 
 /*
- * What a lookup of several groups knows of one of them. Objects are counted from the start of the prompt; of KEYS, as
- * they are named.
+ * What a lookup of several groups knows about one of them. Objects are counted from the start of the prompt; with KEYS,
+ * in the order in which they are named.
  */
 struct scout__walk_group {
 	struct scout__ns_group *group;
 	uint32_t space;
 	uint32_t base;              /* number of object 0 among the objects of all groups */
 	uint32_t named;             /* objects before have no hash in the lookup */
-	uint32_t from, n;           /* objects [from, n) are asked for: those before are on the GPU */
+	uint32_t from, n;           /* objects [from, n) are asked for: earlier ones are on the GPU */
 	uint8_t *present;           /* a bit for each object: it is there, on all ranks */
-	uint8_t *in_l2;             /* likewise: of these it is in L2 only */
+	uint8_t *in_l2;             /* likewise: it is present in L2 only */
 	uint8_t *wanted;            /* likewise: the lengths of the answer need it */
 	struct scout__handle *seen; /* of each object that was found in the pool */
 	uint32_t low, high;         /* wanted objects are in [low, high) */
@@ -38,14 +38,14 @@ struct scout__walk_group {
 
 struct scout__group_walk {
 	uint8_t stage;                        /* enum stage of lookup_groups.c */
-	uint32_t g, i;                        /* where it is in the stage */
+	uint32_t g, i;                        /* how far the stage has come */
 	uint32_t first, skip, total, at_most; /* in hashes from the start of the prompt */
 	uint32_t floor;                       /* RENEW: the length that the session has */
 	uint32_t diverges_at; /* all groups with policy all have their objects up to here; 0: not known */
 	uint32_t known;       /* AHEAD: the server has looked so far */
-	bool has_asked;       /* L2, since the last SCAN */
+	bool has_asked;       /* has asked L2 since the last SCAN */
 	bool by_key;          /* KEYS: each object counts by itself, and there are no lengths */
-	bool is_known;        /* KEYS: what is not present is nowhere; else the budget ended before */
+	bool is_known;        /* KEYS: what is not present is nowhere; false: the budget ended first */
 	uint32_t want_more;
 	uint32_t hit, n_more;
 	uint32_t more[SCOUT_MAX_LENGTHS];
@@ -54,36 +54,36 @@ struct scout__group_walk {
 	struct scout__walk_group of[];
 };
 
-/* No worker of this server has layers of the group: all of it counts as present. */
+/* Whether no worker of this server has layers of the group: then all of it counts as present. */
 SCOUT_ON_LOOP bool scout__group_is_vacant(const struct scout__ns_group *group);
-/* For the lookup @m. NULL: no memory. */
+/* A walk for the lookup @m. NULL: no memory. */
 SCOUT_ON_LOOP struct scout__group_walk *scout__group_walk_new(const struct scout_server *s,
 							      const struct scout__pending_op *pending,
 							      const struct scout__lookup_msg *m);
-/* For KEYS @m. NULL: no memory. */
+/* A walk for KEYS @m. NULL: no memory. */
 SCOUT_ON_LOOP struct scout__group_walk *scout__group_walk_new_keys(const struct scout_server *s,
 								   const struct scout__pending_op *pending,
 								   const struct scout__keys_msg *m);
 void scout__group_walk_free(struct scout__group_walk *walk);
 /*
- * What the session keeps of each group, so that each object that is asked for may be promised by itself. False: no
- * memory.
+ * Prepare what the session keeps of each group, so that each object that is asked for may be promised by itself. False:
+ * no memory.
  */
 SCOUT_ON_LOOP bool scout__group_walk_open(struct scout_server *s, struct scout__pending_op *pending);
-/* Object @i of group @g is promised in the session. */
+/* Whether the session promises object @i of group @g. */
 SCOUT_ON_LOOP bool scout__group_walk_has(const struct scout__pending_op *pending, uint32_t g, uint32_t i);
 SCOUT_ON_LOOP const uint8_t *scout__group_walk_hash(const struct scout__pending_op *pending, uint32_t g, uint32_t i);
 /* A scout__pending_kind.object. */
 SCOUT_ON_LOOP struct scout__object scout__group_walk_object(const struct scout__pending_op *pending, uint32_t number);
 /* Look for some of the objects in the pool. Returns how many of @left are left; walk.g is n_groups at the end. */
 SCOUT_ON_LOOP uint32_t scout__group_walk_scan(struct scout_server *s, struct scout__pending_op *pending, uint32_t left);
-/* What L2 has of the question that is over. As above. */
+/* Take what L2 has found for the question that is over. Returns as above. */
 SCOUT_ON_LOOP uint32_t scout__group_walk_take_found(struct scout_server *s, struct scout__pending_op *pending,
 						    uint32_t left);
 /* The objects of @wg that @length needs and that may be promised; none: from = to. */
 SCOUT_ON_LOOP struct scout__need scout__group_walk_need(const struct scout__group_walk *walk,
 							const struct scout__walk_group *wg, uint32_t length);
-/* From what is present: the lengths of the answer, and which objects they need. */
+/* Work out, from what is present, the lengths of the answer and the objects that they need. */
 SCOUT_ON_LOOP void scout__group_walk_evaluate(struct scout__pending_op *pending);
 /* Shards that a question to L2 about all objects has at most. */
 SCOUT_ON_LOOP uint64_t scout__group_walk_count_shards(const struct scout__group_walk *walk);

@@ -11,8 +11,8 @@
 #include "session.h"
 
 /*
- * The answer of a lookup of several groups (lookup_groups.c): lengths, and for a lookup ahead what there is of each
- * group. And that of KEYS: what there is of each key. Loop thread.
+ * The answer of a lookup of several groups (lookup_groups.c): lengths, and for a lookup ahead what is there of each
+ * group. And the answer of KEYS: what is there of each key. Loop thread.
  */
 
 void
@@ -24,7 +24,7 @@ scout__group_walk_trim(struct scout_server *s, struct scout__pending_op *pending
 		uint32_t low = wg->low > kept->kept_from ? wg->low : kept->kept_from;
 		uint32_t high = wg->high > low ? wg->high : low;
 
-		/* A renewal with a larger skip: what is below was promised before. */
+		/* A renewal with a larger skip: objects below were promised before. */
 		if (kept->kept_from < wg->from)
 			low = kept->kept_from;
 		kept->n_holes -= (low - kept->kept_from) + (kept->kept_to - high);
@@ -40,7 +40,7 @@ map_bytes(const struct scout__group_walk *walk, uint32_t g)
 	return ((size_t)(walk->known / walk->of[g].group->stride) + 7) / 8;
 }
 
-/* Bits of objects behind the known ones are 0: they are not promised, and evaluate() has cleared what is not wanted. */
+/* Bits of objects after the known ones are 0: they are not promised, and evaluate() has cleared what is not wanted. */
 SCOUT_ON_LOOP static void
 put_presence(struct scout__writer *w, const struct scout__group_walk *walk)
 {
@@ -56,7 +56,7 @@ put_presence(struct scout__writer *w, const struct scout__group_walk *walk)
 	}
 }
 
-/* What the answer says of a lookup ahead: the objects that are promised. */
+/* The answer of a lookup ahead names the objects that are promised. */
 SCOUT_ON_LOOP static void
 settle_presence(const struct scout__pending_op *pending)
 {
@@ -101,7 +101,7 @@ answer_bytes(const struct scout__pending_op *pending, const struct scout__lookup
 	return bytes + 8;
 }
 
-/* Where the prompt leaves what others have stored, if that is behind the hit: see session_touch.c. */
+/* Where the prompt leaves what others have stored, if that is after the hit: see session_touch.c. */
 SCOUT_ON_LOOP static void
 note_divergence(const struct scout__pending_op *pending, uint32_t g)
 {
@@ -121,8 +121,8 @@ note_divergence(const struct scout__pending_op *pending, uint32_t g)
 }
 
 /*
- * Tokens behind the leading run that is cached or was evicted lately, in the first group with policy all: windows and
- * states know no run. Without such a group, those behind the hit.
+ * Tokens after the leading run that is cached or was evicted lately, in the first group with policy all: windows and
+ * states know no run. Without such a group, tokens after the hit.
  */
 SCOUT_ON_LOOP static uint64_t
 fresh_tokens(const struct scout__pending_op *pending)
@@ -147,7 +147,7 @@ fresh_tokens(const struct scout__pending_op *pending)
 	return known < walk->at_most ? (uint64_t)(walk->at_most - known) * pending->ns->hash_tokens : 0;
 }
 
-/* Objects of groups with policy all that are there, and that the hit does not reach. */
+/* Objects of groups with policy all that are there, but after the hit. */
 SCOUT_ON_LOOP static uint64_t
 count_lost(const struct scout__pending_op *pending)
 {
@@ -165,7 +165,7 @@ count_lost(const struct scout__pending_op *pending)
 	return lost;
 }
 
-/* What the policy of each group learns of it. */
+/* Tell the eviction policy of each group about the lookup. */
 SCOUT_ON_LOOP static void
 tell_policies(struct scout_server *s, const struct scout__pending_op *pending)
 {
@@ -228,7 +228,7 @@ scout__group_walk_answer(struct scout_server *s, struct scout__pending_op *pendi
 
 /* ---- KEYS ---- */
 
-/* What the answer says of one key. */
+/* What the answer says about one key. */
 enum told {
 	TOLD_MISS = 0,
 	TOLD_HIT,
@@ -246,7 +246,7 @@ what_of(const struct scout__pending_op *pending, uint32_t g, uint32_t i)
 }
 
 /*
- * What is told of each key goes into the maps of @m, and its number into its counts. In one pass: there may be many
+ * Write the answer about each key into the maps @hit and @later, and the counts into @m. In one pass: there may be many
  * keys.
  */
 SCOUT_ON_LOOP static void

@@ -27,7 +27,7 @@
 #define HEARTBEAT_MS_DEFAULT 1000u
 #define HEARTBEAT_MS_MAX 600000u
 
-/* Which parameter of @hello is not the namespace's, with both values; false: all agree. */
+/* Name the parameter of @hello that is not the namespace's, with both values; false: all agree. */
 SCOUT_ON_LOOP static bool
 describe_mismatch(const struct scout__ns *ns, const struct scout__hello *hello, char *text, size_t len)
 {
@@ -54,7 +54,7 @@ describe_mismatch(const struct scout__ns *ns, const struct scout__hello *hello, 
 	return false;
 }
 
-/* Which field of which group is not the namespace's, with both values; false: all agree. */
+/* Name the field and the group that are not the namespace's, with both values; false: all agree. */
 SCOUT_ON_LOOP static bool
 describe_group_mismatch(const struct scout__ns *ns, const struct scout__hello *hello, char *text, size_t len)
 {
@@ -88,7 +88,7 @@ describe_group_mismatch(const struct scout__ns *ns, const struct scout__hello *h
 	return false;
 }
 
-/* Whether each group has whole shards here, and not too many; else @text says which has not. */
+/* Whether each group has whole shards here, and not too many; else @text names the group. */
 SCOUT_ON_LOOP static bool
 has_whole_shards(const struct scout__hello *hello, char *text, size_t len)
 {
@@ -129,17 +129,16 @@ rebuild(struct scout_server *s, struct scout__ns *ns, const struct scout__hello 
 	(void)scout__writes_drop(s, ns);
 	if (ns->n_sessions || ns->n_holds || ns->n_moving) {
 		*ret_status = SCOUT_WIRE_LIMIT;
-		(void)snprintf(
-			text, text_len,
-			"namespace \"%s\" has other parameters, and %u sessions, %u holds and %u transfers of the "
-			"L2 that are not over; try again",
-			ns->name, (unsigned)ns->n_sessions, (unsigned)ns->n_holds, (unsigned)ns->n_moving);
+		(void)snprintf(text, text_len,
+			       "namespace \"%s\" has other parameters, and %u sessions, %u holds and %u transfers of "
+			       "L2 that are not over; try again",
+			       ns->name, (unsigned)ns->n_sessions, (unsigned)ns->n_holds, (unsigned)ns->n_moving);
 		return false;
 	}
 	n_chunks = scout__ns_count_chunks(ns);
 	scout__log_limited(
 		&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, n_chunks ? SCOUT_LOG_WARN : SCOUT_LOG_INFO,
-		"%s, and no other peer is in it: it is made anew, %u chunks are dropped", text, (unsigned)n_chunks);
+		"%s, and no other peer is there: all is made anew, %u chunks are dropped", text, (unsigned)n_chunks);
 	if (!scout__ns_remake(s, ns, hello)) {
 		*ret_status = SCOUT_WIRE_LIMIT;
 		(void)snprintf(text, text_len, "the server is out of memory");
@@ -149,7 +148,7 @@ rebuild(struct scout_server *s, struct scout__ns *ns, const struct scout__hello 
 	return true;
 }
 
-/* The namespace of a HELLO, made or rebuilt if need be; NULL: refused, @text says why and *ret_status how. */
+/* The namespace of a HELLO, made or rebuilt if necessary; NULL: refused with *ret_status, and @text says why. */
 SCOUT_ON_LOOP static struct scout__ns *
 namespace_of(struct scout_server *s, const struct scout__hello *hello, const struct scout__peer *known,
 	     uint16_t *ret_status, char *text, size_t text_len)
@@ -225,7 +224,7 @@ hello_reply(struct scout_server *s, struct scout__peer *peer, uint64_t corr)
 	scout__reply_end(s, &peer->dest, op);
 }
 
-/* What can be said against this HELLO before its namespace is looked at. */
+/* Why this HELLO is refused, whatever its namespace; NULL: it is not. */
 SCOUT_ON_LOOP static const char *
 hello_conflict(const struct scout__peer *peer, const struct scout__peer *known, const struct scout__hello *hello)
 {
@@ -236,7 +235,7 @@ hello_conflict(const struct scout__peer *peer, const struct scout__peer *known, 
 	return NULL;
 }
 
-/* Whether a stamp of @hello was refused: taken, it would make all that are drawn from now on as wrong as it is. */
+/* Whether a stamp of @hello was refused: if accepted, it would make all later stamps as wrong as itself. */
 SCOUT_ON_LOOP static bool
 refuse_stamp(struct scout_server *s, struct scout__dest *dest, const struct scout__op *op,
 	     const struct scout__hello *hello)

@@ -13,22 +13,22 @@
 /*
  * DESIGN
  *
- * KEYS: which of these objects are there, each by itself? The way is that of a lookup of several groups
- * (lookup_groups.c), without its lengths: look into the pool, promise what is there, ask L2 once about the rest,
- * promise what that has. What is promised is a hit. The other keys are of two kinds, and the client must not take the
- * one for the other: not there, or not known. Not known is what the budget left unasked, what the session could not
- * promise, and, with prefetch=before_answer, what has not arrived.
+ * KEYS: which of these objects are there, each by itself? The steps are those of a lookup of several groups
+ * (lookup_groups.c), without lengths: look into the pool, promise what is there, ask L2 once about the rest, promise
+ * what L2 has. A promised key is a hit. The other keys are of two kinds, which the client must not confuse: not there,
+ * or not known. A key is not known if the budget left it unasked, if the session could not promise it, or, with
+ * prefetch=before_answer, if it has not arrived.
  *
- * A STORE that is under way is no reason to wait, and no "not known": its writer may be gone, and then its slot is set
- * aside for dead_writer_ms.
+ * A key whose STORE is under way is not waited for, and is not "not known": its writer may be gone, and then its slot
+ * is set aside for dead_writer_ms.
  *
- * The session keeps of each group the objects of its part, in the order of the request, so RETRIEVE names them by their
- * place there.
+ * For each group the session keeps the objects of its part, in the order of the request, so RETRIEVE names them by
+ * their place there.
  *
  * Threads: loop.
  */
 
-/* Each part is of a group of the namespace, and RETRIEVE can name all of it. False: @op was refused. */
+/* Whether each part names a group of the namespace, and RETRIEVE can name all of it. False: @op was refused. */
 SCOUT_ON_LOOP static bool
 require_parts(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op,
 	      const struct scout__keys_msg *m)
@@ -70,8 +70,8 @@ open_session(struct scout_server *s, struct scout__pending_op *pending, const st
 	session->lookup = pending;
 	session->by_key = true;
 	for (uint32_t g = 0; g < session->n_groups; g++)
-		session->of[g].needs = UINT32_MAX; /* no prompt goes on behind any of them */
-	if (!scout__group_walk_open(s, pending)) { /* what is refused takes the session back */
+		session->of[g].needs = UINT32_MAX; /* no prompt goes on after any of them */
+	if (!scout__group_walk_open(s, pending)) { /* the refusal takes the session back */
 		scout__pending_op_refuse(s, pending, SCOUT_WIRE_LIMIT, "the server has no memory for a longer session");
 		return NULL;
 	}

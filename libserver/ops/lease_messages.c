@@ -21,10 +21,10 @@
  * DESIGN
  *
  * Messages of lease connections (transport/lease.c): LEASE_HELLO, which names the peer, BYE, RELEASED and ASK_CHANNEL.
- * Also decides what the end of a lease connection, or a broken channel, means for the peer.
+ * This file also decides what the end of a lease connection, or a broken channel, means for the peer.
  *
- * The end of a connection without BYE says nothing while the peer's process is watched: it may connect again, and keeps
- * its holds. Where the process cannot be watched (another pid namespace), the end counts as its death.
+ * The end of a connection without BYE says nothing while the peer's process is watched: the peer may connect again, and
+ * keeps its holds. If the process cannot be watched (another pid namespace), the end counts as the peer's death.
  *
  * Threads: loop.
  */
@@ -40,7 +40,7 @@ detach(struct scout_server *s, struct scout__lease *lease)
 		return;
 	lease->peer = NULL;
 	peer->lease = NULL;
-	scout__shm_close(s, &peer->dest); /* it came over this connection */
+	scout__shm_close(s, &peer->dest); /* the channel came over this connection */
 	scout__pending_ops_wake(s, &peer->lease_waiters);
 }
 
@@ -75,7 +75,7 @@ hello(struct scout_server *s, struct scout__lease *lease, uint64_t token)
 {
 	struct scout__peer *peer = scout__peer_by_token(s, token);
 
-	/* A token is one object of one process, so another process with it is not that peer. */
+	/* A token names one object of one process, so another process with that token is not that peer. */
 	bool fits = peer && !lease->peer && !s->draining && (!peer->pid || peer->pid == lease->pid);
 
 	if (!fits || (peer->process.fd < 0 && !watch_process(s, peer, lease))) {
@@ -105,7 +105,7 @@ ask_channel(struct scout_server *s, struct scout__peer *peer)
 {
 	int error = scout__shm_open(s, &peer->dest, peer->lease->watch.fd);
 
-	/* A peer that left meanwhile is told of elsewhere. */
+	/* If the peer has left meanwhile, another line says so. */
 	if (error && error != EPIPE && error != ECONNRESET)
 		scout__log_limited(&s->log, &s->limit_shm, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
 				   "no shared memory for peer %016llx (%s): it uses the socket",

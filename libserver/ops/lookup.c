@@ -19,36 +19,37 @@
 /*
  * DESIGN
  *
- * LOOKUP: how many leading chunks are readable by all ranks, or to be had from L2? Each one that counts is promised as
- * it is counted, so the answer is true when it is given. The walk goes over the pool; from the first chunk on that is
- * not there it goes over the answer to one question to L2 (l2_lookup.c) as well. It stops at the first chunk that
- * neither has, or when max_promised is reached.
+ * LOOKUP: how many leading chunks are readable by all ranks, or in L2? Each chunk is promised when it is counted, so
+ * the answer is true when it is given. The walk looks into the pool; from the first chunk on that is not there, it also
+ * looks into the answer to one question to L2 (l2_lookup.c). The walk stops at the first chunk that neither has, or
+ * when max_promised is reached.
  *
  * The walk takes slices. FINISH, RESET or the end of the client may end the session meanwhile, and then
- * scout__session_end() answers the lookup too. When its budget ends first, the answer is the hit so far.
+ * scout__session_end() answers the lookup too. If the budget ends first, the answer is the hit so far.
  *
  * Key polling: a lookup that expects more than it found sleeps and goes on where it stopped, at the next interval or
  * when that very chunk is stored here. reply_delay_us holds a finished answer back. Both are timers; nothing waits.
  *
- * prefetch=before_answer: the walk starts the loads; when it is over, the pending operation goes over its chunks once
- * more and waits for each, and what has not arrived in time is given back and does not count.
+ * prefetch=before_answer: the walk starts the loads; when the walk is over, the pending operation goes over its chunks
+ * once more and waits for each. What has not arrived in time is given back and does not count.
  *
- * Chunks below `skip` are in the GPU already. They are remembered where they are cached too, so that the end of the
- * session can touch them, but are neither required nor promised.
+ * Chunks below `skip` are in the GPU already. Those that are cached, too, are remembered, so that the end of the
+ * session can touch them; they are neither required nor promised.
  *
- * A lookup ahead keeps what is there by chunk: it notes a hole and goes on behind it. Its session's kept range then has
- * chunks without an entry, which count as nothing when they are given back.
+ * A lookup ahead keeps what is there by chunk: it notes a hole and goes on after it. The range that its session keeps
+ * then has chunks without an entry, which count as nothing when they are given back.
  *
- * Where max_promised ends it, what is behind counts as used just now (lookup_keep_recent.c).
+ * If max_promised ends it, the chunks after that count as used just now (lookup_keep_recent.c).
  *
- * This file is for a namespace of one group with policy all, whose objects are chunks; lookup_groups.c is for all others.
+ * This file is for a namespace of one group with policy all, whose objects are chunks; lookup_groups.c serves all
+ * others.
  *
- * A renewal (renew.c) is a lookup whose walk begins behind what its session promises.
+ * A renewal (renew.c) is a lookup whose walk begins after what its session promises.
  *
  * Threads: loop.
  */
 
-/* What its session keeps: of a namespace with one group, whose objects are chunks. */
+/* What its session keeps, in a namespace with one group whose objects are chunks. */
 static struct scout__kept *
 kept_of(const struct scout__pending_op *pending)
 {
@@ -96,7 +97,7 @@ answer(struct scout_server *s, struct scout__pending_op *pending)
 	/* A renewal that was cut may have loads under way: what has not arrived does not count. */
 	uint32_t known = pending->state == SCOUT__OP_WAIT_LOADS ? pending->load_next : kept_of(pending)->hit;
 	uint32_t found = known < pending->first_hole ? known : pending->first_hole;
-	/* Its budget may end before the walk has passed what is skipped, which is a hit without it. */
+	/* The budget may end before the walk has passed the skipped chunks, which are a hit in any case. */
 	uint32_t hit = found > pending->skip ? found : pending->skip;
 	struct scout__lookup_reply m = {.hit = hit, .limited = pending->limited};
 	bool renews = pending->renews;
@@ -107,7 +108,7 @@ answer(struct scout_server *s, struct scout__pending_op *pending)
 
 	tell_policy(s, pending, hit);
 	session->l2 += pending->ahead ? 0 : pending->l2;
-	/* What was found before in the pool may have been admitted since: then the range is smaller than the count. */
+	/* Chunks found in the pool before may have been admitted since: then the range is smaller than the count. */
 	m.l2 = pending->ahead ? pending->l2 : session->l2;
 	if (m.l2 > hit - pending->skip)
 		m.l2 = hit - pending->skip;
@@ -148,7 +149,7 @@ scout__lookup_cut(struct scout_server *s, struct scout__pending_op *pending)
 		answer(s, pending);
 }
 
-/* The walk is over: answer, or see to it that it happens later. */
+/* The walk is over: answer now, or arrange to answer later. */
 SCOUT_ON_LOOP static void
 finish(struct scout_server *s, struct scout__pending_op *pending)
 {
@@ -156,7 +157,7 @@ finish(struct scout_server *s, struct scout__pending_op *pending)
 		answer(s, pending);
 }
 
-/* Chunk pending->next is not readable yet. True: it may still come, and the pending operation sleeps until it is asked for again. */
+/* Chunk pending->next is not readable yet. True: it may still come, and @pending sleeps until the next look. */
 SCOUT_ON_LOOP static bool
 sleep_until_poll(struct scout_server *s, struct scout__pending_op *pending)
 {
@@ -213,7 +214,7 @@ clear_bit(uint8_t *bits, uint32_t i)
 	bits[i / 8] &= (uint8_t) ~(1u << i % 8);
 }
 
-/* Chunk @i counts. */
+/* Chunk @i counts: note where it is. */
 SCOUT_ON_LOOP static void
 note_tier(struct scout_server *s, struct scout__pending_op *pending, uint32_t i, uint32_t entry)
 {
@@ -241,7 +242,7 @@ note_hole(struct scout__pending_op *pending, uint32_t i)
 		pending->first_hole = i;
 }
 
-/* The walk goes on behind a hole at pending_op.next. */
+/* The walk goes on after a hole at pending_op.next. */
 SCOUT_ON_LOOP static void
 pass_hole(struct scout__pending_op *pending)
 {
@@ -250,8 +251,8 @@ pass_hole(struct scout__pending_op *pending)
 }
 
 /*
- * Promise what the pool has, or expects, of the next @n chunks. Less than @n: that chunk is absent, or the promise is
- * refused.
+ * Promise what the pool has, or expects, of the next @n chunks. Returns how many; if less than @n, the next chunk is
+ * absent or its promise is refused.
  */
 SCOUT_ON_LOOP static uint32_t
 walk_pool(struct scout_server *s, struct scout__pending_op *pending, uint32_t n)
@@ -281,7 +282,7 @@ walk_pool(struct scout_server *s, struct scout__pending_op *pending, uint32_t n)
 	return i;
 }
 
-/* The pool, and where it ends L2. MORE: the slice is used up. TAKEN: to the last chunk. */
+/* Walk the pool, and then L2. MORE: the slice is used up. TAKEN: up to the last chunk. */
 SCOUT_ON_LOOP static enum scout__asked
 walk(struct scout_server *s, struct scout__pending_op *pending, uint32_t left)
 {
@@ -292,7 +293,7 @@ walk(struct scout_server *s, struct scout__pending_op *pending, uint32_t left)
 		enum scout__asked what;
 		uint32_t done;
 
-		/* In the answer of L2, chunk by chunk. */
+		/* Go through the answer of L2 chunk by chunk. */
 		if (pending->ask)
 			n = 1;
 		done = walk_pool(s, pending, n);
@@ -320,7 +321,7 @@ walk(struct scout_server *s, struct scout__pending_op *pending, uint32_t left)
 
 /* ---- prefetch=before_answer ---- */
 
-/* Chunk @i has not come: neither it nor those behind it count. Some of them are given back; true when all are. */
+/* Chunk @i has not come: no chunk from it on counts. Give some of them back; true when all are given back. */
 SCOUT_ON_LOOP static bool
 cut(struct scout__pending_op *pending, uint32_t at, uint32_t left)
 {
@@ -332,7 +333,7 @@ cut(struct scout__pending_op *pending, uint32_t at, uint32_t left)
 	return kept->kept_to == at;
 }
 
-/* The walk is over; now what was promised arrives, in order. */
+/* The walk is over: wait for the promised chunks, in order. */
 SCOUT_ON_LOOP static void
 arrive(struct scout_server *s, struct scout__pending_op *pending)
 {
@@ -385,7 +386,7 @@ walked(struct scout_server *s, struct scout__pending_op *pending)
 	arrive(s, pending);
 }
 
-/* A slice of the walk. False: it goes on later. */
+/* Walk one slice. False: the walk goes on later. */
 SCOUT_ON_LOOP static bool
 walk_on(struct scout_server *s, struct scout__pending_op *pending)
 {
@@ -408,7 +409,7 @@ walk_on(struct scout_server *s, struct scout__pending_op *pending)
 	case SCOUT__ASKED_GAP:
 		if (sleep_until_poll(s, pending))
 			return false;
-		if (pending->ahead) { /* it was expected, and is late */
+		if (pending->ahead) { /* the chunk was expected, and is late */
 			pass_hole(pending);
 			scout__run_queue_add(s, &pending->run);
 			return false;
@@ -478,7 +479,7 @@ is_run(const struct scout__ns *ns, const struct scout__lookup_msg *m)
 	       ns->by_group[0].stride == 1 && m->first == 0 && m->beyond == 0 && m->more == 0;
 }
 
-/* What @pending knows of its objects. False: no memory. */
+/* Make room for what @pending knows of its objects. False: no memory. */
 SCOUT_ON_LOOP static bool
 make_bits(const struct scout_server *s, struct scout__pending_op *pending, const struct scout__lookup_msg *m)
 {
@@ -488,7 +489,7 @@ make_bits(const struct scout_server *s, struct scout__pending_op *pending, const
 	}
 	if (pending->ahead)
 		pending->present = calloc((m->n + 7) / 8, 2);
-	/* Without memory for it the answer counts what is on its way, too. */
+	/* Without memory for this, the answer also counts what is on its way. */
 	if (s->fetch && s->fetch->load_before_answer)
 		pending->from_l2 = calloc((m->n + 7) / 8, 1);
 	return !pending->ahead || pending->present;
@@ -516,7 +517,7 @@ session_of(struct scout_server *s, struct scout__pending_op *pending, const stru
 	} else if (!scout__group_walk_open(s, pending)) {
 		*ret_status = SCOUT_WIRE_LIMIT;
 		*ret_text = "the server has no memory for a longer session";
-		return NULL; /* what is refused takes the session back, if it is new */
+		return NULL; /* the refusal takes the session back, if it is new */
 	}
 	session->skip = m->skip;
 	session->is_ahead = pending->ahead;
@@ -552,7 +553,7 @@ scout__serve_lookup(struct scout_server *s, struct scout__peer *peer, struct sco
 	pending->space = scout__ns_space(s, peer->ns, &m.tenant, 0);
 	pending->ahead = m.flags & SCOUT_LOOKUP_AHEAD;
 	pending->first_hole = UINT32_MAX;
-	/* Without an interval the keys are asked for once. */
+	/* Without an interval, the server asks L2 for the keys once. */
 	pending->poll_end_us = m.poll_interval_ms ? s->now_us + (uint64_t)m.poll_timeout_ms * 1000 : 0;
 	pending->poll_interval_us = m.poll_interval_ms * UINT64_C(1000);
 	if (!make_bits(s, pending, &m)) {

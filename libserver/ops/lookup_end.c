@@ -11,7 +11,7 @@
 #include "session.h"
 
 /*
- * What all lookups have in common at their end, of one group (lookup.c) or of several (lookup_groups.c). Loop thread.
+ * The end that all lookups share, with one group (lookup.c) or several (lookup_groups.c). Loop thread.
  */
 
 void
@@ -35,11 +35,11 @@ scout__lookup_count(struct scout_server *s, const struct scout__pending_op *pend
 	ns->count.hit_tokens += (uint64_t)hit * ns->hash_tokens;
 }
 
-/* 0..@max_us, by the ticket: a lookup keeps its delay however often it is looked at. */
+/* 0..@max_us, drawn from the ticket: a lookup keeps its delay however often the server looks at it. */
 static uint64_t
 jitter_us(uint64_t ticket, uint32_t max_us)
 {
-	/* Clients draw tickets at random; the multiplication guards against those that count. */
+	/* Clients draw tickets at random; the multiplication guards against clients that count up. */
 	return ((ticket * UINT64_C(0x9e3779b97f4a7c15)) >> 32) % ((uint64_t)max_us + 1);
 }
 
@@ -70,7 +70,7 @@ scout__lookup_take_back(struct scout_server *s, struct scout__pending_op *pendin
 		return;
 	pending->session = NULL;
 	session->lookup = NULL;
-	/* What a renewal has promised belongs to its session, as what was promised before: its next answer tells. */
+	/* What a renewal has promised belongs to its session, as earlier promises do: its next answer says so. */
 	if (!session->ended && !pending->renews)
 		scout__session_end(s, session, false);
 }

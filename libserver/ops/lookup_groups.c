@@ -15,31 +15,31 @@
 /*
  * DESIGN
  *
- * LOOKUP in a namespace of several groups, or with what only they need: which lengths can be restored? With windows and
- * states that is no run that grows chunk by chunk, so nothing is promised before it is known which lengths there are:
+ * LOOKUP in a namespace of several groups, or with options that only these need: which lengths can be restored? With
+ * windows and states no run grows chunk by chunk, so nothing is promised before the lengths are known:
  *
  *   SCAN      which objects the pool has
  *   EVALUATE  the lengths of the answer, and the objects that they need
  *   DROP      give back what was promised for another length
- *   PROMISE   what is needed; groups that need little first, those with policy all last
+ *   PROMISE   what is needed; groups that need little first, groups with policy all last
  *   ASK       if that is not all: one question to L2 about the objects that the pool does not have
  *   FOUND     its answer; then EVALUATE, DROP and PROMISE again
- *   SOON      of a lookup ahead that max_promised cut: what is behind counts as used just now (lookup_keep_recent.c)
+ *   SOON      a lookup ahead that max_promised cut: what comes after counts as used just now (lookup_keep_recent.c)
  *   LOADS     prefetch=before_answer: wait until what was promised has arrived
  *
  * An object that is gone when it is promised, that max_promised does not allow, or that does not arrive, is absent from
- * then on, and the lookup evaluates anew: what it answers was promised as a whole at that moment. It ends, because each
- * round makes objects absent and none present. max_promised cuts a run of policy all where it ends; the windows of the
- * shorter length then take the place of those of the longer one.
+ * then on, and the lookup evaluates anew: its answer was promised as a whole at that moment. The rounds end, because
+ * each makes objects absent and none present. max_promised cuts a run of policy all; the windows of the shorter length
+ * then take the place of those of the longer length.
  *
- * Key polling begins again with SCAN: at the next interval, or when the object that ends the expected length is stored.
+ * Key polling begins again with SCAN, at the next interval or when the object that ends the expected length is stored.
  *
- * A lookup ahead promises all that is there, in the order of positions over all groups, so what max_promised allows is
- * the head of the prompt in each of them.
+ * A lookup ahead promises all that is there, in the order of positions over all groups, so max_promised allows the head
+ * of the prompt in each group.
  *
- * KEYS goes the same way, without lengths: each object that is there is wanted, and one that cannot be promised takes
- * none of the others with it. What is present and not promised at the end, and what the budget left unasked, the answer
- * names as such (keys.c).
+ * KEYS takes the same steps, without lengths: each object that is there is wanted, and one that cannot be promised does
+ * not affect the others. The answer names objects that are present but not promised, and objects that the budget left
+ * unasked (keys.c).
  *
  * When the budget ends, or an ADMIT or RETRIEVE cuts a renewal, the answer is what the session promises by then.
  *
@@ -60,7 +60,7 @@ enum stage {
 	DONE
 };
 
-/* What became of a step of a stage. */
+/* The result of one step of a stage. */
 enum went {
 	NEXT = 1, /* the next stage begins */
 	MORE,     /* the slice is used up */
@@ -75,9 +75,9 @@ go_to(struct scout__group_walk *walk, enum stage stage)
 	walk->g = walk->i = 0;
 }
 
-/* ---- ending before all is found ---- */
+/* ---- ending before everything is found ---- */
 
-/* How far a lookup ahead has come with the pool. */
+/* How far a lookup ahead has searched the pool. */
 static uint32_t
 looked_at(const struct scout__group_walk *walk)
 {
@@ -95,7 +95,7 @@ answer(struct scout_server *s, struct scout__pending_op *pending)
 		scout__group_walk_answer(s, pending);
 }
 
-/* What is promised by now is the answer. */
+/* Answer with what is promised by now. */
 SCOUT_ON_LOOP static void
 cut_short(struct scout_server *s, struct scout__pending_op *pending)
 {
@@ -115,7 +115,7 @@ scout__lookup_groups_cut(struct scout_server *s, struct scout__pending_op *pendi
 
 /* ---- stages ---- */
 
-/* The next object of a stage that goes group by group: those with policy all come last. False: there is none left. */
+/* The next object of a stage that goes group by group: groups with policy all come last. False: none is left. */
 SCOUT_ON_LOOP static bool
 next_by_group(const struct scout__pending_op *pending, uint32_t *ret_g, uint32_t *ret_i)
 {
@@ -161,7 +161,7 @@ next_by_position(const struct scout__pending_op *pending, uint32_t *ret_g, uint3
 	return false;
 }
 
-/* What is promised and not wanted any more goes back. */
+/* Give back what is promised and no longer wanted. */
 SCOUT_ON_LOOP static enum went
 drop(const struct scout__pending_op *pending)
 {
@@ -247,7 +247,7 @@ refused(struct scout__pending_op *pending, uint32_t g, uint32_t i, enum scout__a
 {
 	struct scout__group_walk *walk = pending->walk;
 
-	if (walk->by_key && what == SCOUT__ASKED_LIMITED) { /* it stays present, and the others have their turn */
+	if (walk->by_key && what == SCOUT__ASKED_LIMITED) { /* it stays present, and the next object has its turn */
 		pending->limited = 1;
 		scout__bit_clear(walk->of[g].wanted, i);
 		return NEXT;
@@ -257,7 +257,7 @@ refused(struct scout__pending_op *pending, uint32_t g, uint32_t i, enum scout__a
 		return NEXT;
 	if (what == SCOUT__ASKED_LIMITED) {
 		pending->limited = 1;
-		if (pending->ahead) /* all before this position is known */
+		if (pending->ahead) /* everything before this position is known */
 			walk->known = (i + 1) * walk->of[g].group->stride - 1;
 		return AGAIN;
 	}
@@ -297,7 +297,7 @@ promise_some(struct scout_server *s, struct scout__pending_op *pending)
 	return MORE;
 }
 
-/* prefetch=before_answer: what was promised arrives. */
+/* prefetch=before_answer: wait for what was promised. */
 SCOUT_ON_LOOP static enum went
 await_loads(struct scout_server *s, struct scout__pending_op *pending)
 {
@@ -341,8 +341,7 @@ await_loads(struct scout_server *s, struct scout__pending_op *pending)
 }
 
 /*
- * The expected length is not there yet. True: it may come, and the pending operation sleeps until it is asked for
- * again.
+ * The expected length is not there yet. True: it may come, and the pending operation sleeps until the next look at it.
  */
 SCOUT_ON_LOOP static bool
 sleep_until_poll(struct scout_server *s, struct scout__pending_op *pending)
@@ -382,12 +381,12 @@ ask(struct scout_server *s, struct scout__pending_op *pending)
 		return NEXT;
 	default:
 		walk->is_known = s->now_us < scout__pending_op_answer_by(pending);
-		go_to(walk, LOADS); /* there is none to ask */
+		go_to(walk, LOADS); /* there is no store to ask */
 		return MORE;
 	}
 }
 
-/* All that was asked for is there. */
+/* Whether all that was asked for is there. */
 SCOUT_ON_LOOP static bool
 has_all(const struct scout__pending_op *pending)
 {
@@ -407,7 +406,7 @@ has_all(const struct scout__pending_op *pending)
 	return true;
 }
 
-/* The stage behind @walk's. */
+/* The stage after @walk's. */
 SCOUT_ON_LOOP static enum stage
 next_stage(const struct scout__pending_op *pending)
 {
@@ -425,7 +424,7 @@ next_stage(const struct scout__pending_op *pending)
 	return ASK;
 }
 
-/* One step of the present stage. */
+/* Take one step of the present stage. */
 SCOUT_ON_LOOP static enum went
 stage_step(struct scout_server *s, struct scout__pending_op *pending)
 {

@@ -8,16 +8,16 @@
 /*
  * DESIGN
  *
- * What a request waits for is a free hint: it will be asked for soon. A lookup ahead promises it, but only within
- * max_promised, so that waiting requests never pin the whole pool. The chunks behind that limit count as used just now:
- * each becomes the newest of its queue, from the last one to the first, so that the head of the prompt goes last. They
- * can still be evicted, and the eviction policy learns nothing from it: the request may be cancelled.
+ * A waiting request is a free hint: it will soon ask for its chunks. A lookup ahead promises them, but only within
+ * max_promised, so that waiting requests never pin the whole pool. The chunks after that limit count as used just now:
+ * each becomes the newest of its queue, from the last one to the first, so that the head of the prompt is evicted last.
+ * They can still be evicted, and the eviction policy learns nothing from this: the request may be cancelled.
  *
- * Of several groups, those with policy all have their objects renewed up to where all of them reach, and the others what
- * the length there needs: that is what the request would load.
+ * With several groups, a group with policy all has its objects renewed up to where all such groups reach, and any other
+ * group has the objects renewed that the length there needs: the request would load these.
  *
- * The walk over them is the second part of the lookup's, in slices, from the end. A slice renews what it finds up to
- * its first hole: chunks behind a hole are seldom of use.
+ * The walk over these chunks is the second part of the lookup's walk, in slices, from the end. A slice renews what it
+ * finds up to its first hole: chunks after a hole are seldom of use.
  *
  * Threads: loop.
  */
@@ -36,7 +36,7 @@ scout__lookup_keep_recent(struct scout_server *s, struct scout__pending_op *pend
 	return pending->keep_recent_to > pending->next;
 }
 
-/* The objects of group @g behind what was promised that the request would load. */
+/* The objects of group @g that the request would load, after what was promised. */
 SCOUT_ON_LOOP static struct scout__need
 keep_recent_of(const struct scout__pending_op *pending, uint32_t g)
 {
@@ -61,7 +61,7 @@ scout__lookup_keep_recent_groups(struct scout_server *s, struct scout__pending_o
 {
 	struct scout__group_walk *walk = pending->walk;
 
-	/* walk.i counts from the end of the group: the head goes last. */
+	/* walk.i counts from the end of the group: the head comes last. */
 	for (uint32_t left = SCOUT__KEEP_RECENT; walk->g < walk->n_groups; walk->g++, walk->i = 0) {
 		const struct scout__walk_group *wg = &walk->of[walk->g];
 		struct scout__need need = keep_recent_of(pending, walk->g);

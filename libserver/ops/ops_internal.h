@@ -19,14 +19,14 @@ struct scout__pending_kind;
 struct scout__pending_op;
 struct scout__session;
 
-/* What the files of this room call of each other. */
+/* The functions that the files of this room call in each other. */
 
 /* ---- a handler for each operation, in a file of its name ---- */
 
-/* Returns the peer of the sender from now on: NULL when it was refused and was none. */
+/* Returns the peer that the sender is from now on: NULL if it was refused and was no peer before. */
 SCOUT_ON_LOOP struct scout__peer *scout__serve_hello(struct scout_server *s, struct scout__peer *peer,
 						     const struct scout__op *op, uint64_t sent_us);
-/* Also of senders without HELLO, and while the server stops. */
+/* Also serves senders without HELLO, and while the server stops. */
 SCOUT_ON_LOOP void scout__serve_ping(struct scout_server *s, struct scout__dest *dest, const struct scout__op *op);
 SCOUT_ON_LOOP void scout__serve_status(struct scout_server *s, struct scout__dest *dest, const struct scout__op *op);
 /* Answered at once, or when everything is given back. RESET: weights.c. */
@@ -53,7 +53,7 @@ SCOUT_ON_LOOP void scout__serve_retrieve(struct scout_server *s, struct scout__p
 
 /* ---- lookup_keep_recent.c ---- */
 
-/* A lookup ahead that max_promised has limited: renew some of the chunks behind. True: there are more. */
+/* A lookup ahead that max_promised has limited: renew some of the chunks after that. True: there are more. */
 SCOUT_ON_LOOP bool scout__lookup_keep_recent(struct scout_server *s, struct scout__pending_op *pending);
 /* The same for a lookup of several groups, which goes on at walk.g and walk.i. */
 SCOUT_ON_LOOP bool scout__lookup_keep_recent_groups(struct scout_server *s, struct scout__pending_op *pending);
@@ -63,8 +63,8 @@ SCOUT_ON_LOOP bool scout__lookup_keep_recent_groups(struct scout_server *s, stru
 /* Answer a renewal now, with what it has found so far. */
 SCOUT_ON_LOOP void scout__lookup_cut(struct scout_server *s, struct scout__pending_op *pending);
 /*
- * The session of @ticket, for @pending to go on with from pending_op.next, which is set. NULL and *ret_status,
- * *ret_text when it is refused: then the session is as it was.
+ * The session of @ticket, which @pending continues from pending_op.next (set here). NULL and *ret_status, *ret_text
+ * when it is refused: then the session is as it was.
  */
 SCOUT_ON_LOOP struct scout__session *scout__renew(struct scout_server *s, struct scout__peer *peer,
 						  struct scout__pending_op *pending, uint64_t ticket,
@@ -86,7 +86,7 @@ SCOUT_ON_LOOP void scout__lookup_groups_cut(struct scout_server *s, struct scout
 /* Count an answer: @asked and @hit are lengths without what was skipped. */
 SCOUT_ON_LOOP void scout__lookup_count(struct scout_server *s, const struct scout__pending_op *pending,
 				       const struct scout__lookup_reply *m, uint32_t asked, uint32_t hit);
-/* Whether the finished answer is held back: then the pending operation sleeps until its time has come. */
+/* Whether the finished answer is held back: then the pending operation sleeps until it is due. */
 SCOUT_ON_LOOP bool scout__lookup_is_delayed(struct scout_server *s, struct scout__pending_op *pending);
 /* Of a pending operation's kind. */
 SCOUT_ON_LOOP void scout__lookup_take_back(struct scout_server *s, struct scout__pending_op *pending);
@@ -94,24 +94,24 @@ SCOUT_ON_LOOP void scout__lookup_end(struct scout_server *s, struct scout__pendi
 
 /* ---- require.c: false or NULL when @op was refused ---- */
 
-/* The session of @ticket belongs to @peer: workers know tickets, too, and must not end the session. */
+/* The session of @ticket, which belongs to @peer: workers know tickets, too, and must not end the session. */
 SCOUT_ON_LOOP struct scout__session *scout__require_session(struct scout_server *s, struct scout__peer *peer,
 							    const struct scout__op *op, uint64_t ticket);
 
-/* The namespace has a group of this number, and this worker has registered a table of it. */
+/* The group of this number, if the namespace has it and this worker has registered a table of it. */
 SCOUT_ON_LOOP struct scout__ns_group *scout__require_group(struct scout_server *s, struct scout__peer *peer,
 							   const struct scout__op *op, uint16_t group);
 
 /* ---- weights.c ---- */
 
-/* The weights version that @peer has said is its namespace's, or it has said none. False: @op was refused. */
+/* Whether @peer has said its namespace's weights version, or none. False: @op was refused. */
 SCOUT_ON_LOOP bool scout__require_weights(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op);
 /* The namespace has another weights version from now on; no-op if it is the same. */
 SCOUT_ON_LOOP void scout__weights_change(struct scout_server *s, struct scout__ns *ns, uint64_t weights);
 
 /* ---- grants.c: what STORE and RETRIEVE have in common ---- */
 
-/* What both require of a worker. False: @op was refused. */
+/* Whether a worker meets what both require. False: @op was refused. */
 SCOUT_ON_LOOP bool scout__require_transfer(struct scout_server *s, struct scout__peer *peer,
 					   const struct scout__op *op);
 /* Make the reply and the hold, with @n_parts for the caller to fill in. False: refused, the pending operation is gone. */

@@ -44,7 +44,7 @@ refuse(struct refusal *refusal, uint16_t status, const char *fmt, ...)
 	return false;
 }
 
-/* What does not depend on other peers. False: @refusal says why not. */
+/* Check what does not depend on other peers. False: @refusal says why not. */
 SCOUT_ON_LOOP static bool
 check_sender(const struct scout__peer *peer, const struct scout__register_msg *m, struct refusal *refusal)
 {
@@ -64,7 +64,7 @@ check_sender(const struct scout__peer *peer, const struct scout__register_msg *m
 
 		if (table->group >= ns->groups.n)
 			return refuse(refusal, SCOUT_WIRE_GROUP,
-				      "a table is of group %u: must be below %u, the number of groups of the namespace",
+				      "a table names group %u: must be below %u, the number of groups of the namespace",
 				      (unsigned)table->group, (unsigned)ns->groups.n);
 		if (ns->groups.group[table->group].unit_tokens % table->block_tokens)
 			return refuse(refusal, SCOUT_WIRE_RANGE,
@@ -111,7 +111,7 @@ measure(const struct scout__ns *ns, const struct scout__table_msg *m, struct sco
 	return true;
 }
 
-/* False: @refusal says which part of the layout differs, with both values. */
+/* Whether the layouts agree. False: @refusal names the part that differs, with both values. */
 SCOUT_ON_LOOP static bool
 check_layout(const struct scout__layout *here, const struct scout__layout *there, uint32_t kv_rank,
 	     const struct scout__table_msg *m, struct refusal *refusal)
@@ -179,7 +179,7 @@ start_anew(struct scout_server *s, struct scout__peer *peer)
 
 	scout__log_limited(
 		&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, n_chunks ? SCOUT_LOG_WARN : SCOUT_LOG_INFO,
-		"namespace \"%s\": its only worker has another layout: it is made anew, %u chunks are dropped",
+		"namespace \"%s\": its only worker has another layout; all is made anew, %u chunks are dropped",
 		ns->name, (unsigned)n_chunks);
 	while (!scout__list_empty(&ns->sessions))
 		scout__session_end(s, SCOUT__OWNER(ns->sessions.next, struct scout__session, of_ns), false);
@@ -191,7 +191,7 @@ start_anew(struct scout_server *s, struct scout__peer *peer)
 	peer->tables = 0;
 }
 
-/* Bytes that one object of each group takes in the pool, of all ranks that are known. */
+/* Bytes that one object of each group takes in the pool, for all known ranks. */
 SCOUT_ON_LOOP static uint64_t
 object_bytes(const struct scout__ns *ns)
 {
@@ -232,7 +232,7 @@ make_index(struct scout_server *s, struct scout__ns_group *group, struct refusal
 			      (unsigned)group->number, (unsigned long long)s->cfg.l1_bytes, scout_strerror(rc));
 	}
 	group->index->user = group;
-	/* Objects of several groups are not of as many tokens. */
+	/* Objects of different groups have different numbers of tokens. */
 	group->index->token_bytes = (group->index->chunk_bytes + group->stride - 1) / group->stride;
 	return true;
 }
@@ -284,7 +284,7 @@ make_indexes(struct scout_server *s, struct scout__ns *ns, struct refusal *refus
 	return true;
 }
 
-/* The shard of a group that the worker of @m has, among this server's. */
+/* The shard of a group that the worker of @m has, counted among this server's shards. */
 SCOUT_ON_LOOP static uint32_t
 shard_of(const struct scout__ns_group *group, const struct scout__register_msg *m)
 {
@@ -293,7 +293,7 @@ shard_of(const struct scout__ns_group *group, const struct scout__register_msg *
 	return worker / group->readers;
 }
 
-/* The place of the layout of @table, of the worker of @m. */
+/* The place for the layout of @table from the worker of @m. */
 SCOUT_ON_LOOP static struct scout__layout *
 layout_of(const struct scout__ns *ns, const struct scout__register_msg *m, const struct scout__table_msg *table)
 {
@@ -331,9 +331,9 @@ groups_of(const struct scout__register_msg *m)
 }
 
 /*
- * Whether the workers of a shard agree on having a table of its group. What is missing stays missing, for the chunk index is
- * made for the shards that there are; and of a shard that one of its workers has no table of, that worker's share would never
- * be stored.
+ * Whether the workers of a shard agree on having a table of its group. A missing shard stays missing, because the chunk
+ * index is made for the shards that there are. If one worker of a shard had no table of the group, that worker's part
+ * of the shard would never be stored.
  */
 SCOUT_ON_LOOP static bool
 check_groups(const struct scout__ns *ns, const struct scout__register_msg *m, struct refusal *refusal)
@@ -356,7 +356,7 @@ check_groups(const struct scout__ns *ns, const struct scout__register_msg *m, st
 	return true;
 }
 
-/* Whether @m is what its shards were registered with. Else @refusal names the difference. */
+/* Whether @m agrees with what its shards were registered with. Else @refusal names the difference. */
 SCOUT_ON_LOOP static bool
 check_layouts(const struct scout__ns *ns, const struct scout__register_msg *m, const struct scout__layout *layouts,
 	      struct refusal *refusal)
@@ -370,7 +370,7 @@ check_layouts(const struct scout__ns *ns, const struct scout__register_msg *m, c
 	return check_groups(ns, m, refusal);
 }
 
-/* The worker of @m has said of its shard of each group whether there is one. */
+/* Note that the worker of @m has said whether it has a shard, for each group. */
 SCOUT_ON_LOOP static void
 hear(struct scout__ns *ns, const struct scout__register_msg *m)
 {
@@ -378,7 +378,7 @@ hear(struct scout__ns *ns, const struct scout__register_msg *m)
 		ns->by_group[g].heard |= UINT64_C(1) << shard_of(&ns->by_group[g], m);
 }
 
-/* With the worker of @m some worker of each shard of each group has registered. */
+/* Whether, with the worker of @m, some worker of each shard of each group has registered. */
 SCOUT_ON_LOOP static bool
 is_last(const struct scout__ns *ns, const struct scout__register_msg *m)
 {
@@ -392,7 +392,7 @@ is_last(const struct scout__ns *ns, const struct scout__register_msg *m)
 	return true;
 }
 
-/* Fix what is new of @m, and make the chunk indexes if it is the last rank. False: nothing has changed. */
+/* Fix what is new in @m, and make the chunk indexes if this is the last rank. False: nothing has changed. */
 SCOUT_ON_LOOP static bool
 fix_layouts(struct scout_server *s, struct scout__ns *ns, const struct scout__register_msg *m,
 	    const struct scout__layout *layouts, struct refusal *refusal)
@@ -414,7 +414,7 @@ fix_layouts(struct scout_server *s, struct scout__ns *ns, const struct scout__re
 			     (unsigned long long)object_bytes(ns), (unsigned long long)s->cfg.l1_bytes);
 		goto err_forget;
 	}
-	/* Of several groups each has an extent of its own: see scout__index_belongs(). */
+	/* With several groups, each has an extent of its own: see scout__index_belongs(). */
 	if (ns->groups.n > 1 && object_bytes(ns) > s->cfg.l1_bytes / 2) {
 		(void)refuse(
 			refusal, SCOUT_WIRE_NO_ROOM,

@@ -13,13 +13,13 @@
  * DESIGN
  *
  * LOOKUP with SCOUT_LOOKUP_RENEW: a request has waited for so long that its answer is old, and its client asks whether
- * there is more by now. The walk is that of every lookup (lookup.c); it begins behind what the session promises, so
+ * there is more by now. The walk of a renewal is a lookup's (lookup.c), but begins after what the session promises, so
  * only the difference is promised, and the hit cannot shrink.
  *
- * Invariants. The promised chunks are [kept_from, kept_to) of what the session keeps, and a renewal moves kept_to upwards while it
- * runs. So nothing else may move it meanwhile, and nothing may have been sized by it: a session with an ADMIT under way
- * or with rows of used units (a RETRIEVE makes them, as long as the hit) is not renewed, and an ADMIT or RETRIEVE that
- * comes ends the renewal first. A renewal that is refused, cancelled or expired leaves its session as it is.
+ * Invariants. The promised chunks are [kept_from, kept_to) of what the session keeps, and a renewal moves kept_to
+ * upwards while it runs. So nothing else may move it meanwhile, and nothing may have been sized by it: a session with
+ * an ADMIT under way or with rows of used units (a RETRIEVE makes them, as long as the hit) is not renewed, and an
+ * ADMIT or RETRIEVE ends the renewal first. A refused, cancelled or expired renewal leaves its session as it is.
  *
  * The session does not keep the hashes. The last promised chunk's entry is pinned and has its hash and its space, and
  * hashes are chained: one comparison tells whether the prompt is the same. A session that promises nothing has nothing
@@ -28,7 +28,7 @@
  * Threads: loop.
  */
 
-/* Whether the last chunk that @session promises is that of the question. */
+/* Whether the last chunk that @session promises is the one that the request names. */
 SCOUT_ON_LOOP static bool
 is_same_prompt(const struct scout__session *session, const struct scout__pending_op *pending)
 {
@@ -43,7 +43,7 @@ is_same_prompt(const struct scout__session *session, const struct scout__pending
 	       memcmp(e->hash, pending->hashes + (size_t)last * pending->ns->hash_bytes, pending->ns->hash_bytes) == 0;
 }
 
-/* Why it cannot be renewed; NULL: it can. */
+/* Why the session cannot be renewed; NULL: it can. */
 SCOUT_ON_LOOP static const char *
 refusal_of(const struct scout__session *session, const struct scout__pending_op *pending, uint16_t *ret_status)
 {
@@ -63,11 +63,11 @@ refusal_of(const struct scout__session *session, const struct scout__pending_op 
 		return "chunks are missing in what this session promises: ADMIT a run of it first";
 	*ret_status = SCOUT_WIRE_RANGE;
 	if (pending->n != session->n)
-		return "n is not that of the session";
+		return "n differs from the session's";
 	if (keeps && (pending->skip < kept->kept_from || pending->skip > kept->kept_to))
 		return "skip is outside of what the session promises";
 	if (!is_same_prompt(session, pending))
-		return "hashes or tenant are not those of the session";
+		return "hashes or tenant differ from the session's";
 	return NULL;
 }
 
@@ -96,7 +96,7 @@ scout__renew(struct scout_server *s, struct scout__peer *peer, struct scout__pen
 	if (kept->kept_from < kept->kept_to) {
 		kept->hit = kept->kept_to;
 	} else {
-		/* Below skip there may be chunks that were never looked at: its budget ended before. */
+		/* Below skip there may be chunks that were never looked at: the budget ended first. */
 		kept->hit = kept->hit < pending->skip ? kept->hit : pending->skip;
 		kept->kept_from = kept->kept_to = kept->hit;
 		session->l2 = 0;
@@ -107,7 +107,7 @@ scout__renew(struct scout_server *s, struct scout__peer *peer, struct scout__pen
 
 /* ---- several groups ---- */
 
-/* The last object that @session promises of @kept is that of the question. */
+/* Whether the last object that @session promises in @kept is the one that the request names. */
 SCOUT_ON_LOOP static bool
 is_same_object(const struct scout__kept *kept, const struct scout__pending_op *pending, uint32_t g)
 {
@@ -124,7 +124,7 @@ is_same_object(const struct scout__kept *kept, const struct scout__pending_op *p
 	       memcmp(e->hash, scout__group_walk_hash(pending, g, i - 1), pending->ns->hash_bytes) == 0;
 }
 
-/* Why it cannot be renewed; NULL: it can. */
+/* Why the session cannot be renewed; NULL: it can. */
 SCOUT_ON_LOOP static const char *
 groups_refusal_of(const struct scout__session *session, const struct scout__pending_op *pending, uint16_t *ret_status)
 {
@@ -144,12 +144,12 @@ groups_refusal_of(const struct scout__session *session, const struct scout__pend
 		return "objects are missing in what this session promises: ADMIT a run of it first";
 	*ret_status = SCOUT_WIRE_RANGE;
 	if (walk->total != session->n)
-		return "first and n are not those of the session";
+		return "first and n differ from the session's";
 	if (session->length > session->skip && (walk->skip < session->skip || walk->skip > session->length))
 		return "skip is outside of what the session promises";
 	for (uint32_t g = 0; g < session->n_groups; g++)
 		if (!is_same_object(&session->of[g], pending, g))
-			return "hashes or tenant are not those of the session";
+			return "hashes or tenant differ from the session's";
 	return NULL;
 }
 
@@ -168,7 +168,7 @@ scout__renew_groups(struct scout_server *s, struct scout__peer *peer, struct sco
 	if (*ret_text)
 		return NULL;
 	pending->renews = true;
-	/* What the GPU had of it is not promised. */
+	/* What the GPU had of this length is not promised. */
 	pending->walk->floor = session->length > session->skip ? session->length : 0;
 	return session;
 }

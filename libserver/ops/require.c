@@ -8,7 +8,7 @@
 
 /*
  * What several operations require of their sender. Each function refuses the operation when the sender does not meet
- * the requirement: then the caller returns and does nothing more. Loop thread.
+ * the requirement; the caller then returns and does nothing more. Loop thread.
  */
 
 struct scout__ns_group *

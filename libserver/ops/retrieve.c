@@ -17,16 +17,17 @@
  * DESIGN
  *
  * RETRIEVE holds what is there, and waits for what L2 has: it starts the loads of its whole range, then grants in
- * order, part by part, each object as it arrives. It waits as long as its budget allows (the worker's transfer_timeout_ms): each load
- * ends by itself, for L2 gives up one that makes no progress. What has not come when the budget ends is missing. Its
- * hold comes before its promise unit goes, so that nothing can be evicted in between.
+ * order, part by part, each object as it arrives. It waits as long as its budget allows (the worker's
+ * transfer_timeout_ms): each load ends by itself, since L2 gives up a load that makes no progress. What has not come
+ * when the budget ends is missing. The hold comes before the promise is given back, so nothing can be evicted in
+ * between.
  *
  * Threads: loop.
  */
 
-#define COPY_MARGIN_US UINT64_C(100000) /* a RETRIEVE is answered so long before its budget ends, or an eighth of it */
+#define COPY_MARGIN_US UINT64_C(100000) /* a RETRIEVE is answered this long, or an eighth of its budget, early */
 
-/* What the session has of object @i of the group of @part, if it is still there; else entry NO_ENTRY. */
+/* The session's handle of object @i of the group of @part, if the object is still there; else entry NO_ENTRY. */
 SCOUT_ON_LOOP static struct scout__handle
 handle_of(const struct scout__hold_part *part, const struct scout__session *session, uint32_t i)
 {
@@ -44,7 +45,7 @@ handle_of(const struct scout__hold_part *part, const struct scout__session *sess
 }
 
 /*
- * It is not readable. Whether it may be soon: it is loaded, or stored by a worker after the lookup found it elsewhere.
+ * Whether @entry may soon be readable: it is being loaded, or stored by a worker after the lookup found it elsewhere.
  */
 SCOUT_ON_LOOP static bool
 may_come(const struct scout__hold_part *part, uint32_t entry)
@@ -60,13 +61,13 @@ may_come(const struct scout__hold_part *part, uint32_t entry)
 	case SCOUT__SHARD_LOADING:
 		return true;
 	case SCOUT__SHARD_WRITING:
-		return !x->shards[rank].load; /* else it is late */
+		return !x->shards[rank].load; /* else the load is late */
 	default:
 		return false;
 	}
 }
 
-/* One object of @part, which is being granted. False: it has to wait. */
+/* Retrieve one object of @part, which is being granted. False: it has to wait. */
 SCOUT_ON_LOOP static bool
 retrieve_one(struct scout_server *s, struct scout__pending_op *pending, struct scout__session *session,
 	     const struct scout__hold_part *part)
@@ -91,7 +92,7 @@ retrieve_one(struct scout_server *s, struct scout__pending_op *pending, struct s
 	return true;
 }
 
-/* See that at most @n objects more of all parts are loaded. Returns how many it looked at. */
+/* Start the loads of at most @n more objects, of all parts. Returns how many objects it looked at. */
 SCOUT_ON_LOOP static uint32_t
 start_loads(struct scout_server *s, struct scout__pending_op *pending, const struct scout__session *session, uint32_t n)
 {
@@ -159,7 +160,7 @@ retrieve_step(struct scout_server *s, struct scout__run_item *item)
 		scout__grants_answer(s, pending);
 }
 
-/* Until when RETRIEVE waits for loads: the worker needs the rest of its budget to copy. */
+/* When RETRIEVE stops waiting for loads: the worker needs the rest of its budget to copy. */
 static uint64_t
 load_wait_end(const struct scout__pending_op *pending)
 {
@@ -184,13 +185,13 @@ session_of(struct scout_server *s, struct scout__peer *peer, const struct scout_
 			      "no session has this ticket: it has ended, or no LOOKUP was sent with it");
 	else if (session->lookup)
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE,
-			      "RETRIEVE before the reply to its LOOKUP: wait for that");
+			      "RETRIEVE before the reply to its LOOKUP: wait for that reply");
 	else
 		return session;
 	return NULL;
 }
 
-/* Each part is of a group that this worker has, and within the session. False: @op was refused. */
+/* Whether each part names a group that this worker has, and lies within the session. False: @op was refused. */
 SCOUT_ON_LOOP static bool
 require_parts(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op,
 	      const struct scout__session *session, const struct scout__retrieve_msg *m)
@@ -216,7 +217,7 @@ require_parts(struct scout_server *s, struct scout__peer *peer, const struct sco
 	return true;
 }
 
-/* What the hold is of. */
+/* Fill in the parts of the hold. */
 SCOUT_ON_LOOP static void
 set_parts(struct scout__pending_op *pending, const struct scout__retrieve_msg *m)
 {

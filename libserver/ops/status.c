@@ -7,13 +7,13 @@
 /*
  * DESIGN
  *
- * STATUS: what the server counts, by name (stats_items.c). Everything here is read, nothing is walked but the
- * namespaces, so it may be asked every second.
+ * STATUS: what the server counts, by name (stats_items.c). Everything here is read, and only the namespaces are walked,
+ * so a peer may ask every second.
  *
  * Threads: loop.
  */
 
-/* Of all names and values, generously. */
+/* Enough for all names and values, generously. */
 #define BODY_BYTES                                                                                                     \
 	(16384u + SCOUT__L2_MAX_ADAPTERS * 4096u + SCOUT__STATS_NS * 18u * 320u + SCOUT__STATS_TENANTS * 5u * 576u)
 

@@ -18,28 +18,28 @@
  * DESIGN
  *
  * STORE: slots for chunks that a worker has computed, granted in order. STORE waits for an extent that is being grown
- * (ns.pool_waiters); when its budget ends, what it has is granted and the rest gets no room. No store evicts what its
+ * (ns.pool_waiters); when its budget ends, it grants what it has and the rest gets no room. No store evicts what its
  * own session stored or retrieved: a prompt longer than the pool keeps its head.
  *
  * Threads: loop.
  */
 
 #define STORE_STEP_US 100u /* a slot that is used for the first time costs several page faults: look at the clock */
-#define LOOK_CHUNKS 16u    /* between two looks at the clock; so many a step takes at least */
+#define LOOK_CHUNKS 16u    /* between two looks at the clock; a step takes at least this many */
 #define STORE_SKIPS 256u   /* chunks of its own that a step may pass over when it looks for one to evict */
 
-/* @entry is the newest of pending_op.hold: lookups of what is stored here will go the same way. */
+/* @entry is the newest of pending_op.hold: later lookups will meet these entries in the same order. */
 SCOUT_ON_LOOP static void
 note_order(const struct scout__pending_op *pending, uint32_t entry)
 {
 	const struct scout__hold *hold = pending->hold;
 
-	/* Of what was there already, the hold has nothing: then the distance is another one. */
+	/* The hold has no entries that were there already: then the distance differs. */
 	if (hold->n > SCOUT__AHEAD && hold->n == pending->next + 1)
 		scout__index_follows(pending->group->index, hold->entries[hold->n - 1 - SCOUT__AHEAD], entry);
 }
 
-/* One chunk. GRANTED, PRESENT and NO_ROOM are in the reply. */
+/* Store one chunk. GRANTED, PRESENT and NO_ROOM are in the reply. */
 SCOUT_ON_LOOP static enum scout__reserve
 store_one(struct scout_server *s, struct scout__pending_op *pending, struct scout__session *session)
 {
@@ -63,7 +63,7 @@ store_one(struct scout_server *s, struct scout__pending_op *pending, struct scou
 	} else if (what == SCOUT__RESERVE_PRESENT) {
 		scout__grants_put_state(pending, SCOUT_GRANT_PRESENT);
 	} else {
-		/* The leading ones or none: a chunk without those before it is of no use. */
+		/* Only leading chunks: a chunk without the chunks before it is of no use. */
 		pending->limited = 1;
 		scout__grants_put_state(pending, SCOUT_GRANT_NO_ROOM);
 	}
@@ -71,7 +71,7 @@ store_one(struct scout_server *s, struct scout__pending_op *pending, struct scou
 	if (session && entry != SCOUT__NO_ENTRY && rank == 0)
 		scout__kept_stored(s, &session->of[pending->group->number], scout__index_handle(index, entry),
 				   what == SCOUT__RESERVE_PRESENT);
-	/* What this session stores next does not take its slot. */
+	/* What this session stores next must not take this chunk's slot. */
 	if (session && entry != SCOUT__NO_ENTRY)
 		scout__index_used(index, entry, session->serial);
 	pending->next++;
@@ -90,7 +90,7 @@ store_step(struct scout_server *s, struct scout__run_item *item)
 	scout__timer_clear(s, &pending->run);
 	if (scout__records_wait(s, pending) || !scout__grants_go_on(s, pending))
 		return;
-	/* The chunk index may have been made since the step before. */
+	/* The chunk index may have been made since the last step. */
 	if (pending->group->index)
 		pending->hold->parts[0].rank = (uint32_t)scout__ns_group_rank(pending->group, pending->peer);
 	if (session && pending->group->index && pending->user.turn == 0)
@@ -147,7 +147,7 @@ scout__serve_store(struct scout_server *s, struct scout__peer *peer, struct scou
 			s, &peer->dest, op->opcode, op->corr, refusal,
 			refusal == SCOUT_WIRE_CLEARED
 				? "a clear ended the session of this ticket: KV computed before the clear is not stored"
-				: "the session of this ticket is of older weights: KV computed with them is not stored");
+				: "the session of this ticket has older weights: KV computed with them is not stored");
 		return;
 	}
 	space = scout__ns_space_make(s, peer->ns, &m.tenant, m.group);

@@ -42,7 +42,7 @@ scout__serve_store_done(struct scout_server *s, struct scout__peer *peer, const 
 			      "this worker has no store %llu", (unsigned long long)m.store_id);
 		return;
 	}
-	if (m.n != hold->n && m.n != 0) { /* 0: it never saw the grants, and gives them up */
+	if (m.n != hold->n && m.n != 0) { /* 0: the worker never saw the grants, and gives them up */
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_RANGE,
 			      "STORE_DONE: n = %u, but %u slots were granted", (unsigned)m.n, (unsigned)hold->n);
 		return;

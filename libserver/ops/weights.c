@@ -28,7 +28,7 @@ scout__weights_change(struct scout_server *s, struct scout__ns *ns, uint64_t wei
 	if (s->fetch && !ns->weights)
 		scout__log_limited(
 			&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
-			"namespace \"%s\": what was written to L2 before is of no version, and can be hit "
+			"namespace \"%s\": what was written to L2 before has no version, and can be hit "
 			"after a restart by a peer that says none; set weights_version in every client and worker",
 			ns->name);
 	ns->weights = weights;
@@ -57,7 +57,7 @@ scout__serve_reset(struct scout_server *s, struct scout__peer *peer, const struc
 		scout__refuse_body(s, &peer->dest, op, status, field);
 		return;
 	}
-	/* A client decides. A worker only moves on from the version that it was in: a late one takes no peer back. */
+	/* A client decides. A worker only moves on from the version that it was in: a late RESET takes no peer back. */
 	if (peer->role == SCOUT_ROLE_WORKER && !scout__require_weights(s, peer, op))
 		return;
 	scout__weights_change(s, peer->ns, weights);

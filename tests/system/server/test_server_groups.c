@@ -273,7 +273,7 @@ START_TEST(a_table_of_no_group_or_of_blocks_that_fill_no_unit_is_refused)
 	rig.worker.hello.groups.n = 3;
 	rig.worker.hello.groups.group[2] = groups.group[0];
 	ck_assert_int_eq(groups_register(&rig.worker, 0, 0, 7, SHARD_BYTES), SCOUT_WIRE_GROUP);
-	ck_assert_msg(strstr(rig.worker.text, "a table is of group 2: must be below 2") != NULL, "%s", rig.worker.text);
+	ck_assert_msg(strstr(rig.worker.text, "a table names group 2: must be below 2") != NULL, "%s", rig.worker.text);
 	rig.worker.hello.groups = groups;
 	rig.worker.hello.groups.group[1].unit_tokens = 24;
 	ck_assert_int_eq(groups_register(&rig.worker, 0, 0, 3, SHARD_BYTES), SCOUT_WIRE_RANGE);
