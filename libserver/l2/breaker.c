@@ -4,13 +4,13 @@
 /*
  * DESIGN
  *
- * Purpose: whether one side of one adapter is worth trying (states in breaker.h). It owns struct scout__l2_switch.
+ * Purpose: to know whether one side of one adapter is worth trying (states in breaker.h). Owns struct scout__l2_switch.
  *
  * Failures are counted for each kind of operation: a folder whose catalogue answers EXISTS from memory would otherwise
  * hide that every LOAD fails.
  *
- * What fails while the breaker is open was begun before and says nothing new. Only the trial closes it or opens it
- * again, so that the end of one old operation, late, does not.
+ * An operation that fails while the breaker is open was begun earlier and says nothing new. Only the trial closes the
+ * breaker or opens it again, so that the late end of an old operation does not.
  *
  * The wait starts anew at its shortest only when the breaker stayed closed for at least as long as it was open: a store
  * that passes each trial and fails right after it is asked less and less often.
@@ -24,7 +24,7 @@ scout__l2_switch_init(struct scout__l2_switch *sw, uint64_t seed)
 	*sw = (struct scout__l2_switch){.state = SCOUT__L2_CLOSED, .random = seed | 1};
 }
 
-/* xorshift64: any spread does, it only keeps many servers apart. */
+/* xorshift64: any spread will do, since it only keeps many servers apart. */
 static uint64_t
 next_random(struct scout__l2_switch *sw)
 {

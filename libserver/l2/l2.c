@@ -14,9 +14,9 @@
  * Purpose: start and stop of L2 and its adapters; it owns struct scout__l2, one port for each adapter in it, and the
  * eventfd. What happens to operations meanwhile is l2_submit.c, lateness.c and switching.c.
  *
- * Each adapter has a ring for what has ended, with room for everything that it can have at a time, so that completing
- * never fails. An adapter whose thread hangs in the kernel may complete something at any later time. So its
- * port, and the struct scout__l2 that the port points to, are never freed.
+ * Each adapter has a ring for ended operations, with room for all that it can have at a time, so that completing never
+ * fails. An adapter whose thread hangs in the kernel may complete something at any later time. So its port, and the
+ * struct scout__l2 that the port points to, are never freed.
  *
  * Threads: the starting thread opens; the loop stops.
  */

@@ -16,19 +16,19 @@
 #include "thread.h"
 
 /*
- * L2: what outlives or outgrows host memory. Adapters (files, Redis) behind one vtable; l2_submit stands
+ * L2 keeps what outlives or outgrows host memory. Its adapters (files, Redis) share one vtable; l2_submit stands
  * between them and the server's loop.
  *
  *   loop ── submit ──▶ breaker ──▶ adapter's own threads ── complete ──▶ ring + eventfd ──▶ scout__l2_reap() on the loop
  *
  * An object is one shard: the KV of one chunk of one KV rank. An operation (scout__l2_op) is the loop's before submit,
- * L2's from then on, and the loop's again when it comes out of scout__l2_reap(). It comes out exactly
- * once, however late: memory that it names (a slot of the pool) is untouchable until then, also when it is late. The
- * loop never waits: what needs an answer by a time has a timer of its own and goes on without it.
+ * L2's from then on, and the loop's again when it comes out of scout__l2_reap(). It comes out exactly once, however
+ * late: memory that it names (a slot of the pool) is untouchable until then. The loop never waits: a caller that needs
+ * an answer by some time has its own timer, and goes on without the answer.
  *
  * Clocks of an operation:
  *
- *   it waits       from the submit until the adapter begins it: behind others, in the list of l2_submit or the adapter's
+ *   it waits       from the submit until the adapter begins it: after others, in the list of l2_submit or the adapter's
  *                  queue. This has no deadline and says nothing about the store. Only if the store hangs, or is
  *                  switched off, it ends.
  *   it progresses  from scout__l2_moved() on, which the adapter calls when it begins an operation and each time that
@@ -50,7 +50,7 @@
 /*
  * Which object. The digest is XXH3-128 over the canonical bytes of the whole key (see object.h), seedless, the same on
  * every machine: it names files and Redis keys, and catalogues keep nothing else. The whole key stands in each object's
- * header and is compared on load, so that two keys with one digest are a miss and never wrong bytes.
+ * header and is compared on load, so that two keys with the same digest are a miss and never wrong bytes.
  */
 struct scout__l2_digest {
 	uint64_t lo, hi;
@@ -65,28 +65,27 @@ struct scout__l2_key {
 enum scout__l2_what {
 	SCOUT__L2_EXISTS = 1, /* n digests; found[] is written */
 	SCOUT__L2_UNPIN,      /* n digests, each pinned once by an EXISTS with pin; never fails */
-	SCOUT__L2_LOAD,       /* one object into data: exactly `bytes` bytes, or it failed */
+	SCOUT__L2_LOAD,       /* one object into data: exactly `bytes` bytes, else it fails */
 	SCOUT__L2_STORE,      /* one object from data; an object that is there already stays */
 	SCOUT__L2_REMOVE, /* one object: a LOAD found it CORRUPT. Files look again first; Redis removes what is there */
 	/*
-	 * A small record by the name of one digest, apart from the objects: never evicted. `bytes` of them, to or from
-	 * `data`.
+	 * A small record named by one digest, apart from the objects: never evicted. `bytes` bytes, to or from `data`.
 	 */
-	SCOUT__L2_RECORD_READ, /* found[0] is 1 if there is one; one of another length is read as zeros */
-	SCOUT__L2_RECORD_WRITE /* over the one that is there; durable, and whole or not at all */
+	SCOUT__L2_RECORD_READ, /* found[0] is 1 if there is a record; another length is read as zeros */
+	SCOUT__L2_RECORD_WRITE /* replaces the record; durable, and whole or not at all */
 };
 #define SCOUT__L2_WHATS 8u
 
 /* How an operation ended. Counted by name. */
 enum scout__l2_result {
 	SCOUT__L2_OK = 0,
-	SCOUT__L2_ABSENT, /* LOAD: it is not there (any more); in Redis also: it is of another format version, and stays */
+	SCOUT__L2_ABSENT,   /* LOAD: not there (any more); in Redis also: it has another format version, and stays */
 	SCOUT__L2_PRESENT,  /* STORE: it was there already, nothing was written */
 	SCOUT__L2_CORRUPT,  /* LOAD: length, key, header or checksum do not match; data may be half written */
-	SCOUT__L2_FULL,     /* STORE: no room: the disk or max_bytes, everything pinned */
+	SCOUT__L2_FULL,     /* STORE: no room: on the disk, or within max_bytes with everything pinned */
 	SCOUT__L2_TIMEOUT,  /* no progress for timeout_us, as the adapter found */
 	SCOUT__L2_ERROR,    /* the store cannot be reached or failed; see `detail` */
-	SCOUT__L2_REFUSED,  /* the breaker is open or opened before its turn, or a queue is full: nothing was tried */
+	SCOUT__L2_REFUSED,  /* the breaker was or became open before its turn, or a queue is full: nothing was tried */
 	SCOUT__L2_CANCELLED /* the adapter was stopped */
 };
 #define SCOUT__L2_RESULTS 9u
@@ -95,9 +94,9 @@ struct scout__l2_op {
 	uint8_t what;        /* enum scout__l2_what */
 	uint8_t adapter;     /* set by scout__l2_submit() */
 	uint8_t result;      /* enum scout__l2_result; written by the adapter */
-	bool pin;            /* EXISTS: what is found is not evicted by the adapter until as many UNPINs */
+	bool pin;            /* EXISTS: the adapter does not evict what is found until as many UNPINs */
 	int32_t detail;      /* errno or the like, for the log */
-	uint64_t timeout_us; /* without progress, once it has begun; 0: none */
+	uint64_t timeout_us; /* longest time without progress, once it has begun; 0: no limit */
 	/* EXISTS, UNPIN */
 	uint32_t n;
 	struct scout__l2_digest *digests; /* n, the submitter's, untouched until reaped */
@@ -119,21 +118,21 @@ struct scout__l2_op {
 	bool is_late;
 };
 
-/* The adapter begins @op, or bytes of it have moved. Any thread that has @op. */
+/* Note that the adapter begins @op, or that bytes of it have moved. Any thread that has @op. */
 static inline void
 scout__l2_moved(struct scout__l2_op *op)
 {
 	atomic_store_explicit(&op->moved_us, scout__now_us(), memory_order_relaxed);
 }
 
-/* Whether the adapter has begun it: else what became of it says nothing about its object. */
+/* Whether the adapter has begun @op: if not, its result says nothing about its object. */
 static inline bool
 scout__l2_has_begun(const struct scout__l2_op *op)
 {
 	return atomic_load_explicit(&op->moved_us, memory_order_relaxed) != 0;
 }
 
-/* Of a store, see the breakers below. */
+/* Sides of a store, see the breakers below. */
 enum scout__l2_side {
 	SCOUT__L2_READS = 0,
 	SCOUT__L2_WRITES
@@ -144,7 +143,7 @@ enum scout__l2_side {
 struct scout__l2_url; /* url.h */
 struct scout__l2_port;
 
-/* What an adapter counts itself; written with relaxed atomics by its threads, read by any thread. */
+/* What an adapter counts itself. Its threads write with relaxed atomics; any thread reads. */
 struct scout__l2_gauges {
 	uint64_t objects, bytes;      /* as far as it knows; UINT64_MAX: unknown */
 	uint64_t max_bytes;           /* UINT64_MAX: no limit of its own */
@@ -162,31 +161,31 @@ struct scout__l2_open {
 	struct scout__l2_port *port;  /* for scout__l2_complete() */
 	const struct scout__log *log; /* outlives the adapter; any thread */
 	uint32_t max_ops;             /* never more are submitted at once */
-	uint32_t timeout_ms;          /* l2_timeout_ms, for what has no operation: connecting */
+	uint32_t timeout_ms;          /* l2_timeout_ms, for work without an operation: connecting */
 };
 
 struct scout__l2_adapter {
-	const char *scheme; /* of its URLs: "fs", "redis" */
+	const char *scheme; /* scheme of its URLs: "fs", "redis" */
 	bool keeps_records; /* it knows RECORD_READ and RECORD_WRITE */
 	/*
-	 * Check everything that can be checked at once and start. A store that cannot be reached now is no error (it
-	 * may come): the log says so. Returns 0 or SCOUT_ERR_CONFIG_RANGE, _CONFIG_KEY (an option in the URL),
+	 * Check everything that can be checked at once and start. A store that cannot be reached now is no error, since
+	 * it may come later: the log says so. Returns 0 or SCOUT_ERR_CONFIG_RANGE, _CONFIG_KEY (an option in the URL),
 	 * _PERMISSION, _IN_USE, _NOMEM, _SYSTEM, with a sentence in @err. On the thread that starts the server.
 	 */
 	int (*open)(const struct scout__l2_open *args, void **ret_adapter, char *err, size_t err_len);
 	/*
-	 * On the loop; never blocks, takes no lock. False: the operation stays the caller's; with max_ops honoured that
-	 * is never because of room.
+	 * On the loop; never blocks, takes no lock. False: the operation stays the caller's. If the caller honours
+	 * max_ops, room is never the reason.
 	 */
 	bool (*submit)(void *adapter, struct scout__l2_op *op);
 	/*
-	 * How many LOADs (READS), or STOREs and REMOVEs (WRITES), it wants at once: those that it works on, and as many
-	 * more as keep its threads busy. Further ones wait in l2_submit. Const after open. NULL: no limit.
+	 * How many LOADs (READS), or STOREs and REMOVEs (WRITES), the adapter wants at once: those that it works on,
+	 * and as many more as keep its threads busy. Others wait in l2_submit. Const after open. NULL: no limit.
 	 */
 	uint32_t (*at_once)(const void *adapter, enum scout__l2_side side);
 	/*
 	 * End every operation (those that were not begun: CANCELLED) and the threads. Waits until @deadline_us at most;
-	 * false: a thread hangs in the kernel. Then nothing is freed and memory of its operations must stay mapped.
+	 * false: a thread hangs in the kernel. Then nothing is freed, and memory of its operations must stay mapped.
 	 */
 	bool (*stop)(void *adapter, uint64_t deadline_us);
 	/* After a stop that returned true. */
@@ -200,45 +199,46 @@ SCOUT_ON_ANY void scout__l2_complete(struct scout__l2_port *port, struct scout__
 /* ---- for the server ---- */
 
 /*
- * Each adapter has two breakers, for a store that can be read but not written (a full or read-only disk) is still worth
- * reading. SCOUT__L2_READS stands for EXISTS and LOAD, SCOUT__L2_WRITES for STORE and REMOVE; UNPIN passes always.
+ * Each adapter has two breakers, since a store that can be read but not written (a full or read-only disk) is still
+ * worth reading. SCOUT__L2_READS stands for EXISTS and LOAD, SCOUT__L2_WRITES for STORE and REMOVE; UNPIN passes
+ * always.
  *
  * A failure is an ERROR, a TIMEOUT, an operation that is late, or FULL with a `detail` (the store itself is full; FULL
  * without one is the adapter's own limit with everything pinned, and no failure). SCOUT__L2_FAILURES of one kind in a
- * row open the breaker; so does a store that hangs as a whole: whatever it has begun is late, and more waits behind.
- * What waits then ends as REFUSED, and what the adapter has and did not begin is late, without a failure. Records pass
- * the breakers, and say nothing to them.
+ * row open the breaker; so does a store that hangs as a whole: whatever it has begun is late, and more is waiting.
+ * Waiting operations then end as REFUSED, and operations that the adapter has but did not begin are late, without a
+ * failure. Records pass the breakers, and do not count for them.
  *
- * It is tried again after 1 s, then 2, 4 ... 30 s (less up to a quarter, so that many servers do not come at once):
- * reads by an operation of L2's own, so that no lookup pays for it; writes by the next STORE, one at a time.
+ * The store is tried again after 1 s, then 2, 4 ... 30 s (less up to a quarter, so that many servers do not come at
+ * once): reads by an operation of L2's own, so that no lookup pays for it; writes by the next STORE, one at a time.
  */
 #define SCOUT__L2_FAILURES 5u
 
 enum scout__l2_breaker {
 	SCOUT__L2_CLOSED = 0,
-	SCOUT__L2_OPEN,     /* REFUSED until its time has come */
-	SCOUT__L2_HALF_OPEN /* being tried: REFUSED but the trial */
+	SCOUT__L2_OPEN,     /* REFUSED until a trial is due */
+	SCOUT__L2_HALF_OPEN /* being tried: all but the trial is REFUSED */
 };
 
-/* Of one adapter, for STATUS. Loop. */
+/* What L2 counts for one adapter, for STATUS. Loop. */
 struct scout__l2_counters {
 	uint64_t submitted[SCOUT__L2_WHATS];                  /* by enum scout__l2_what */
 	uint64_t results[SCOUT__L2_WHATS][SCOUT__L2_RESULTS]; /* by what and result */
-	uint64_t overdue[SCOUT__L2_WHATS]; /* operations that were late; in results too, once they end */
-	uint64_t late;                     /* of these: have ended */
+	uint64_t overdue[SCOUT__L2_WHATS]; /* operations that were late; counted in results, too, once they end */
+	uint64_t late;                     /* late operations that have ended */
 	uint64_t keys_asked, keys_found;   /* EXISTS */
 	uint64_t bytes_loaded, bytes_stored;
 	uint64_t opened[2]; /* times that a breaker opened, by enum scout__l2_side */
-	struct scout__latency took
-		[SCOUT__L2_WHATS]; /* by enum scout__l2_what: from submit to reap, of what was not refused or cancelled */
+	struct scout__latency
+		took[SCOUT__L2_WHATS]; /* by enum scout__l2_what: from submit to reap, unless refused or cancelled */
 };
 
 struct scout__l2;
 
 /*
- * @adapters: what URLs may name, up to a NULL; used during the call. @urls: n of them, in the order of preference.
- * @max_ops: operations that may run at once on each adapter. Returns 0 or the adapter's code; @err names the URL
- * (without its password). On the starting thread, before the loop.
+ * @adapters: the adapters that URLs may name, up to a NULL; used during the call. @urls: n of them, in the order of
+ * preference. @max_ops: operations that may run at once on each adapter. Returns 0 or the adapter's code; @err names
+ * the URL (without its password). On the starting thread, before the loop.
  */
 int scout__l2_new(const struct scout__l2_adapter *const *adapters, const char *const *urls, uint32_t n,
 		  uint32_t timeout_ms, uint32_t max_ops, const struct scout__log *log, struct scout__l2 **ret_l2,
@@ -253,9 +253,9 @@ SCOUT_ON_LOOP bool scout__l2_usable(const struct scout__l2 *l2, uint32_t adapter
  * UNPIN waits for room and is never refused. op->done is never called from here.
  */
 SCOUT_ON_LOOP void scout__l2_submit(struct scout__l2 *l2, uint32_t adapter, struct scout__l2_op *op, uint64_t now_us);
-/* Call done() of what has ended, of at most @max operations. Returns whether there is more. */
+/* Call done() of at most @max ended operations. Returns whether there are more. */
 SCOUT_ON_LOOP bool scout__l2_reap(struct scout__l2 *l2, uint32_t max, uint64_t now_us);
-/* What is late (it counts for the breaker), trials of open breakers, UNPINs that wait. Cheap. Calls late(). */
+/* Find what is late (it counts for the breaker), try open breakers and waiting UNPINs. Cheap. Calls late(). */
 SCOUT_ON_LOOP void scout__l2_tick(struct scout__l2 *l2, uint64_t now_us);
 /* When scout__l2_tick() has something to do next, for the loop's timeout; UINT64_MAX: nothing by itself. */
 SCOUT_ON_LOOP uint64_t scout__l2_next_us(const struct scout__l2 *l2);
@@ -273,9 +273,9 @@ SCOUT_ON_ANY const char *scout__l2_what_name(uint8_t what);
 SCOUT_ON_ANY const char *scout__l2_result_name(uint8_t result);
 /* Whether this adapter's store keeps records. */
 SCOUT_ON_ANY bool scout__l2_keeps_records(const struct scout__l2 *l2, uint32_t adapter);
-/* How many LOADs (READS), or STOREs and REMOVEs (WRITES), it works on at once; further ones wait in l2_submit. */
+/* How many LOADs (READS), or STOREs and REMOVEs (WRITES), it works on at once; others wait in l2_submit. */
 SCOUT_ON_ANY uint32_t scout__l2_at_once(const struct scout__l2 *l2, uint32_t adapter, enum scout__l2_side side);
-/* Operations that are an adapter's at this moment, without those that wait for it in l2_submit. */
+/* Operations that adapters have at this moment, without those that wait in l2_submit. */
 SCOUT_ON_LOOP uint32_t scout__l2_running(const struct scout__l2 *l2);
 SCOUT_ON_LOOP uint32_t scout__l2_running_of(const struct scout__l2 *l2, uint32_t adapter);
 /*

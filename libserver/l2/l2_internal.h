@@ -13,7 +13,7 @@
  * clocks) and switching.c (breakers).
  */
 
-/* What tries reads again: the operation that failed last before the breaker opened, once more, into memory of its own. */
+/* The trial of reads: the operation that failed last before the breaker opened, once more, into memory of its own. */
 struct scout__l2_trial {
 	struct scout__l2_op op;
 	struct scout__l2_key key;
@@ -26,7 +26,7 @@ struct scout__l2_trial {
 	bool is_running;
 };
 
-/* One adapter. All is the loop's but what says otherwise. */
+/* One adapter. All fields are the loop's unless they say otherwise. */
 struct scout__l2_port {
 	struct scout__l2 *l2;
 	const struct scout__l2_adapter *ops;
@@ -34,19 +34,19 @@ struct scout__l2_port {
 	struct scout__l2_url url;
 	pthread_mutex_t mu;         /* adapter's threads: pushing into done */
 	struct scout__ring done;    /* operations that have ended: adapter's threads to the loop */
-	struct scout__list running; /* the last one given is the first */
+	struct scout__list running; /* newest first */
 	uint32_t n_running;
-	uint32_t n_given[2];           /* of these: LOADs, and STOREs and REMOVEs, by enum scout__l2_side */
+	uint32_t n_given[2];           /* running LOADs, and STOREs and REMOVEs, by enum scout__l2_side */
 	uint32_t at_once[2];           /* n_given stays below; const after open */
-	struct scout__list waiting[2]; /* until n_given is below; empty unless the breaker is closed */
+	struct scout__list waiting[2]; /* until n_given is below at_once; empty unless the breaker is closed */
 	uint32_t n_waiting;
-	uint32_t n_late;      /* of running */
-	uint64_t due_us;      /* nothing of running is late before */
-	uint64_t ended_us[2]; /* when a question, or something that needs the disk, came back last: see lateness.c */
+	uint32_t n_late;           /* of running */
+	uint64_t due_us;           /* nothing that runs can be late before */
+	uint64_t ended_us[2];      /* when a question, or a disk operation, came back last: see lateness.c */
 	struct scout__list unpins; /* wait for room */
-	uint64_t unpins_us;        /* when to try them again, if nothing ends before */
+	uint64_t unpins_us;        /* when to try them again, if nothing ends first */
 	struct scout__l2_switch sides[2];
-	struct scout__l2_trial trial;     /* of reads */
+	struct scout__l2_trial trial;     /* the trial of reads */
 	struct scout__l2_op *write_trial; /* a STORE of the server; compared only */
 	struct scout__l2_counters counters;
 	struct scout__log_limit limit;
@@ -60,7 +60,7 @@ struct scout__l2 {
 	uint32_t max_ops;
 	uint32_t n;
 	struct scout__doorbell bell; /* adapters -> loop, which stays parked */
-	struct scout__list ended;    /* what no adapter had: refused, or after the stop */
+	struct scout__list ended;    /* operations that no adapter had: refused, or after the stop */
 	uint32_t turn;               /* whose ring comes first in the next reap */
 	bool is_stopped;
 	struct scout__l2_port ports[SCOUT__L2_MAX_ADAPTERS];
@@ -68,7 +68,7 @@ struct scout__l2 {
 
 #define SCOUT__L2_OP(list_node) SCOUT__OWNER(list_node, struct scout__l2_op, node)
 
-/* The first one, out of @list; NULL: there is none. */
+/* Take the first operation out of @list; NULL: there is none. */
 static inline struct scout__l2_op *
 scout__l2_pop(struct scout__list *list)
 {
@@ -89,14 +89,14 @@ scout__l2_is_of_record(const struct scout__l2_op *op)
 	return op->what == SCOUT__L2_RECORD_READ || op->what == SCOUT__L2_RECORD_WRITE;
 }
 
-/* Whether threads or connections of their own answer it: it waits for no disk, and no disk for it. */
+/* Whether separate threads or connections answer @op: it does not wait for the disk, nor the disk for it. */
 static inline bool
 scout__l2_is_question(const struct scout__l2_op *op)
 {
 	return op->what == SCOUT__L2_EXISTS || op->what == SCOUT__L2_UNPIN;
 }
 
-/* Whether it waits for its turn when the adapter has enough of its side. */
+/* Whether @op waits for its turn when the adapter has enough of its side. */
 static inline bool
 scout__l2_needs_a_turn(const struct scout__l2_op *op)
 {
@@ -109,7 +109,7 @@ scout__l2_needs_a_turn(const struct scout__l2_op *op)
 
 /* @op ends with @result without having been an adapter's. */
 SCOUT_ON_LOOP void scout__l2_end(struct scout__l2 *l2, struct scout__l2_op *op, enum scout__l2_result result);
-/* All that waits for its turn at the adapter ends like that. */
+/* End all operations that wait for their turn at the adapter in this way. */
 SCOUT_ON_LOOP void scout__l2_end_waiting(struct scout__l2_port *port, enum scout__l2_side side,
 					 enum scout__l2_result result);
 /* Give @op to the adapter. False: it does not take it. */
@@ -118,21 +118,21 @@ SCOUT_ON_LOOP bool scout__l2_give(struct scout__l2_port *port, struct scout__l2_
 /* ---- switching.c ---- */
 
 enum scout__l2_verdict {
-	SCOUT__L2_NOTHING, /* about the store */
+	SCOUT__L2_NOTHING, /* says nothing about the store */
 	SCOUT__L2_WORKED,
 	SCOUT__L2_FAILED
 };
 
 /* What the result of @op says. */
 enum scout__l2_verdict scout__l2_verdict_of(const struct scout__l2_op *op);
-/* @op ended, or is late. */
+/* Judge the store by @op, which has ended or is late. */
 SCOUT_ON_LOOP void scout__l2_judge(struct scout__l2_port *port, const struct scout__l2_op *op,
 				   enum scout__l2_verdict verdict, uint64_t now_us);
 /* Nothing of @side moves; @op is one that waits. */
 SCOUT_ON_LOOP void scout__l2_hangs(struct scout__l2_port *port, enum scout__l2_side side, const struct scout__l2_op *op,
 				   uint64_t now_us);
 SCOUT_ON_LOOP void scout__l2_begin_trial(struct scout__l2_port *port, enum scout__l2_side side);
-/* Reads that are switched off are tried again if it is time. */
+/* Try reads again that are switched off, if a trial is due. */
 SCOUT_ON_LOOP void scout__l2_try_reads(struct scout__l2_port *port, uint64_t now_us);
 
 /* ---- lateness.c ---- */

@@ -34,7 +34,7 @@ scout__l2_complete(struct scout__l2_port *port, struct scout__l2_op *op)
 	(void)pthread_mutex_lock(&port->mu);
 	ok = scout__ring_push(&port->done, (uint64_t)(uintptr_t)op);
 	(void)pthread_mutex_unlock(&port->mu);
-	/* There is room for all that was submitted: this one was completed twice. */
+	/* There is room for all that was submitted: on failure, @op was completed twice. */
 	SCOUT_ASSERT(ok);
 	(void)scout__doorbell_ring(&port->l2->bell);
 }

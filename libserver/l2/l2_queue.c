@@ -53,7 +53,7 @@ wake(struct scout__l2_queue *queue)
 	if (queue->bell.fd >= 0)
 		(void)scout__doorbell_ring(&queue->bell);
 	else
-		/* It fails only when the count overflows: beyond any ring's room. */
+		/* A post fails only when the count overflows, beyond any ring's room. */
 		SCOUT_ASSERT(sem_post(&queue->ready) == 0);
 }
 
@@ -85,7 +85,7 @@ pop(struct scout__l2_queue *queue)
 	return (struct scout__l2_op *)(uintptr_t)word;
 }
 
-/* With one count of the semaphore taken: what it stands for. The one that the close posted goes to the next thread that waits. */
+/* The operation for the semaphore's count that was taken. The count that a close posted goes on to the next thread. */
 static struct scout__l2_op *
 take(struct scout__l2_queue *queue)
 {
@@ -129,5 +129,5 @@ void
 scout__l2_queue_woke(struct scout__l2_queue *queue)
 {
 	scout__awake(&queue->bell.parked);
-	(void)scout__eventfd_lower(queue->bell.fd); /* not raised: it was the timeout or a socket */
+	(void)scout__eventfd_lower(queue->bell.fd); /* not raised: the timeout or a socket woke us */
 }

@@ -14,8 +14,8 @@
 
 /*
  * Operations on their way from the server's loop to an adapter's threads. The loop is the only producer and takes no
- * lock: a push is a ring store and, at most, one wake. The consumers are serialised among themselves by a mutex that
- * the loop never touches. First in, first out.
+ * lock: a push is a ring store and, at most, one wake. A mutex that the loop never touches serialises the consumers.
+ * First in, first out.
  *
  * Two kinds, by their consumers:
  *
@@ -28,8 +28,8 @@
  *
  *             A push writes to the eventfd only if the thread said that it is about to sleep.
  *
- * After a close, what is still in it comes out before the NULL that means the end: the adapter completes it as
- * CANCELLED.
+ * After a close, what is still in the queue comes out before the NULL that means the end: the adapter completes these
+ * operations as CANCELLED.
  */
 struct scout__l2_queue {
 	struct scout__ring ring;
@@ -41,7 +41,7 @@ struct scout__l2_queue {
 
 /* Room for @max_ops operations at least. Returns 0, SCOUT_ERR_NOMEM or SCOUT_ERR_SYSTEM. */
 SCOUT_ON_ANY int scout__l2_queue_init(struct scout__l2_queue *queue, uint32_t max_ops, bool pollable);
-/* No thread may use it any more. */
+/* No thread may use the queue any more. */
 SCOUT_ON_ANY void scout__l2_queue_fini(struct scout__l2_queue *queue);
 
 /* The producer. False when full or closed. An adapter's submit, which l2_submit calls on the loop, is the one caller. */

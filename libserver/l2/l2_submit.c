@@ -18,14 +18,14 @@
  *
  * and leaves by done(), from reap only, so that a submit never calls back into the server in the middle of its work.
  *
- * What waits starts as others of its side come back. An adapter asks for fewer writes at once than it has threads, so
- * that the next LOAD finds one, however many writes there are.
+ * A waiting operation starts when others of its side come back. An adapter asks for fewer writes at once than it has
+ * threads, so that the next LOAD finds a free thread, however many writes there are.
  *
  * Waking the loop: a doorbell (doorbell.h). The loop stays parked, completing pushes and rings, and reap lowers the
  * bell before it looks at the rings.
  *
- * Rejected: one deadline for the way through queue and store, as it was: at tens of megabytes an object, what stands
- * behind others in our own queue is late before it begins, though the store is well.
+ * Rejected: one deadline for queue and store together: with objects of tens of megabytes, an operation that waits for
+ * others in our own queue would be late before it begins, though the store is well.
  *
  * Threads: the loop.
  */
@@ -35,7 +35,7 @@
 
 /* ---- submit ---- */
 
-/* Those that wait for their turn, as far as the adapter wants them. */
+/* Give the adapter waiting operations, as many as it wants. */
 SCOUT_ON_LOOP static void
 start_waiting(struct scout__l2_port *port, uint64_t now_us)
 {
@@ -52,7 +52,7 @@ start_waiting(struct scout__l2_port *port, uint64_t now_us)
 	}
 }
 
-/* The UNPINs that wait, as far as there is room. */
+/* Give the adapter the waiting UNPINs, as far as there is room. */
 SCOUT_ON_LOOP static void
 start_unpins(struct scout__l2_port *port, uint64_t now_us)
 {
@@ -99,7 +99,7 @@ submit(struct scout__l2_port *port, struct scout__l2_op *op, uint64_t now_us)
 	if (is_closed && scout__l2_needs_a_turn(op) && port->n_given[side] >= port->at_once[side]) {
 		scout__list_add(&port->waiting[side], &op->node);
 		port->n_waiting++;
-		/* Behind threads that hang: nothing else would make the next tick look. */
+		/* If threads hang, nothing else would make the next tick look. */
 		if (port->n_late > 0)
 			port->due_us = now_us;
 		return;
@@ -176,7 +176,7 @@ log_failure(struct scout__l2_port *port, const struct scout__l2_op *op, uint64_t
 			   scout__l2_result_name(op->result), (int)op->detail);
 }
 
-/* It came out of the adapter. */
+/* @op came out of the adapter. */
 SCOUT_ON_LOOP static void
 take_back(struct scout__l2_port *port, struct scout__l2_op *op, uint64_t now_us)
 {
@@ -202,7 +202,7 @@ pop_done(struct scout__l2_port *port)
 	return (struct scout__l2_op *)(uintptr_t)scout__ring_pop(&port->done);
 }
 
-/* The next that has ended, of the adapters by turns. */
+/* The next ended operation, from the adapters by turns. */
 SCOUT_ON_LOOP static struct scout__l2_op *
 next_ended(struct scout__l2 *l2, uint64_t now_us)
 {
@@ -232,7 +232,7 @@ has_ended(const struct scout__l2 *l2)
 bool
 scout__l2_reap(struct scout__l2 *l2, uint32_t max, uint64_t now_us)
 {
-	(void)scout__doorbell_lower(&l2->bell); /* not raised: to be looked at all the same */
+	(void)scout__doorbell_lower(&l2->bell); /* not raised: look at the rings all the same */
 	for (uint32_t n = 0; n < max; n++) {
 		struct scout__l2_op *op = next_ended(l2, now_us);
 

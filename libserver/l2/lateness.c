@@ -6,18 +6,18 @@
  *
  * Purpose: the clocks of operations that an adapter has (l2.h names them). The adapter's threads write when an
  * operation moved last; the loop looks, at the latest when the first of them can be late. One that has not begun cannot
- * be late before timeout_us from now, so no look is missed and an operation that hangs is found when its time is over.
+ * be late before timeout_us from now, so no look is missed, and an operation that hangs is found when its time is over.
  *
- * Whole stores that hang: threads that hang take no further operation, so those behind them would wait for ever and no
- * count of failures would be reached. Two cases, and in both the breaker of the waiting side opens at once:
+ * Whole stores that hang: threads that hang take no further operation, so waiting operations would wait for ever, and
+ * no count of failures would be reached. In two cases the breaker of the waiting side opens at once:
  *
  *   full    all that the adapter wants of that side at once is late, and more waits in l2_submit
  *   stuck   all that it has begun is late, nothing came back for timeout_us, and something that it was given as long ago was not
  *           begun
  *
- * Questions and what needs the disk are looked at apart, as adapters have other threads or connections for them.
+ * Questions are looked at apart from disk operations, because adapters have other threads or connections for them.
  *
- * A slow store that moves is never late, whatever waits behind it.
+ * A slow store that moves bytes is never late, whatever waits for it.
  *
  * Threads: the loop.
  */
@@ -27,7 +27,7 @@
 /* What the operations of one kind of thread do. */
 struct clock_view {
 	uint32_t n_moving;          /* begun and not late */
-	uint32_t n_late;            /* and late */
+	uint32_t n_late;            /* begun and late */
 	struct scout__l2_op *stale; /* given timeout_us ago and not begun */
 };
 
@@ -43,7 +43,7 @@ give_up(struct scout__l2_port *port, struct scout__l2_op *op)
 		op->late(op->user, op);
 }
 
-/* Returns when @op can be late at the earliest; UINT64_MAX: never, or it is. */
+/* Returns when @op can be late at the earliest; UINT64_MAX: never, or it is late already. */
 SCOUT_ON_LOOP static uint64_t
 look_at(struct scout__l2_port *port, struct scout__l2_op *op, struct clock_view *view, uint64_t now_us)
 {
@@ -70,7 +70,7 @@ look_at(struct scout__l2_port *port, struct scout__l2_op *op, struct clock_view 
 	return op->is_late || op->timeout_us == 0 ? UINT64_MAX : moved_us + op->timeout_us;
 }
 
-/* What the adapter has and did not begin, behind threads that hang. */
+/* Operations that the adapter has and did not begin, because its threads hang. */
 SCOUT_ON_LOOP static void
 give_up_stuck(struct scout__l2_port *port, bool questions, uint64_t now_us)
 {
@@ -126,7 +126,7 @@ scout__l2_look_at_clocks(struct scout__l2_port *port, uint64_t now_us)
 {
 	struct clock_view views[2] = {{.n_moving = 0}, {.n_moving = 0}};
 
-	/* What has ended meanwhile waits for the next reap, and may have been in time. */
+	/* Operations that ended meanwhile wait for the next reap, and may have been in time. */
 	if (now_us < port->due_us || !scout__ring_empty(&port->done))
 		return;
 	port->due_us = UINT64_MAX;

@@ -17,10 +17,10 @@
  * Purpose: keys, fingerprints and the header of stored objects, as bytes (object.h).
  *
  * The stored form is the same on every machine, because other nodes read it and because it outlives this build:
- * everything is little-endian and written field by field, every digest is of such bytes, seedless. A test holds it to
- * golden bytes.
+ * everything is little-endian and written field by field, and every digest covers such bytes, seedless. A test compares
+ * with golden bytes.
  *
- * XXH3 proves that bytes are what was written, not their author: a store that untrusted hosts can write needs its own
+ * XXH3 proves that bytes are what was written, not who wrote them: a store that untrusted hosts can write needs its own
  * lock.
  *
  * Threads: any; nothing is shared.
@@ -174,7 +174,7 @@ read_header(const uint8_t header[SCOUT__L2_HEADER_BYTES], uint16_t *ret_key_len,
 	return SCOUT__L2_HEADER_OK;
 }
 
-/* Magic, version and sum have the same place in each format: so a damaged version is not taken for another one. */
+/* Magic, version and sum have the same place in each format: so a damaged version is not mistaken for another. */
 bool
 scout__l2_header_is_other_format(const uint8_t header[SCOUT__L2_HEADER_BYTES])
 {
@@ -239,7 +239,7 @@ scout__l2_digest_parse(const char *text, struct scout__l2_digest *ret_digest)
 		char c = text[i];
 		unsigned digit;
 
-		/* One spelling only: a file is found by its name. */
+		/* Only one spelling: a file is found by its name. */
 		if (c >= '0' && c <= '9')
 			digit = (unsigned)(c - '0');
 		else if (c >= 'a' && c <= 'f')

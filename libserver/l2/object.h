@@ -36,7 +36,7 @@ struct scout__l2_layout {
 	const char *name_space;
 	uint16_t name_len;
 	uint32_t unit_tokens, block_tokens;  /* of the group */
-	uint16_t hash_bytes, kv_ranks, rank; /* rank: of all kv_ranks, not of this server */
+	uint16_t hash_bytes, kv_ranks, rank; /* rank: among all kv_ranks, not among this server's */
 	uint16_t dtype;
 	uint32_t n_planes;
 	const uint64_t *plane_bytes;
@@ -66,8 +66,8 @@ enum scout__l2_header_error {
 	SCOUT__L2_HEADER_MAGIC,
 	SCOUT__L2_HEADER_VERSION,
 	SCOUT__L2_HEADER_DAMAGED, /* its own checksum, or a field out of range */
-	SCOUT__L2_HEADER_KEY,     /* of another key */
-	SCOUT__L2_HEADER_LENGTH   /* payload of another length */
+	SCOUT__L2_HEADER_KEY,     /* the object has another key */
+	SCOUT__L2_HEADER_LENGTH   /* the payload has another length */
 };
 
 /* What the header itself says; for rebuilding a catalogue. Written only by a get that returns OK. */
@@ -78,9 +78,9 @@ struct scout__l2_header {
 };
 SCOUT_ON_ANY enum scout__l2_header_error scout__l2_header_get(const uint8_t header[SCOUT__L2_HEADER_BYTES],
 							      struct scout__l2_header *ret_header);
-/* Whether it is the header of an object in another format than this version writes. A damaged one of ours is none. */
+/* Whether @header is an object's header in another format than this version writes. A damaged header of ours is not. */
 SCOUT_ON_ANY bool scout__l2_header_is_other_format(const uint8_t header[SCOUT__L2_HEADER_BYTES]);
-/* Compare with what is wanted. */
+/* Compare the header with what is wanted. */
 SCOUT_ON_ANY enum scout__l2_header_error scout__l2_header_check(const uint8_t header[SCOUT__L2_HEADER_BYTES],
 								const struct scout__l2_key *key, uint64_t bytes,
 								struct scout__l2_digest *ret_sum);

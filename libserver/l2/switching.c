@@ -10,8 +10,8 @@
  * rules). What an operation says about its store is judged once: when it ends, or when it is late (lateness.c),
  * whichever is first.
  *
- * When a breaker opens, what waits for the adapter ends as REFUSED in the next reap: the server goes on to the next
- * adapter, or without. Reads are tried again by the operation that failed last, once more, into memory of its own.
+ * When a breaker opens, what waits for the adapter ends as REFUSED in the next reap: the server goes on with the next
+ * adapter, or without L2. Reads are tried again by the operation that failed last, once more, into memory of its own.
  *
  * Threads: the loop.
  */
@@ -146,7 +146,7 @@ ensure_buffer(struct scout__l2_trial *trial)
 
 	if (trial->buffer_bytes >= trial->bytes)
 		return true;
-	/* As slots of the pool are aligned, for adapters that read around the page cache. */
+	/* Aligned like slots of the pool, for adapters that bypass the page cache. */
 	if (posix_memalign(&buffer, 4096, trial->bytes) != 0)
 		return false;
 	free(trial->buffer);
@@ -172,7 +172,7 @@ scout__l2_try_reads(struct scout__l2_port *port, uint64_t now_us)
 		.digests = &trial->digest,
 		.found = &trial->found,
 	};
-	/* Without memory for a LOAD, whether it answers at all must do. */
+	/* Without memory for a LOAD, it must do to see whether the store answers at all. */
 	if (trial->what == SCOUT__L2_LOAD && ensure_buffer(trial)) {
 		trial->op.what = SCOUT__L2_LOAD;
 		trial->op.key = &trial->key;

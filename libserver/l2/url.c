@@ -14,11 +14,11 @@
 /*
  * DESIGN
  *
- * A URL is cut at its separators first and decoded after that, so that an encoded separator is data. It stands in
- * command lines, config files and logs, so it is printable text without blanks and '#', and it may hold a password.
+ * A URL is cut at its separators first and decoded after that, so that an encoded separator is data. URLs stand in
+ * command lines, config files and logs, so a URL is printable text without blanks and '#'. It may hold a password.
  *
- * The password is hidden from a wrong URL too, where nothing says which part was meant as one: with a ':' or an '@'
- * behind its scheme, only the scheme is shown. For the same reason messages repeat scheme, option and host names only.
+ * The password of a wrong URL is hidden, too, though nothing says which part was meant as one: if a ':' or an '@'
+ * follows the scheme, only the scheme is shown. For the same reason messages repeat only scheme, option and host names.
  *
  * Threads: any; nothing is shared.
  */
@@ -97,7 +97,7 @@ decode(struct url_part part, const char *what, char **ret_text, char *err, size_
 		if (high < 0 || low < 0 || (high == 0 && low == 0)) {
 			free(text);
 			return high == 0 && low == 0 ? WRONG("%s has a NUL (%%00)", what)
-						     : WRONG("%s has a '%%' without two hexadecimal digits behind it; "
+						     : WRONG("%s has a '%%' without two hexadecimal digits after it; "
 							     "'%%' itself is written %%25",
 							     what);
 		}
@@ -179,7 +179,7 @@ take_port(struct url_part port, uint32_t number, uint16_t *ret_port, char *err, 
 	return 0;
 }
 
-/* "[...]": the name without brackets; *rest is what is behind. */
+/* "[...]": the name without brackets; *rest is what comes after. */
 static int
 take_bracket(struct url_part *rest, uint32_t number, struct url_part *ret_name, char *err, size_t err_len)
 {
@@ -216,7 +216,7 @@ take_host(struct url_part text, uint32_t number, struct scout__l2_host *ret_host
 		if (rc)
 			return rc;
 		if (text.len && text.p[0] != ':')
-			return WRONG("host %u has something other than ':' behind its ']'", number);
+			return WRONG("host %u has something other than ':' after its ']'", number);
 		has_port = text.len > 0;
 		text.p += has_port ? 1 : 0;
 		text.len -= has_port ? 1 : 0;
@@ -360,7 +360,7 @@ parse(const char *text, struct scout__l2_url *url, char *err, size_t err_len)
 }
 
 /*
- * @text, which is right, without its password: from the first ':' behind the scheme to the last '@', which may stand in
+ * @text, which is right, without its password: from the first ':' after the scheme to the last '@', which may stand in
  * the path of a URL whose password has a '/' that is not encoded.
  */
 static char *

@@ -14,8 +14,8 @@
  *   fs:///path?max_bytes=N&threads=N&direct=0|1&sync=0|1&shared=0|1
  *   redis://[user:password@]host:port,host:port...[?ttl=S&cluster=auto]
  *
- * Parsed in two steps: the form here (percent-decoding, hosts, brackets for IPv6, query); what the options mean in the
- * adapter, by an option table (scout__l2_url_options), so that a wrong value is told as everywhere else.
+ * Parsing has two steps: the form here (percent-decoding, hosts, brackets for IPv6, query); the options in the adapter,
+ * by an option table (scout__l2_url_options), so that a wrong value is reported as everywhere else.
  *
  * Messages are sentences about a part of the URL. None contains anything that could be a password; l2.c puts the URL
  * before them, as scout__l2_url_mask() shows it.
@@ -36,8 +36,7 @@ struct scout__l2_url_option {
 
 struct scout__l2_url {
 	char *scheme;
-	char *user,
-		*password; /* decoded; NULL: not given. A user is never without a password; ":password@" has no user */
+	char *user, *password; /* decoded; NULL: not given. A user always has a password; ":password@" has no user */
 	uint32_t n_hosts;
 	struct scout__l2_host *hosts;
 	char *path; /* decoded; "" if none */
@@ -56,7 +55,7 @@ SCOUT_ON_ANY void scout__l2_url_fini(struct scout__l2_url *url);
  */
 SCOUT_ON_ANY char *scout__l2_url_mask(const char *text);
 
-/* For an adapter's open(): what stands before the query. 0 or SCOUT_ERR_CONFIG_RANGE. */
+/* For an adapter's open(): check what stands before the query. Returns 0 or SCOUT_ERR_CONFIG_RANGE. */
 SCOUT_ON_ANY int scout__l2_url_need_folder(const struct scout__l2_url *url, char *err, size_t err_len);
 SCOUT_ON_ANY int scout__l2_url_need_hosts(const struct scout__l2_url *url, char *err, size_t err_len);
 

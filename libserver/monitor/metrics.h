@@ -17,13 +17,13 @@
  *   metrics_listen.c  HOST:PORT to a listening socket
  *   metrics_text.c    a block of values as a page
  *   metrics_http.c    the HTTP thread; the only file that knows libmicrohttpd
- *   metrics_none.c    instead of all these in a build without it
+ *   metrics_none.c    instead of all these in a build without libmicrohttpd
  */
 
 #define SCOUT__METRICS_CONNS 16u        /* requests at once; the next one takes the place of the oldest */
-#define SCOUT__METRICS_DESCRIPTORS 40u  /* at most: twice the connections, and its own */
+#define SCOUT__METRICS_DESCRIPTORS 40u  /* at most: twice the connections, and the endpoint's own */
 #define SCOUT__METRICS_ADDRESS 64u      /* "[v6 address]:port" */
-#define SCOUT__METRICS_HUNG_US 3000000u /* a loop that has not turned for so long hangs; it turns 50 times a second */
+#define SCOUT__METRICS_HUNG_US 3000000u /* a loop that has not turned for this long hangs; it turns 50 times a second */
 
 enum scout__metrics_phase {
 	SCOUT__METRICS_STARTING = 0,
@@ -37,25 +37,25 @@ struct scout__metrics;
 /* ---- for the server ---- */
 
 /*
- * Without the key: 0, and server.metrics stays NULL. Else bind it and start the HTTP thread; the server answers
+ * Without the key: 0, and server.metrics stays NULL. Else bind the socket and start the HTTP thread; the server answers
  * "starting" until the loop does. Returns 0, SCOUT_ERR_UNSUPPORTED (built without libmicrohttpd),
  * SCOUT_ERR_CONFIG_SYNTAX, _CONFIG_RANGE, _BIND, _IN_USE, _PERMISSION, _NOMEM, _SYSTEM. On the starting thread.
  */
 int scout__metrics_open(struct scout_server *s, char *err, size_t err_len);
-/* After the loop. In bounded time, whatever its clients do. */
+/* After the loop. Ends in bounded time, whatever HTTP clients do. */
 void scout__metrics_close(struct scout_server *s);
-/* The loop's thread has been started: on the starting thread, so that who knows of the server finds it healthy. */
+/* The loop's thread has been started. On the starting thread, so that every user of the server finds it healthy. */
 void scout__metrics_serve(struct scout_server *s);
-/* The loop has turned. */
+/* Note that the loop has turned. */
 SCOUT_ON_LOOP void scout__metrics_beat(struct scout_server *s);
-/* DRAINING or ENDED. */
+/* Enter the phase DRAINING or ENDED. */
 SCOUT_ON_LOOP void scout__metrics_enter(struct scout_server *s, enum scout__metrics_phase phase);
 /* The HTTP thread wants new values. */
 SCOUT_ON_LOOP void scout__metrics_asked(struct scout_server *s);
 
 /* ---- for the HTTP thread ---- */
 
-/* What is known beside the block of values. */
+/* What is known besides the block of values. */
 struct scout__metrics_facts {
 	const char *endpoint, *eviction, *prefetch, *l2_objects;
 	uint64_t start_time_s; /* Unix time */
@@ -63,10 +63,10 @@ struct scout__metrics_facts {
 	uint64_t loop_cpu_us, process_cpu_us;
 	uint64_t resident_bytes, open_fds, max_fds; /* of the process; UINT64_MAX: unknown */
 	bool healthy;
-	char reason[128]; /* if not */
+	char reason[128]; /* why it is not healthy */
 };
 
-/* The newest values that are to be had shortly, and all else. HTTP thread. */
+/* The newest values that the loop gives in time, and all facts. HTTP thread. */
 const struct scout__stats *scout__metrics_look(struct scout__metrics *m, struct scout__metrics_facts *ret_facts);
 /* Whether the loop turns, and serves; @reason says why not. Any thread. */
 bool scout__metrics_healthy(const struct scout__metrics *m, char *reason, size_t len);
@@ -88,7 +88,7 @@ int scout__metrics_listen(const char *text, int *ret_fd, char *ret_address, bool
 /* Prometheus' text format 0.0.4. */
 void scout__metrics_text(const struct scout__stats *stats, const struct scout__metrics_facts *facts,
 			 struct scout__text *text);
-/* JSON: the facts, and under "status" what STATUS tells. */
+/* JSON: the facts, and under "status" the values of STATUS. */
 void scout__metrics_json(const struct scout__stats *stats, const struct scout__metrics_facts *facts,
 			 struct scout__text *text);
 

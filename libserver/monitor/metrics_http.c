@@ -19,27 +19,28 @@
 /*
  * DESIGN
  *
- * libmicrohttpd with one thread of its own that polls. A request is a path and nothing else: what a client sends beside
- * it is not looked at, every answer is made in memory and ends the connection. The thread never touches what the loop
- * owns; all it waits for is the snapshot of metrics_snapshot.c, and that for a bounded time.
+ * libmicrohttpd with one thread of its own that polls. A request is a path and nothing else: whatever else a client
+ * sends is ignored. Every answer is made in memory and ends the connection. The thread never touches what the loop
+ * owns; it waits only for the snapshot of metrics_snapshot.c, for a bounded time.
  *
  * Clients that are slow or many: libmicrohttpd's timeout counts from the last byte, so one byte every few seconds keeps
- * a connection for ever, and at its limit it accepts nobody. So the connections are counted here, and the oldest goes
- * when there are more than SCOUT__METRICS_CONNS: an honest request is answered as soon as it is read and is rarely the
- * oldest, whoever dribbles is. It is shut down, not closed: libmicrohttpd then finds its end and closes it itself. Its
- * own limit, twice as high, is for those on their way out and bounds the descriptors.
+ * a connection for ever, and at its limit libmicrohttpd accepts no more. So this file counts connections, and ends the
+ * oldest when there are more than SCOUT__METRICS_CONNS: an honest request is answered as soon as it is read and is
+ * rarely the oldest; a client that dribbles is. The connection is shut down, not closed: libmicrohttpd then finds its
+ * end and closes it. Its own limit, twice as high, leaves room for connections that are ending, and bounds the
+ * descriptors.
  *
- * The listening socket is made by metrics_listen.c and stays ours (quiesce gives it back), for it is closed in forked
- * children.
+ * The listening socket is made by metrics_listen.c and stays ours (quiesce gives it back), because it is closed in
+ * forked children.
  *
- * Rejected: one thread for each connection (threads by the will of unknown clients), the loop's own epoll (a handler of 200
- * us has no room for HTTP), TLS (a certificate to look after, for what a scraper on the same machine or a private
- * network reads).
+ * Rejected: one thread for each connection (unknown clients would decide how many), the loop's own epoll (a handler of
+ * 200 us has no room for HTTP), TLS (a certificate to look after, for values that a scraper on the same machine or a
+ * private network reads).
  *
  * Threads: libmicrohttpd's; start and stop of the server.
  */
 
-#define CONN_MEMORY ((size_t)16384) /* of each connection: its request's header must fit */
+#define CONN_MEMORY ((size_t)16384) /* for each connection: the header of its request must fit */
 #define IDLE_S 10u
 
 struct conn {
@@ -50,8 +51,8 @@ struct conn {
 struct scout__http {
 	struct scout__metrics *metrics;              /* const after start */
 	struct MHD_Daemon *daemon;                   /* const after start */
-	struct MHD_Response *lost;                   /* const after start: the answer when there is no memory for one */
-	bool is_named;                               /* HTTP thread: so it is called in ps and gdb */
+	struct MHD_Response *lost;                   /* const after start: the answer if memory for one is lacking */
+	bool is_named;                               /* HTTP thread: it has its name for ps and gdb */
 	struct scout__log_limit limit;               /* HTTP thread */
 	struct conn conns[2 * SCOUT__METRICS_CONNS]; /* HTTP thread: the oldest first */
 	uint32_t n_conns;
@@ -88,7 +89,7 @@ make_room(struct scout__http *http)
 	if (n <= SCOUT__METRICS_CONNS || !oldest)
 		return;
 	oldest->is_shut = true;
-	(void)shutdown(oldest->fd, SHUT_RDWR); /* one that its client has ended is as good */
+	(void)shutdown(oldest->fd, SHUT_RDWR); /* fails if its client has ended it: as good */
 	scout__log_limited(scout__metrics_log(http->metrics), &http->limit, scout__now_us(), SCOUT__LOG_INTERVAL_US,
 			   SCOUT_LOG_INFO, "metrics: more than %u connections; the oldest is ended",
 			   SCOUT__METRICS_CONNS);
@@ -105,7 +106,7 @@ connection_notice(void *cls, struct MHD_Connection *connection, void **socket_co
 	if (!info)
 		return;
 	if (!http->is_named)
-		(void)pthread_setname_np(pthread_self(), "scout-metrics"); /* for people only */
+		(void)pthread_setname_np(pthread_self(), "scout-metrics"); /* a name for people only */
 	http->is_named = true;
 	if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
 		forget(http, info->connect_fd);
@@ -126,7 +127,7 @@ send_lost(const struct scout__http *http, struct MHD_Connection *connection)
 	return MHD_queue_response(connection, MHD_HTTP_SERVICE_UNAVAILABLE, http->lost);
 }
 
-/* Takes the text. */
+/* Answer with @text. Takes it. */
 static enum MHD_Result
 respond(const struct scout__http *http, struct MHD_Connection *connection, unsigned status, const char *type,
 	struct scout__text *text)
@@ -203,7 +204,7 @@ request(void *cls, struct MHD_Connection *connection, const char *url, const cha
 	const struct scout__http *http = cls;
 
 	(void)version;
-	(void)upload_data; /* answered before any of it is read */
+	(void)upload_data; /* the answer leaves before any upload is read */
 	(void)upload_data_size;
 	(void)con_cls;
 	if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
@@ -217,7 +218,7 @@ request(void *cls, struct MHD_Connection *connection, const char *url, const cha
 	return respond_plain(http, connection, MHD_HTTP_NOT_FOUND, "there are /metrics, /healthz and /status");
 }
 
-/* What it says is about clients that went away. */
+/* libmicrohttpd only reports clients that went away. */
 static void
 say_nothing(void *cls, const char *format, va_list args)
 {
@@ -241,7 +242,7 @@ make_lost(void)
 	return response;
 }
 
-/* Of a start that failed, libmicrohttpd closes the socket or does not. */
+/* When a start fails, libmicrohttpd may or may not close the socket. */
 static void
 close_if_same(int fd, const struct stat *was)
 {
@@ -265,7 +266,7 @@ start_daemon(struct scout__http *http, int listen_fd)
 				 listen_fd, MHD_OPTION_CONNECTION_LIMIT, 2 * SCOUT__METRICS_CONNS,
 				 MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONN_MEMORY,
 				 MHD_OPTION_NOTIFY_CONNECTION, connection_notice, http, MHD_OPTION_END);
-	(void)pthread_sigmask(SIG_SETMASK, &before, NULL); /* one that the kernel gave us */
+	(void)pthread_sigmask(SIG_SETMASK, &before, NULL); /* cannot fail: the kernel gave us this mask */
 	return daemon;
 }
 
@@ -275,7 +276,7 @@ scout__http_start(struct scout__metrics *m, int listen_fd, struct scout__http **
 	struct scout__http *http = calloc(1, sizeof(*http));
 	struct stat was = {0};
 
-	(void)fstat(listen_fd, &was); /* of a socket of ours: cannot fail */
+	(void)fstat(listen_fd, &was); /* cannot fail: the socket is ours */
 	if (http)
 		http->lost = make_lost();
 	if (!http || !http->lost) {

@@ -15,8 +15,8 @@
 /*
  * DESIGN
  *
- * HOST:PORT to a listening socket, by the server and not by libmicrohttpd, so that each way to fail has its code and a
- * sentence. The host is an address; an empty one is refused: all interfaces are 0.0.0.0 or [::].
+ * Turns HOST:PORT into a listening socket. The server does this, not libmicrohttpd, so that each failure has its code
+ * and a sentence. The host is an address. An empty host is refused: all interfaces are 0.0.0.0 or [::].
  *
  * Rejected: names. A resolver may take a minute to say no, and localhost is two addresses.
  *
@@ -37,7 +37,7 @@ syntax(const struct listen_place *place, const char *why, char *err, size_t err_
 {
 	return scout__fail(
 		err, err_len, SCOUT_ERR_CONFIG_SYNTAX,
-		"metrics = %s: %s; must be HOST:PORT, for example 127.0.0.1:9570 or [::1]:9570, port 0 for one that "
+		"metrics = %s: %s; must be HOST:PORT, for example 127.0.0.1:9570 or [::1]:9570, port 0 for a port that "
 		"the kernel chooses",
 		place->shown, why);
 }
@@ -101,7 +101,7 @@ is_private_v4(uint32_t address)
 	       address >> 16 == 0xa9fe || address >> 22 == 0x191; /* 100.64.0.0/10 */
 }
 
-/* Loopback, link-local, or of a range for private networks. */
+/* Whether @address is loopback, link-local, or in a range for private networks. */
 static bool
 is_private(const struct sockaddr_storage *address)
 {
@@ -117,7 +117,7 @@ is_private(const struct sockaddr_storage *address)
 	       (v6.sin6_addr.s6_addr[0] & 0xfe) == 0xfc;
 }
 
-/* Address and port that it has got. */
+/* The address and the port that the socket has got. */
 static int
 name_of(int fd, char *ret_address, bool *ret_private)
 {
@@ -132,7 +132,7 @@ name_of(int fd, char *ret_address, bool *ret_private)
 	memcpy(&v4, &address, sizeof(v4));
 	memcpy(&v6, &address, sizeof(v6));
 	if (address.ss_family == AF_INET) {
-		(void)inet_ntop(AF_INET, &v4.sin_addr, text, sizeof(text)); /* family and room are right */
+		(void)inet_ntop(AF_INET, &v4.sin_addr, text, sizeof(text)); /* cannot fail: family and room are right */
 		(void)snprintf(ret_address, SCOUT__METRICS_ADDRESS, "%s:%u", text, (unsigned)ntohs(v4.sin_port));
 	} else {
 		(void)inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof(text));
@@ -142,7 +142,7 @@ name_of(int fd, char *ret_address, bool *ret_private)
 	return 0;
 }
 
-/* 0 and *ret_fd, or an errno. */
+/* Returns 0 and *ret_fd, or an errno. */
 static int
 listen_on(const struct addrinfo *at, int *ret_fd)
 {
@@ -152,7 +152,7 @@ listen_on(const struct addrinfo *at, int *ret_fd)
 
 	if (fd < 0)
 		return errno;
-	/* Only so that a restart need not wait for old connections: two servers still cannot have one port. */
+	/* Only so that a restart need not wait for old connections: two servers still cannot share a port. */
 	(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
 	if (bind(fd, at->ai_addr, at->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0) {
 		*ret_fd = fd;

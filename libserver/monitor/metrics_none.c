@@ -3,7 +3,7 @@
 #include "server_core.h"
 
 /*
- * In the place of the metrics_*.c in a build without libmicrohttpd: the key is refused, server.metrics is always NULL.
+ * Replaces the other metrics_*.c in a build without libmicrohttpd: the key is refused, server.metrics is always NULL.
  */
 
 int
@@ -14,7 +14,7 @@ scout__metrics_open(struct scout_server *s, char *err, size_t err_len)
 	return scout__fail(
 		err, err_len, SCOUT_ERR_UNSUPPORTED,
 		"metrics = %s: this build has no HTTP server; install libmicrohttpd (Debian: libmicrohttpd-dev) and "
-		"build with -Dmetrics=enabled, or leave the key out (STATUS tells the same)",
+		"build with -Dmetrics=enabled, or leave the key out (STATUS has the same values)",
 		s->cfg.metrics);
 }
 

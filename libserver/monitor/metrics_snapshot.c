@@ -29,27 +29,26 @@
  *     snapshot FILLED: changes it for the last one, EMPTY
  *
  * There is one snapshot, and `snapshot` says whose it is: the loop's while ASKED, else the HTTP thread's. So nothing is
- * copied twice, nothing is read while it is written, and neither side can hold up the other: the loop fills it or does
- * not, and never waits; a loop that hangs costs the HTTP thread one bounded wait, after which it shows the last values
- * with their age, and no wait at all once the heartbeat is old. The loop is asked FRESH_US after the last time at the
- * soonest, so a flood of requests costs it 50 blocks of values a second; while nobody asks, one relaxed store a turn:
- * the heartbeat.
+ * copied twice, nothing is read while it is written, and neither side can hold up the other. The loop fills the
+ * snapshot or does not, and never waits. A loop that hangs costs the HTTP thread one bounded wait, after which the
+ * thread shows the last values with their age; once the heartbeat is old, the thread does not wait at all. It asks the
+ * loop at most once in FRESH_US, so a flood of requests costs the loop 50 blocks of values a second. Without requests,
+ * the loop pays one relaxed store a turn: the heartbeat.
  *
  * /healthz needs no snapshot: heartbeat and phase.
  *
  * Rejected: a lock around the counters (the loop would wait for a thread that was preempted with it); a seqlock (its
- * readers race by design, which ThreadSanitizer rightly reports, or each word is an atomic); publishing by a timer (it
- * works for nobody most of the time, and values are old when somebody looks); reading the server's own memory from the
- * HTTP thread.
+ * readers race by design, which ThreadSanitizer rightly reports, or each word is an atomic); publishing by a timer
+ * (mostly useless work, and a reader would get old values); reading the server's own memory from the HTTP thread.
  *
  * The loop's processor time is read through its clock from the HTTP thread, so it costs the loop nothing.
  *
- * Threads: as said at each function. open and close: start and stop of the server, without loop.
+ * Threads: see each function. open and close: start and stop of the server, without the loop.
  */
 
 #define WAIT_MS 100
 #define FRESH_US 20000u
-#define WAIT_BEAT_US 1000000u /* a loop with an older heartbeat is not waited for */
+#define WAIT_BEAT_US 1000000u /* do not wait for a loop with an older heartbeat */
 
 enum snapshot_state {
 	SNAPSHOT_EMPTY = 0,
@@ -126,7 +125,7 @@ take_snapshot(struct scout__metrics *m)
 		return false;
 	m->stats = m->last;
 	m->last = stats;
-	/* Relaxed: the loop does not look at it before it is ASKED. */
+	/* Relaxed: the loop does not look at the snapshot before it is ASKED. */
 	atomic_store_explicit(&m->snapshot, SNAPSHOT_EMPTY, memory_order_relaxed);
 	return true;
 }
@@ -135,19 +134,19 @@ static void
 ask(struct scout__metrics *m)
 {
 	if (atomic_load_explicit(&m->snapshot, memory_order_relaxed) != SNAPSHOT_EMPTY)
-		return; /* the loop has not answered the last time */
+		return; /* the loop has not answered the last question */
 	atomic_store_explicit(&m->snapshot, SNAPSHOT_ASKED, memory_order_release);
 	scout__eventfd_raise(m->asked.fd);
 }
 
-/* New values into m->last, if the loop gives some in time. */
+/* Put new values into m->last, if the loop gives some in time. */
 static void
 refresh(struct scout__metrics *m)
 {
 	uint64_t end_us = scout__now_us() + WAIT_MS * UINT64_C(1000);
 	struct pollfd item = {.fd = m->answered_fd, .events = POLLIN};
 
-	(void)take_snapshot(m); /* of a loop that was late */
+	(void)take_snapshot(m); /* the answer of a loop that was late */
 	if (age_us(m->last->taken_us) < FRESH_US || heartbeat_age_us(m) > WAIT_BEAT_US ||
 	    atomic_load_explicit(&m->phase, memory_order_acquire) == SCOUT__METRICS_ENDED)
 		return;
@@ -157,7 +156,7 @@ refresh(struct scout__metrics *m)
 
 		if (now_us >= end_us)
 			return;
-		(void)poll(&item, 1, (int)((end_us - now_us + 999) / 1000)); /* what comes of it is looked at above */
+		(void)poll(&item, 1, (int)((end_us - now_us + 999) / 1000)); /* take_snapshot() sees the result */
 		(void)scout__eventfd_lower(m->answered_fd);
 	}
 }
@@ -332,7 +331,7 @@ scout__metrics_serve(struct scout_server *s)
 	struct scout__metrics *m = s->metrics;
 	int starting = SCOUT__METRICS_STARTING;
 
-	/* It fails for a thread that has ended; then there is nothing to read. */
+	/* This fails for a thread that has ended; then there is nothing to read. */
 	if (pthread_getcpuclockid(s->thread, &m->loop_clock) != 0)
 		m->loop_clock = CLOCK_THREAD_CPUTIME_ID;
 	/* Unless the loop has found a reason to stop already. */

@@ -11,8 +11,8 @@
  * DESIGN
  *
  * One block of values as Prometheus' text format 0.0.4, and as JSON. The format wants all lines of a name together, so
- * each row of a table is written for all adapters or namespaces before the next. Counters are there from the start,
- * also where nothing has happened yet: what appears with its first event has no rate for that event.
+ * each row of a table is written for all adapters or namespaces before the next row. Counters are there from the start,
+ * even if nothing has happened yet: a counter that appears with its first event has no rate for that event.
  *
  * Numbers are written as integers or with a point of our own: printf's %f follows the locale of the host program.
  *
@@ -35,7 +35,7 @@ family(struct scout__text *text, const char *name, enum scout__stats_kind kind, 
 	scout__text_add(text, "# HELP " PREFIX "%s %s\n# TYPE " PREFIX "%s %s\n", name, help, name, kinds[kind]);
 }
 
-/* NAME{A,B}, with a blank behind it; either or both may be empty. */
+/* NAME{A,B}, followed by a blank; A, B or both may be empty. */
 static void
 series(struct scout__text *text, const char *name, const char *suffix, const struct scout__text *a, const char *b)
 {
@@ -56,7 +56,7 @@ sample(struct scout__text *text, const char *name, const struct scout__text *a, 
 	scout__text_add(text, "\n");
 }
 
-/* One that stands alone. */
+/* A metric of one value without labels. */
 static void
 alone(struct scout__text *text, const char *name, enum scout__stats_kind kind, const char *help, uint64_t value,
       uint32_t per_unit)
@@ -89,7 +89,7 @@ table(struct scout__text *text, const struct scout__stats_table *t, const struct
 	}
 }
 
-/* One series of a histogram whose family is written already. */
+/* One series of a histogram whose HELP and TYPE are written already. */
 static void
 histogram(struct scout__text *text, const char *name, const struct scout__text *a, const char *b,
 	  const struct scout__latency *latency)
@@ -371,7 +371,7 @@ scout__metrics_json(const struct scout__stats *stats, const struct scout__metric
 		"\t\"endpoint\": \"",
 		scout_version(), SCOUT_WIRE_VERSION, SCOUT_BUILD_TYPE, SCOUT_SANITIZE);
 	scout__text_json(text, facts->endpoint, strlen(facts->endpoint));
-	/* As in the log, and as no program rounds it. */
+	/* A string, as in the log: a program would round a number. */
 	scout__text_add(text, "\",\n\t\"epoch\": \"%016" PRIx64 "\",\n\t\"healthy\": %s,\n\t\"reason\": \"",
 			stats->epoch, facts->healthy ? "true" : "false");
 	scout__text_json(text, facts->reason, strlen(facts->reason));

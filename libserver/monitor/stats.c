@@ -14,14 +14,14 @@
 /*
  * DESIGN
  *
- * The server's own structures into one block of values (stats.h). What is here runs on the loop between two operations,
- * so it copies and adds and formats nothing: 64 namespaces and 4 adapters take some 10 us. It may be asked every
- * second, and many times.
+ * Turns the server's own structures into one block of values (stats.h). This runs on the loop between two operations,
+ * so it copies and adds, but formats nothing: 64 namespaces and 4 adapters take some 10 us. Peers may ask every second,
+ * and many times.
  *
  * Threads: loop.
  */
 
-#define TENANT_NAMES 512u /* that are looked up at most: each takes some 50 ns */
+#define TENANT_NAMES 512u /* names that are looked up at most: each takes some 50 ns */
 
 SCOUT_ON_LOOP static void
 take_server(const struct scout_server *s, struct scout__stats *t)
