@@ -148,7 +148,7 @@ is_key(const uint8_t *bytes, uint16_t len)
 	       tenant_len <= SCOUT_MAX_NAME;
 }
 
-/* The magic comes first, to tell what is not ours from what is damaged; the version before the sum, so that another one is named. */
+/* The magic first, to tell foreign from damaged bytes; the version before the sum, so that another one is named. */
 static enum scout__l2_header_error
 read_header(const uint8_t header[SCOUT__L2_HEADER_BYTES], uint16_t *ret_key_len, uint64_t *ret_bytes,
 	    struct scout__l2_digest *ret_sum)

@@ -62,7 +62,7 @@ hex_of(char c)
 	return -1;
 }
 
-/* Cut *rest at the first @separator: returns what is before it, *rest is what is behind; all and nothing without one. */
+/* Cut *rest at the first @separator: returns what is before it, *rest is what is after; all and nothing without one. */
 static struct url_part
 cut(struct url_part *rest, char separator, bool *ret_found)
 {

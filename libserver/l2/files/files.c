@@ -17,28 +17,29 @@
  * The files adapter: objects as files of a folder on a local disk, or on a parallel file system that other nodes write
  * too (shared=1).
  *
- * Two queues from the loop. What exists is answered from the catalogue by a thread of its own, which touches no disk: a
- * disk that hangs delays no answer. Loads and stores go to `threads` others, each with one operation at a time in plain
- * pread and pwrite. With shared=1 the names thread deals the keys out to a pool that asks the file system.
+ * Two queues come from the loop. One thread, the names thread, answers from the catalogue what exists and touches no
+ * disk: a disk that hangs delays no answer. Loads and stores go to `threads` disk threads, each with one operation at a
+ * time in plain pread and pwrite. With shared=1 the names thread deals the keys out to a pool that asks the file
+ * system.
  *
- * A third kind of thread rebuilds the catalogue at the start, once. Until it has, what exists is what is known so far:
- * an object that is not known yet is a miss, which costs a computation and is right; a wait could cost every lookup its
- * deadline. The gauge `ready` says when it is over.
+ * A third kind of thread rebuilds the catalogue once, at the start. Meanwhile only the objects known so far exist: an
+ * object that is not known yet is a miss, which costs a computation and is right; a wait could cost every lookup its
+ * deadline. The gauge `ready` says when the rebuild is over.
  *
- * Clocks (l2.h): a disk thread begins an operation when it takes it, and says that it has moved after each piece of
- * SCOUT__FILES_PIECE that was read or written, and after each file that was removed to make room. With sync=1 what was
- * written is sent to the disk every few pieces, so that the last flush has little left to do and a slow disk shows as
- * one. A question begins when the catalogue is asked, or when the probe pool takes its first slice, and moves with each
- * slice.
+ * Clocks (l2.h): a disk thread begins an operation when it takes it, and reports progress after each piece of
+ * SCOUT__FILES_PIECE that it reads or writes, and after each file that it removes to make room. With sync=1 written
+ * data is sent to the disk every few pieces, so that the last flush has little left to do and a slow disk shows as
+ * slow. A question begins when the catalogue is asked, or when the probe pool takes its first slice, and moves with
+ * each slice.
  *
- * At once: as many loads as there are threads, and as many again so that none of them waits for the loop between two;
- * of writes one less than threads (or one), so that they never hold all of them.
+ * At once: twice as many loads as threads, so that no thread waits for the loop between two loads; one write less than
+ * threads (or one), so that writes never hold all threads.
  *
- * Ending: every thread sees `stopping` within one operation. One that hangs in the kernel is left alone: stop() says
- * so, nothing is freed, and whatever it holds stays mapped.
+ * Ending: every thread sees `stopping` within one operation. A thread that hangs in the kernel is left alone: stop()
+ * says so, nothing is freed, and the memory that it uses stays mapped.
  *
- * Threads: open, stop and close run on the server's starter; submit on its loop; the rest as said. Only `threads`, the
- * scan and the probe pool ever wait for a disk.
+ * Threads: open, stop and close run on the server's starter; submit on its loop; other functions as they say. Only
+ * `threads`, the scan and the probe pool ever wait for a disk.
  */
 
 #define THREADS_DEFAULT 4
@@ -266,7 +267,7 @@ ask_to_stop(struct scout__files *files)
 	scout__l2_queue_close(&files->disk);
 	scout__cat_stop(&files->cat);
 	if (files->probe_pool && !files->has_names_thread)
-		scout__probe_pool_stop(files); /* otherwise that thread does, when it has asked all */
+		scout__probe_pool_stop(files); /* otherwise that thread does so, when it has asked all */
 }
 
 static bool
@@ -278,17 +279,17 @@ files_stop(void *adapter, uint64_t deadline_us)
 	ask_to_stop(files);
 	if (scout__files_threads_wait(files, deadline_us))
 		return true;
-	/* Where all threads hang, no thread would end these. */
+	/* If all threads hang, no thread would end these. */
 	while ((op = scout__l2_queue_try(&files->names)))
 		cancel(files, op);
 	while ((op = scout__l2_queue_try(&files->disk)))
 		cancel(files, op);
-	scout__log(files->log, SCOUT_LOG_ERROR, "files tier %s: the disk does not answer; a thread is left behind",
+	scout__log(files->log, SCOUT_LOG_ERROR, "files tier %s: the disk does not answer; a thread is left running",
 		   files->path);
 	return false;
 }
 
-/* What cannot fail, and then what can. */
+/* Initialise first what cannot fail, then what can. */
 static int
 init(struct scout__files *files, const struct files_options *cfg, const struct scout__l2_open *args)
 {
@@ -403,7 +404,7 @@ static void
 files_gauges(void *adapter, struct scout__l2_gauges *ret_gauges)
 {
 	struct scout__files *files = adapter;
-	/* Of a folder that others write too, only what this server wrote is known. */
+	/* In a folder that others write too, only what this server wrote is known. */
 	bool knows = !files->shared;
 
 	*ret_gauges = (struct scout__l2_gauges){

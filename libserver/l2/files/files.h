@@ -10,7 +10,7 @@
 
 extern const struct scout__l2_adapter scout__l2_files;
 
-/* Option @i of a fs:// URL; SCOUT_ERR_INVALID behind the last. */
+/* Option @i of a fs:// URL; SCOUT_ERR_INVALID after the last. */
 int scout__files_options_row(size_t i, struct scout_config_row *ret_row);
 
 #endif

@@ -12,19 +12,19 @@
 /*
  * DESIGN
  *
- * Purpose: answer existence in well under a microsecond a key whatever the disk does, and decide which thread may touch
- * which name, and what is evicted. It owns the order of use and all pins and claims; the table below it is
+ * Purpose: say whether an object exists in well under a microsecond a key, whatever the disk does; decide which thread
+ * may touch which name, and what is evicted. Owns the order of use and all pins and claims; the table below it is
  * files_table.c.
  *
- * One mutex. It is held for table work only, by the adapter's own threads; the server's loop never comes here. Long
- * batches let it go every SLICE keys. Rejected: a lock for each shard - the order of use is one list over all of them,
+ * One mutex is held for table work only, by the adapter's own threads; the server's loop never comes here. Long batches
+ * release the mutex every SLICE keys. Rejected: a lock for each shard - the order of use is one list over all shards,
  * and a million answers a second are far beyond what lookups ask.
  *
  * Claims: a thread that changes a name on disk has claimed it, so two stores of one key, an eviction and a store, or
  * the scan and a store never meet in the folder. A thread that holds a claim never waits for another one: no deadlock.
  *
- * Pinned objects are not in the order of use: evicting is O(1), and one that loses its last pin was used last. Of one
- * batch that is the first key, so that the head of a shared prefix is the last to be evicted.
+ * Pinned objects are not in the order of use: evicting is O(1), and an object that loses its last pin counts as used
+ * last. In one batch the first key is used last, so that the head of a shared prefix is the last to be evicted.
  *
  * Threads: any.
  */
@@ -76,7 +76,7 @@ link_oldest(struct scout__cat *cat, uint32_t i)
 	cat->oldest = i;
 }
 
-/* Of a PRESENT entry. */
+/* Make a PRESENT entry the most recently used, unless it is pinned. */
 static void
 touch(struct scout__cat *cat, uint32_t i)
 {

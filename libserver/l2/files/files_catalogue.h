@@ -16,7 +16,7 @@
  *
  * An object is in one of three states. PRESENT: there is a file of that name, and it counts. BUSY: one thread has
  * claimed the name (it writes, removes or examines the file) and no other thread touches it until that thread publishes
- * or drops it. GONE: no file, but pins of readers that saw an earlier one; kept so that their UNPINs are not taken for
+ * or drops it. GONE: no file, but pins of readers that saw an earlier file; kept so that their UNPINs do not count as
  * those of later readers.
  */
 
@@ -24,7 +24,7 @@
 #define SCOUT__CAT_NONE UINT32_MAX
 
 struct scout__cat_shard {
-	struct scout__cat_cell *cells; /* a power of two of them; NULL before the first use */
+	struct scout__cat_cell *cells; /* a power of two; NULL before the first use */
 	uint32_t mask;
 	uint32_t n;
 };
@@ -39,7 +39,7 @@ struct scout__cat {
 	uint32_t n_slabs, slabs_cap;
 	uint32_t free;           /* list through `older` */
 	uint32_t newest, oldest; /* PRESENT and not pinned */
-	uint64_t used;           /* bytes of what is PRESENT or reserved by a claim */
+	uint64_t used;           /* bytes of objects that are PRESENT or reserved by a claim */
 	uint64_t versions;
 	uint32_t waiters;
 	bool stopping;
@@ -47,7 +47,7 @@ struct scout__cat {
 	_Atomic uint64_t n_objects, n_pinned, bytes;
 };
 
-/* One state of one object, to find out later whether it is still that. */
+/* One state of one object, to find out later whether the object is still in it. */
 struct scout__cat_ref {
 	uint32_t entry;
 	uint64_t version;
@@ -77,46 +77,46 @@ enum scout__cat_room {
 /* Returns 0 or SCOUT_ERR_NOMEM. @max_bytes UINT64_MAX: no limit. */
 int scout__cat_init(struct scout__cat *cat, uint64_t max_bytes);
 void scout__cat_fini(struct scout__cat *cat);
-/* From now on no thread waits for a claim: those that do get STOPPED. */
+/* From now on no thread waits for a claim: waiting threads get STOPPED. */
 void scout__cat_stop(struct scout__cat *cat);
 
 /*
- * Which of @digests are PRESENT. With @pin each that is gets one pin, and counts as used when it loses it. Returns how
- * many.
+ * Find which of @digests are PRESENT. With @pin each of these gets one pin, and counts as used when it loses the pin.
+ * Returns how many are PRESENT.
  */
 uint32_t scout__cat_exists(struct scout__cat *cat, const struct scout__l2_digest *digests, uint32_t n, bool pin,
 			   uint8_t *ret_found);
-/* Pin @digests whether they are known or not; those of which it fails for want of memory are not. Returns how many are. */
+/* Pin @digests whether they are known or not, as long as there is memory. Returns how many are pinned. */
 uint32_t scout__cat_pin(struct scout__cat *cat, const struct scout__l2_digest *digests, uint32_t n);
-/* Take one pin of each of @digests away; what has none is left alone. @only: where not NULL, only those that are 0 in it. */
+/* Take one pin of each of @digests away, if it has any. @only: unless NULL, only digests for which @only has a 0. */
 void scout__cat_unpin(struct scout__cat *cat, const struct scout__l2_digest *digests, uint32_t n, const uint8_t *only);
 
 /* Make the name mine, unless the object is PRESENT (which counts as a use of it). Waits for another's claim to end. */
 enum scout__cat_claim scout__cat_try_claim(struct scout__cat *cat, struct scout__l2_digest digest, uint64_t deadline_us,
 					   uint32_t *ret_entry);
-/* Make it mine if it is PRESENT and still what @ref saw. Its bytes stay counted. */
+/* Make the name mine if the object is PRESENT and still what @ref saw. Its bytes stay counted. */
 bool scout__cat_claim_ref(struct scout__cat *cat, struct scout__cat_ref ref);
-/* Mine: count @bytes in place of what was counted for it. False, and nothing changes: it is more than all that may be used. */
+/* Mine: count @bytes instead of what was counted for it. False, and nothing changes: @bytes are more than max_bytes. */
 bool scout__cat_reserve(struct scout__cat *cat, uint32_t entry, uint64_t bytes);
 /* Mine: the file is there. It is the most recently used. */
 void scout__cat_publish(struct scout__cat *cat, uint32_t entry);
-/* Mine: the file was there before this start and it was not used since: the least recently used, until sorted. */
+/* Mine: the file was there before this start and was not used since: the least recently used, until sorted. */
 void scout__cat_adopt(struct scout__cat *cat, uint32_t entry, uint64_t bytes);
 /* Mine: there is no file of that name. */
 void scout__cat_drop(struct scout__cat *cat, uint32_t entry);
 
 /*
  * FITS: no more than max_bytes are in use. Else the least recently used object is claimed, and its bytes count no more.
- * With @even_if_it_fits one is taken in any case.
+ * With @even_if_it_fits one object is claimed in any case.
  */
 enum scout__cat_room scout__cat_evict(struct scout__cat *cat, bool even_if_it_fits,
 				      struct scout__cat_victim *ret_victim);
-/* It could not be removed: it is PRESENT again, and the last to be tried. */
+/* @victim could not be removed: it is PRESENT again, and the last to be tried. */
 void scout__cat_keep(struct scout__cat *cat, const struct scout__cat_victim *victim);
 
 /*
- * Begin a load: whether it is PRESENT; counts as a use. *@ret_is_stale: its recency on disk was written more than a
- * minute before @now_us, and counts as written now.
+ * Begin a load: whether the object is PRESENT; counts as a use. *@ret_is_stale: its recency on disk was written more
+ * than a minute before @now_us, and now counts as written.
  */
 bool scout__cat_use(struct scout__cat *cat, struct scout__l2_digest digest, uint64_t now_us,
 		    struct scout__cat_ref *ret_ref, bool *ret_is_stale);

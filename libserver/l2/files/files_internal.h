@@ -90,7 +90,7 @@ scout__files_is_stopping(const struct scout__files *files)
 	return atomic_load_explicit(&files->stopping, memory_order_relaxed);
 }
 
-/* Where others write too, only what this server wrote is its to remove, and only if it was given a limit. */
+/* If others write too, the server may remove only what it wrote itself, and only if it has a limit. */
 static inline bool
 scout__files_evicts(const struct scout__files *files)
 {
@@ -103,16 +103,16 @@ scout__files_count(_Atomic uint64_t *counter)
 	(void)atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
 }
 
-/* What a file of an object with @bytes of payload takes: header and payload in whole blocks. Folders are not counted. */
+/* Disk space of an object with @bytes of payload: header and payload in whole blocks. Folders are not counted. */
 uint64_t scout__files_disk_bytes(const struct scout__files *files, uint64_t bytes);
 
 /* ---- files_threads.c ---- */
 
-/* The first and the last thing that each thread does. */
+/* Start a thread; each thread calls scout__files_thread_ends() last. */
 int scout__files_thread_start(struct scout__files *files, pthread_t *ret_thread, const char *name,
 			      void *(*main)(void *), void *arg);
 void scout__files_thread_ends(struct scout__files *files);
-/* Whether all have ended by @deadline_us. */
+/* Whether all threads have ended by @deadline_us. */
 bool scout__files_threads_wait(struct scout__files *files, uint64_t deadline_us);
 
 /* ---- files_root.c ---- */
@@ -127,8 +127,8 @@ void scout__files_root_close(struct scout__files_root *root);
 
 /* ---- files_io.c: one object's file. An int is 0 or an errno value, or FILES_DAMAGED ---- */
 
-#define SCOUT__FILES_DAMAGED (-1)      /* not what was written, or not of this key */
-#define SCOUT__FILES_OTHER_FORMAT (-2) /* the scan: of a former format, or of one to come */
+#define SCOUT__FILES_DAMAGED (-1)      /* not what was written, or of another key */
+#define SCOUT__FILES_OTHER_FORMAT (-2) /* the scan: an older format, or a newer one */
 
 /* "ab/cd/HEX" */
 void scout__files_object_path(struct scout__l2_digest digest, char ret_path[SCOUT__FILES_PATH]);
@@ -139,21 +139,21 @@ bool scout__files_is_temporary(const char *name, uint64_t *ret_instance);
 
 /* Rename within a folder; EEXIST if @to is there. */
 int scout__files_rename_new(int root_fd, const char *from, const char *to);
-/* Write a whole object to @tmp, which it makes. What fails is left for the caller to remove. */
+/* Make @tmp and write a whole object to it. On failure, the caller removes @tmp. */
 int scout__files_write(struct scout__files_hand *hand, const char *tmp, const struct scout__l2_key *key,
 		       const uint8_t *data, uint64_t bytes);
 /* Give @tmp its name; EEXIST if there is a file of that name. The fan folders are made. */
 int scout__files_place(const struct scout__files *files, const char *tmp, const char *path);
 /*
- * Read and verify. @data NULL: only verify, of whatever length the header says. *@ret_st is set whenever the file could
- * be opened (st_nlink is 0 if not). @stamp: write down that it was used.
+ * Read and verify. @data NULL: only verify, with whatever length the header says. *@ret_st is set whenever the file
+ * could be opened (st_nlink is 0 if not). @stamp: note in the file's times that it was used.
  */
 int scout__files_read(struct scout__files_hand *hand, const char *path, const struct scout__l2_key *key, uint8_t *data,
 		      uint64_t bytes, bool stamp, struct stat *ret_st);
-/* Whether the header of @path is of @key and @bytes, and the file's length what it says. *@ret_st as above. */
+/* Whether the header of @path names @key and @bytes, and the file is as long as it says. *@ret_st as above. */
 int scout__files_look(const struct scout__files *files, const char *path, const struct scout__l2_key *key,
 		      uint64_t bytes, struct stat *ret_st);
-/* Remove @path if it still is the file that @st describes. ENOENT and being another one are no failures. */
+/* Remove @path if it still is the file that @st describes. ENOENT is no failure, nor is another file. */
 int scout__files_remove_same(struct scout__files *files, const char *path, const struct stat *st);
 /* Read the header of an open file, without bounce. */
 int scout__files_read_header(int fd, uint8_t header[SCOUT__L2_HEADER_BYTES]);
@@ -162,11 +162,11 @@ int scout__files_sync_folder(const struct scout__files *files, const char *folde
 
 /* ---- files_ops.c: operations on the disk threads ---- */
 
-/* Do what @op says, or find out that it cannot be done; sets result and detail, completes nothing. */
+/* Do what @op says, or find out that this cannot be done; sets result and detail, completes nothing. */
 void scout__files_do(struct scout__files_hand *hand, struct scout__l2_op *op);
 /*
  * Evict until max_bytes is kept. False: what is left is pinned, or cannot be removed (*ret_detail is why). @op, unless
- * NULL, is what it is done for: each file that is removed is progress.
+ * NULL, is the operation that needs the room: each file that is removed is progress.
  */
 bool scout__files_make_room(struct scout__files *files, struct scout__l2_op *op, int32_t *ret_detail);
 
@@ -181,7 +181,7 @@ int scout__files_record_write(struct scout__files *files, const struct scout__l2
 /* Rebuild the catalogue; returns early when the adapter stops. */
 void scout__files_scan(struct scout__files *files);
 
-/* ---- files_probe_pool.c: what exists, where the catalogue cannot say (shared=1) ---- */
+/* ---- files_probe_pool.c: what exists, if the catalogue cannot say (shared=1) ---- */
 
 /* Returns 0, SCOUT_ERR_NOMEM or SCOUT_ERR_SYSTEM. */
 int scout__probe_pool_start(struct scout__files *files, uint32_t max_ops);

@@ -17,21 +17,21 @@
 /*
  * DESIGN
  *
- * Purpose: the bytes of one object between a slot of the pool and a file, with nothing between them that can be left
- * out.
+ * Purpose: move the bytes of one object between a slot of the pool and a file, with nothing in between that can be
+ * avoided.
  *
- * Data goes piece by piece, and each piece is summed while the copy that the kernel made of it (or will make) is in the
- * cache: the sum costs little beside the copy. The header is written last, so a file that was cut off has none.
+ * Data moves piece by piece, and each piece is summed while the kernel's copy of it (made or to be made) is in the
+ * cache: the sum costs little more than the copy. The header is written last, so a file that was cut off has none.
  * Buffered I/O needs no bounce; direct I/O needs one only for what is not aligned: a payload's last piece, a slot that
  * does not begin on 4 KiB.
  *
- * With sync=1 the disk is asked for what was written every SYNC_PIECES pieces, and waited for: writing and flushing in
- * turns would leave tens of megabytes to one fdatasync(), which says nothing while it works.
+ * With sync=1 the thread flushes every SYNC_PIECES pieces to the disk, and waits: else tens of megabytes would be left
+ * to one fdatasync(), which reports no progress while it works.
  *
- * Nothing is read or written before the file's length was checked, nothing is good before its sum was.
+ * Nothing is read or written before the file's length was checked, and nothing is good before its sum was checked.
  *
- * A file never changes once it has its name, and a name is never given to a second file while it has a first: so what
- * was opened stays what it was, and "still the same inode" is enough to remove what was found damaged and nothing else.
+ * A file never changes once it has its name, and no second file gets a name while a first one has it: so an open file
+ * stays what it was, and "still the same inode" is enough to remove the damaged file and nothing else.
  *
  * Threads: any; a hand belongs to its thread.
  */
@@ -93,7 +93,7 @@ write_all(int fd, const uint8_t *data, uint64_t len, uint64_t at)
 	return 0;
 }
 
-/* At least @least of @len bytes; @len may reach beyond the end of the file, for direct I/O reads whole blocks. */
+/* Read at least @least of @len bytes; @len may reach beyond the end of the file: direct I/O reads whole blocks. */
 static int
 read_all(int fd, uint8_t *data, uint64_t len, uint64_t least, uint64_t at)
 {
@@ -158,7 +158,7 @@ sum_of(const XXH3_state_t *state)
 	return (struct scout__l2_digest){.lo = hash.low64, .hi = hash.high64};
 }
 
-/* What was written since the last time is on the disk, but for what describes it. Where it cannot be, fdatasync() is enough. */
+/* Put what was written since the last call on the disk, without metadata. If this fails, fdatasync() is enough. */
 static void
 flush_pieces(int fd, uint64_t from, uint64_t to)
 {
@@ -194,7 +194,7 @@ write_payload(struct scout__files_hand *hand, int fd, const uint8_t *data, uint6
 	return 0;
 }
 
-/* Into @data, or through the bounce if that is NULL. */
+/* Read into @data, or through the bounce if @data is NULL. */
 static int
 read_payload(struct scout__files_hand *hand, int fd, uint8_t *data, uint64_t bytes, struct scout__l2_digest *ret_sum)
 {
@@ -260,7 +260,7 @@ scout__files_write(struct scout__files_hand *hand, const char *tmp, const struct
 	if (fd < 0)
 		return errno;
 	rc = write_object(hand, fd, key, data, bytes);
-	/* A network file system may say only now that there was no room. */
+	/* A network file system may report only now that there was no room. */
 	if (close(fd) != 0 && rc == 0 && errno != EINTR)
 		rc = errno;
 	return rc;
@@ -282,7 +282,7 @@ scout__files_rename_new(int root_fd, const char *from, const char *to)
 	}
 	if (errno != EPERM && errno != ENOSYS && errno != EOPNOTSUPP && errno != EMLINK)
 		return errno;
-	/* No links either. What a rename might replace in this moment has the same name, so the same bytes. */
+	/* No links either. A file that a rename might replace in this moment has the same name, so the same bytes. */
 	if (fstatat(root_fd, to, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		return EEXIST;
 	return renameat(root_fd, from, root_fd, to) == 0 ? 0 : errno;
@@ -340,7 +340,7 @@ scout__files_place(const struct scout__files *files, const char *tmp, const char
 	inner[5] = '\0';
 	rc = scout__files_sync_folder(files, inner);
 	if (rc)
-		(void)unlinkat(files->root.fd, path, 0); /* what may not last was not stored */
+		(void)unlinkat(files->root.fd, path, 0); /* a file that may not last was not stored */
 	return rc;
 }
 
@@ -352,7 +352,7 @@ scout__files_read_header(int fd, uint8_t header[SCOUT__L2_HEADER_BYTES])
 	return read_all(fd, header, SCOUT__L2_HEADER_BYTES, SCOUT__L2_HEADER_BYTES, 0);
 }
 
-/* A file that cannot be one of ours - a folder, a pipe, a link - is a damaged one. */
+/* A file that cannot be ours - a folder, a pipe, a link - counts as damaged. */
 static int
 open_object(const struct scout__files *files, const char *path, int flags, int *ret_fd, struct stat *ret_st)
 {
@@ -426,7 +426,7 @@ scout__files_read(struct scout__files_hand *hand, const char *path, const struct
 	if (rc)
 		return rc;
 	rc = read_object(hand, fd, ret_st, key, data, bytes);
-	/* Where it fails, the order after a restart is a little worse. */
+	/* If this fails, the order after a restart is a little worse. */
 	if (rc == 0 && stamp)
 		(void)futimens(fd, now_and_as_it_was);
 	(void)close(fd);
@@ -468,7 +468,7 @@ scout__files_remove_same(struct scout__files *files, const char *path, const str
 	struct stat now;
 	int rc = 0;
 
-	/* Threads that compare and remove come one after the other; no thread replaces a file that has its name. */
+	/* Only one thread at a time compares and removes; no thread replaces a file that has its name. */
 	SCOUT_ASSERT(pthread_mutex_lock(&files->removing) == 0);
 	if (fstatat(files->root.fd, path, &now, AT_SYMLINK_NOFOLLOW) != 0 ||
 	    (is_same(&now, st) && unlinkat(files->root.fd, path, S_ISDIR(now.st_mode) ? AT_REMOVEDIR : 0) != 0))

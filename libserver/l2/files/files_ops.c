@@ -12,22 +12,23 @@
  * DESIGN
  *
  * Purpose: what a disk thread does for one operation. The catalogue grants names: a store claims its name first, so
- * whatever it finds in the folder under that name is from before this start (the scan has not come there yet), from
- * another node (shared=1), or was put there by hand.
+ * whatever it finds in the folder under that name is older than this start (the scan has not come there yet), comes
+ * from another node (shared=1), or was put there by hand.
  *
  * A store: claim, count the bytes, evict until they fit, write under a temporary name, give it the name, publish. An
- * object counts from before its first byte is written, so the limit holds at every moment but for files that are just
- * being removed. A full disk evicts as much as the object needs and tries once more: without max_bytes the disk is the
- * limit, and a cache that stopped taking new objects while it keeps old ones would be of no use.
+ * object counts from before its first byte is written, so the limit holds at every moment, except for files that are
+ * just being removed. If the disk is full, the store evicts as much as the object needs and tries once more: without
+ * max_bytes the disk is the limit, and a cache that stopped taking new objects while it keeps old ones would be of no
+ * use.
  *
- * A load holds nothing: the file that it opened stays readable even if it is evicted meanwhile. What proves damaged
- * leaves the catalogue, but only if it still is what was opened.
+ * A load holds nothing: the file that it opened stays readable even if it is evicted meanwhile. A damaged object leaves
+ * the catalogue, but only if it is still the file that was opened.
  *
  * Rejected: io_uring. Many containers forbid it (it is off in Docker's and in hardened kernels' defaults), so the
- * threads would be needed all the same, and with objects of a megabyte the system calls are no cost: one pread of 512
- * KiB takes some hundred times as long as the call. The page cache and readahead work for both.
+ * threads would be needed all the same, and with objects of a megabyte the system calls cost next to nothing: one pread
+ * of 512 KiB takes some hundred times as long as the call. The page cache and readahead work for both.
  *
- * Threads: the disk threads; scout__files_make_room() also the scan.
+ * Threads: the disk threads; the scan, too, calls scout__files_make_room().
  */
 
 #define LOG_INTERVAL_US 5000000u
@@ -64,7 +65,7 @@ scout__files_disk_bytes(const struct scout__files *files, uint64_t bytes)
 {
 	uint64_t block = files->root.block_bytes;
 
-	/* No payload comes near: it would not fit into memory. */
+	/* No payload comes near this: it would not fit into memory. */
 	if (bytes > UINT64_MAX / 2)
 		return UINT64_MAX;
 	return (SCOUT__FILES_PAYLOAD + bytes + block - 1) / block * block;
@@ -109,7 +110,7 @@ scout__files_make_room(struct scout__files *files, struct scout__l2_op *op, int3
 	}
 }
 
-/* The disk is full. Whether so much was removed that it is worth another try. */
+/* The disk is full: make room. Returns whether enough was removed for another try. */
 static bool
 free_disk(struct scout__files *files, struct scout__l2_op *op, uint64_t bytes)
 {
@@ -130,8 +131,8 @@ free_disk(struct scout__files *files, struct scout__l2_op *op, uint64_t bytes)
 /* ---- what is not there, or not good ---- */
 
 /*
- * The object that @ref saw is no longer one: it leaves the catalogue, and the file goes if it is the one that @st
- * describes. Others may have been faster.
+ * The object that @ref saw is gone or damaged: it leaves the catalogue, and its file is removed if @st describes it.
+ * Others may have been faster.
  */
 static void
 give_up(struct scout__files *files, bool has_ref, struct scout__cat_ref ref, const char *path, const struct stat *st)
@@ -139,7 +140,7 @@ give_up(struct scout__files *files, bool has_ref, struct scout__cat_ref ref, con
 	bool is_mine = has_ref && scout__cat_claim_ref(&files->cat, ref);
 
 	if (st->st_nlink > 0 && (is_mine || files->shared))
-		(void)scout__files_remove_same(files, path, st); /* it is not offered again in any case */
+		(void)scout__files_remove_same(files, path, st); /* in any case the object is not offered again */
 	if (is_mine)
 		scout__cat_drop(&files->cat, ref.entry);
 }
@@ -173,7 +174,7 @@ read_and_judge(struct scout__files_hand *hand, struct scout__l2_op *op, uint8_t 
 		give_up(files, has_ref, ref, path, &st);
 	} else {
 		end_failed(hand, op, path, rc);
-		/* A sector that cannot be read does not heal. Of a network file system that is not known. */
+		/* A sector that cannot be read does not heal. For a network file system that is not known. */
 		if (rc == EIO && !files->shared)
 			give_up(files, has_ref, ref, path, &st);
 	}
@@ -186,7 +187,7 @@ load(struct scout__files_hand *hand, struct scout__l2_op *op)
 	read_and_judge(hand, op, op->bytes ? op->data : hand->bounce);
 }
 
-/* A load found it damaged. It may have been replaced since, so what is there now is judged anew. */
+/* A load found the object damaged. It may have been replaced since, so what is there now is judged anew. */
 static void
 remove_damaged(struct scout__files_hand *hand, struct scout__l2_op *op)
 {
@@ -211,7 +212,7 @@ write_file(struct scout__files_hand *hand, const struct scout__l2_op *op, const 
 	return scout__files_write(hand, tmp, op->key, op->data, op->bytes);
 }
 
-/* EEXIST: a good one is there. */
+/* EEXIST: a good object is there. */
 static int
 place_file(struct scout__files *files, const struct scout__l2_op *op, const char *tmp, const char *path)
 {
@@ -232,7 +233,7 @@ place_file(struct scout__files *files, const struct scout__l2_op *op, const char
 	return rc == EEXIST ? EBUSY : rc;
 }
 
-/* With the name claimed and the bytes counted. */
+/* Store with the name claimed and the bytes counted. */
 static void
 store_claimed(struct scout__files_hand *hand, struct scout__l2_op *op, uint32_t entry, const char *path)
 {
@@ -261,8 +262,8 @@ store_claimed(struct scout__files_hand *hand, struct scout__l2_op *op, uint32_t 
 }
 
 /*
- * Where others write too, the catalogue proves nothing: look, and forget what others have removed. Returns whether
- * there is a good one.
+ * If others write too, the catalogue proves nothing: look, and forget what others have removed. Returns whether there
+ * is a good object.
  */
 static bool
 find_shared(struct scout__files *files, const struct scout__l2_op *op, const char *path)
@@ -293,7 +294,7 @@ store(struct scout__files_hand *hand, struct scout__l2_op *op)
 		end(op, SCOUT__L2_PRESENT, 0);
 		return;
 	}
-	/* It waits for another store of the same name, which is late itself by then. */
+	/* This waits for another store of the same name, which is then late itself. */
 	switch (scout__cat_try_claim(&files->cat, op->key->digest, scout__now_us() + files->timeout_us, &entry)) {
 	case SCOUT__CAT_CLAIMED:
 		break;

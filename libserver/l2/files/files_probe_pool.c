@@ -11,14 +11,13 @@
  * DESIGN
  *
  * Purpose: say what exists in a folder that other nodes write too: only the file system can say, and on a parallel one
- * each question is a round trip. So the keys of one EXISTS are dealt out in slices to a pool of threads of their own;
- * loads and stores, which take their time, keep none of them busy. The thread that finishes the last slice answers.
+ * each question is a round trip. So the keys of one EXISTS are dealt out in slices to a pool of threads, which slow
+ * loads and stores never keep busy. The thread that finishes the last slice answers.
  *
- * A file that is there by name and length counts; whether it is good shows the load. With eviction (max_bytes), the
- * keys are pinned before they are looked for, and those that are not there unpinned afterwards: nothing can go in
- * between.
+ * A file with the right name and length counts; only the load shows whether it is good. With eviction (max_bytes), the
+ * keys are pinned before they are looked for, and missing keys are unpinned afterwards: nothing is evicted in between.
  *
- * Threads: jobs and the queue of those that have keys left are under pool->mu; the keys of a slice belong to the thread
+ * Threads: jobs and the queue of jobs with keys left are under pool->mu; the keys of a slice belong to the thread
  * that took it.
  */
 
@@ -26,7 +25,7 @@
 
 struct probe_job {
 	struct scout__l2_op *op;
-	uint32_t next_key; /* the first that was not dealt out */
+	uint32_t next_key; /* the first key that was not dealt out */
 	uint32_t left;     /* keys that are not answered */
 	int errnum;        /* of the first key that failed */
 	struct probe_job *next;
@@ -38,7 +37,7 @@ struct scout__probe_pool {
 	struct probe_job *jobs;
 	/* mu */
 	struct probe_job *free;
-	struct probe_job *first, *last; /* with keys to deal out */
+	struct probe_job *first, *last; /* jobs with keys to deal out */
 	bool closed;                    /* no further question comes */
 	/* const after start */
 	pthread_t threads[SCOUT__FILES_THREADS_MAX];
@@ -87,7 +86,7 @@ answer(struct scout__files *files, struct scout__l2_op *op, int errnum)
 	else
 		op->result = SCOUT__L2_ERROR;
 	op->detail = errnum == ECANCELED ? 0 : errnum;
-	/* A pin is given with the answer that it is there, and with no other. */
+	/* Only the answer that an object is there gives a pin. */
 	if (pins)
 		scout__cat_unpin(&files->cat, op->digests, op->n, errnum ? NULL : op->found);
 	scout__l2_complete(files->port, op);
@@ -201,7 +200,7 @@ scout__probe_pool_ask(struct scout__files *files, struct scout__l2_op *op)
 	}
 	SCOUT_ASSERT(pthread_mutex_lock(&pool->mu) == 0);
 	job = pool->free;
-	SCOUT_ASSERT(job); /* as many as operations */
+	SCOUT_ASSERT(job); /* there are as many jobs as operations */
 	pool->free = job->next;
 	*job = (struct probe_job){.op = op, .left = op->n};
 	if (pool->first)

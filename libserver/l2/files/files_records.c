@@ -10,9 +10,9 @@
 /*
  * DESIGN
  *
- * Purpose: records, small files in the folder itself, apart from the objects, so that no eviction comes near them. One
- * is written whole under a temporary name and on the disk (fsync) before it replaces the one before it, and the folder
- * is on the disk before the write is completed: after a crash there is the old one or the new one.
+ * Purpose: records, small files in the folder itself, apart from the objects, so that they are never evicted. A record
+ * is written whole under a temporary name and is on the disk (fsync) before it replaces the old record, and the folder
+ * is on the disk before the write completes: after a crash there is the old record or the new one.
  *
  * Threads: the disk threads.
  */

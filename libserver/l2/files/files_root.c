@@ -19,14 +19,13 @@
  *
  * Purpose: take the folder of a files adapter, or refuse it. A mistyped path must not cost a user any file: a folder
  * that is not empty is ours only if the marker is in it. The marker appears whole, by a rename of a file that was
- * written under another name, so there is no half-made folder: what an interrupted set-up leaves begins with the
- * marker's name and counts as nothing. "lost+found" counts as nothing as well, for a file system of one's own is a fine
- * place.
+ * written under another name, so there is no half-made folder: files of an interrupted set-up begin with the marker's
+ * name and do not count. Nor does "lost+found", because a separate file system is a fine place.
  *
  * The lock is one of the open file (OFD) on the marker: the kernel drops it when the process ends, however it ends, and
- * a second adapter in this very process is refused too. A private user (shared=0) takes it for writing and puts its pid
- * into the marker. Shared users take it for reading where the file system can: they do not exclude each other, only a
- * private user beside them, which would evict what they rely on.
+ * a second adapter in this very process is refused too. A private user (shared=0) takes the lock for writing and puts
+ * its pid into the marker. Shared users take it for reading if the file system can: they do not exclude each other, but
+ * exclude a private user, which would evict what they rely on.
  *
  * Threads: the one that starts the server.
  */
@@ -77,7 +76,7 @@ counts_as_nothing(const char *name)
 	       strncmp(name, SCOUT__FILES_MARKER, sizeof(SCOUT__FILES_MARKER) - 1) == 0;
 }
 
-/* 0, or an error that names something that is in the folder. */
+/* Returns 0, or an error that names something in the folder. */
 static int
 check_empty(int root, const char *path, char *err, size_t err_len)
 {
@@ -108,7 +107,7 @@ static int
 write_marker(int fd, const struct marker *marker)
 {
 	char text[MARKER_BYTES_MAX + 1];
-	/* Of one length whatever the pid, so that it can be written over. */
+	/* The text has one length whatever the pid, so that it can be overwritten. */
 	int n = snprintf(text, sizeof(text), MARKER_TITLE "%d\nid %s\npid %-20ld\n", MARKER_VERSION, marker->id,
 			 marker->pid);
 
@@ -117,7 +116,7 @@ write_marker(int fd, const struct marker *marker)
 	return 0;
 }
 
-/* An empty folder becomes ours, unless another process is faster: that is as good. */
+/* Make an empty folder ours; if another process is faster, that is as good. */
 static int
 make_marker(const struct scout__files_root *root, const char *path, char *err, size_t err_len)
 {
@@ -232,7 +231,7 @@ take_lock(const struct scout__files_root *root, const char *path, bool shared, c
 			   scout__errno_text(errno));
 }
 
-/* A small file is written and removed, so that what cannot work is said at the start. A full disk is none of that. */
+/* Write and remove a small file, so that a folder that cannot work fails the start. A full disk does not. */
 static int
 probe(const struct scout__files_root *root, const char *path, bool direct, char *err, size_t err_len)
 {
@@ -288,7 +287,7 @@ take_folder(struct scout__files_root *root, const char *path, bool shared, bool 
 		return rc;
 	marker.pid = (long)getpid();
 	errno = 0;
-	/* Only a message depends on the pid. */
+	/* Only an error sentence depends on the pid. */
 	if (!shared && write_marker(root->marker_fd, &marker) == EROFS)
 		return scout__fail(err, err_len, SCOUT_ERR_PERMISSION, "%s is on a read-only file system", path);
 	if (mkdirat(root->fd, SCOUT__FILES_TMP, 0700) != 0 && errno != EEXIST)

@@ -16,24 +16,24 @@
 /*
  * DESIGN
  *
- * Purpose: rebuild the catalogue. After a start the folder is walked once: files with the name of an object whose
- * header is whole, is of that name, and says the file's length go into the catalogue; others with such a name, and
- * temporary files of earlier starts, are what a crash has left and are removed. Payloads are not read: a load verifies
+ * Purpose: rebuild the catalogue. After a start the folder is walked once: the catalogue takes each file with an
+ * object's name whose header is whole, has that name, and says the file's length. Other files with such a name, and
+ * temporary files of earlier starts, are remains of a crash and are removed. Payloads are not read: a load verifies
  * them. Any other name stays, and is logged.
  *
- * Objects of another format (of a former release, say) have names that no question asks for. They stay, for they are the
- * operator's to remove, and are in the catalogue as the oldest of all, so that max_bytes pushes them out first. With
- * remove_old=1 they are removed here.
+ * Objects of another format (of a former release, say) have names that no question asks for. They stay, because the
+ * operator decides when to remove them, and are in the catalogue as the oldest of all, so that max_bytes pushes them
+ * out first. With remove_old=1 they are removed here.
  *
  * Loads and stores go on meanwhile. The scan claims each name before it looks, as a store does, so the two never meet;
- * what is in the catalogue already was stored or examined since the start.
+ * an object that is in the catalogue already was stored or examined since the start.
  *
  * The order of use survives as well as files keep it: the later of access and modification time (loads write it, at
  * most once a minute for each object). Objects come in as the folder lists them; when all are known they are put in
- * order, behind everything that was used since.
+ * order, after everything that was used since.
  *
- * With shared=1 there is no catalogue to rebuild. Temporary files of others may be in use, so only those go that were
- * not written to for an hour, by the clock of that file system.
+ * With shared=1 there is no catalogue to rebuild. Temporary files of others may be in use, so only files that were not
+ * written for an hour, by the clock of that file system, are removed.
  *
  * Threads: its own.
  */
@@ -68,7 +68,7 @@ is_stopping(const struct folder_scan *scan)
 
 typedef void (*entry_fn)(struct folder_scan *scan, const char *folder, const char *name);
 
-/* Call @fn with each entry of @folder. What cannot be listed is told and left out. */
+/* Call @fn with each entry of @folder. What cannot be listed is logged and left out. */
 static void
 walk(struct folder_scan *scan, const char *folder, entry_fn fn)
 {
@@ -120,7 +120,7 @@ ns_of(struct timespec ts)
 	return ts.tv_sec < 0 ? 0 : (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* 0: a good one; FILES_DAMAGED; FILES_OTHER_FORMAT; or an errno value: not known. */
+/* 0: a good file; FILES_DAMAGED; FILES_OTHER_FORMAT; or an errno value: not known. */
 static int
 examine(const struct folder_scan *scan, const char *path, struct scout__l2_digest digest, uint64_t *ret_bytes,
 	struct stat *ret_st)
@@ -138,7 +138,7 @@ examine(const struct folder_scan *scan, const char *path, struct scout__l2_diges
 		rc = errno;
 	else if (!S_ISREG(ret_st->st_mode))
 		rc = SCOUT__FILES_DAMAGED;
-	/* One block of each file is wanted, not what lies behind it. */
+	/* Read ahead nothing: only one block of each file is wanted. */
 	if (rc == 0)
 		(void)posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
 	if (rc == 0)
@@ -158,7 +158,7 @@ examine(const struct folder_scan *scan, const char *path, struct scout__l2_diges
 	return 0;
 }
 
-/* Without memory for it, the order is a little worse. */
+/* Note when the object was used. Without memory, the order is a little worse. */
 static void
 remember_order(struct folder_scan *scan, uint32_t entry, uint64_t when)
 {
@@ -260,13 +260,13 @@ see_object(struct folder_scan *scan, const char *folder, const char *name)
 	progress(scan, folder);
 	scout__files_object_path(digest, path);
 	if (strncmp(path, folder, 5) != 0) {
-		/* In a folder where no load looks for it. */
+		/* The file is in a folder where no load looks for it. */
 		(void)snprintf(path, sizeof(path), "%.5s/%.32s", folder, name);
 		if (unlinkat(scan->files->root.fd, path, 0) == 0)
 			leftover_removed(scan);
 		return;
 	}
-	/* A deadline in the past: what another has claimed is being stored or removed at this moment. */
+	/* A deadline in the past: a name that another thread has claimed is being stored or removed at this moment. */
 	if (scout__cat_try_claim(&scan->files->cat, digest, 0, &entry) == SCOUT__CAT_CLAIMED)
 		judge_object(scan, path, digest, entry);
 }
@@ -290,7 +290,7 @@ see_outer(struct folder_scan *scan, const char *folder, const char *name)
 	if (is_fan_name(name))
 		walk(scan, name, see_inner);
 	else if (strncmp(name, SCOUT__FILES_MARKER ".", sizeof(SCOUT__FILES_MARKER)) == 0) {
-		/* Of a set-up that was interrupted: the lock is ours, so it is not going on. */
+		/* From an interrupted set-up: the lock is ours, so that set-up is not running. */
 		if (unlinkat(scan->files->root.fd, name, 0) == 0)
 			leftover_removed(scan);
 	} else if (strcmp(name, SCOUT__FILES_MARKER) != 0 && strcmp(name, SCOUT__FILES_TMP) != 0 &&
@@ -322,7 +322,7 @@ see_temporary(struct folder_scan *scan, const char *folder, const char *name)
 		leftover_removed(scan);
 }
 
-/* The time of the file system's own clock, from a file that is written now. */
+/* The time by the file system's own clock, from a file that is written now. */
 static time_t
 file_time(struct scout__files *files)
 {

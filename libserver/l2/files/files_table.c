@@ -6,13 +6,13 @@
 /*
  * DESIGN
  *
- * The table of the catalogue: digest -> entry. It owns cells and slabs of entries; what an entry's state means is the
- * catalogue's.
+ * The table of the catalogue: digest -> entry. It owns cells and slabs of entries; the catalogue knows what an entry's
+ * state means.
  *
  * Digests are uniform, so their low byte picks a shard and the next 32 bits are home cell and tag; cells carry the tag,
  * so that growing a shard reads no entries: 40,000 cells (of 10 million objects) move in a fraction of a millisecond,
- * and only one of 256 shards at a time. Entries live in slabs that never move: an index is a name for as long as the
- * entry lives. About 75 bytes for each object in all.
+ * and only one of 256 shards at a time. Entries live in slabs that never move: an index names an entry for as long as
+ * the entry lives. An object takes about 75 bytes in all.
  *
  * Threads: any, under the catalogue's mutex.
  */
@@ -125,7 +125,7 @@ scout__cat_insert(struct scout__cat *cat, struct scout__l2_digest digest)
 	struct scout__cat_entry *entry;
 	uint32_t i, cell;
 
-	/* Where there is no memory to grow, a fuller table is better than none; one cell must stay free. */
+	/* Without memory to grow, a fuller table is better than none; one cell must stay free. */
 	if ((!shard->cells || shard->n >= (shard->mask + 1) / 4 * 3) && !grow(shard) &&
 	    (!shard->cells || shard->n >= shard->mask))
 		return SCOUT__CAT_NONE;
@@ -154,7 +154,7 @@ scout__cat_forget(struct scout__cat *cat, uint32_t i)
 		uint32_t home = shard->cells[at].tag & shard->mask;
 
 		if (((at - home) & shard->mask) < ((at - hole) & shard->mask))
-			continue; /* its home lies behind the hole */
+			continue; /* its home lies after the hole */
 		shard->cells[hole] = shard->cells[at];
 		hole = at;
 	}

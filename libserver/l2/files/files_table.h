@@ -41,7 +41,7 @@ scout__cat_entry_of(const struct scout__cat *cat, uint32_t i)
 uint32_t scout__cat_find(struct scout__cat *cat, struct scout__l2_digest digest);
 /* A new entry for a digest that has none: BUSY, not pinned. NONE: no memory. */
 uint32_t scout__cat_insert(struct scout__cat *cat, struct scout__l2_digest digest);
-/* Its digest leaves the table, and the entry is free. It is in no list. */
+/* Take the entry's digest out of the table and free the entry, which is in no list. */
 void scout__cat_forget(struct scout__cat *cat, uint32_t i);
 void scout__cat_table_fini(struct scout__cat *cat);
 

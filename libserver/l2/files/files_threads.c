@@ -14,7 +14,7 @@ scout__files_thread_start(struct scout__files *files, pthread_t *ret_thread, con
 {
 	int rc;
 
-	/* Counted before it may end. */
+	/* Count the thread before it may end. */
 	SCOUT_ASSERT(pthread_mutex_lock(&files->mu) == 0);
 	files->alive++;
 	SCOUT_ASSERT(pthread_mutex_unlock(&files->mu) == 0);
