@@ -12,18 +12,18 @@
  * DESIGN
  *
  * An ipc listener of libzmq aborts the process when accept finds no free descriptor (EMFILE), and a tcp listener spins.
- * The server keeps the number of connections below what there is room for (conns.c), but a flood can be faster than its
- * loop. So the process has one descriptor to spare: when there is no other, it is given up for a moment, the connection
- * is taken with it and closed, and the caller is told that the peer went away (ECONNABORTED), which both kinds of
- * listener bear.
+ * The server keeps the number of connections below its limit (conns.c), but a flood can be faster than its loop. So the
+ * process has one spare descriptor. When no other is free, the guard closes the spare one for a moment, accepts the
+ * connection in its place, and closes it; the caller gets ECONNABORTED (the peer went away), which both kinds of
+ * listener tolerate.
  *
- * While the spare one is given up, another thread may take the place. Then it is lost until a descriptor is free again;
- * the guard is the first to ask, before the next connection. Until then a connection waits in the listener's queue.
+ * While the spare descriptor is closed, another thread may take its place. Then the spare is lost until a descriptor is
+ * free again; the guard asks first, before the next connection. Until then a connection waits in the listener's queue.
  *
- * This takes the place of the C library's accept4() for all libraries of the process, as an executable's definition
+ * This file's accept4() replaces the C library's for all libraries of the process, as any definition in an executable
  * does.
  *
- * Threads: any; the spare descriptor belongs to whoever has exchanged it against -1.
+ * Threads: any; the spare descriptor belongs to the thread that has exchanged it for -1.
  */
 
 static atomic_int spare = -1;
@@ -54,7 +54,7 @@ accept4(int fd, __SOCKADDR_ARG address, socklen_t *restrict len, int flags)
 	conn = accept_plain(fd, address.__sockaddr__, len, flags);
 	if (conn >= 0 || (errno != EMFILE && errno != ENOMEM && errno != ENOBUFS))
 		return conn;
-	if (errno != EMFILE) { /* an ipc listener does not bear these either; it tries again */
+	if (errno != EMFILE) { /* fatal for an ipc listener, too; it tries again */
 		errno = ECONNABORTED;
 		return -1;
 	}

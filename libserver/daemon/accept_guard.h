@@ -2,7 +2,7 @@
 #ifndef SCOUT_SERVER_ACCEPT_GUARD_H
 #define SCOUT_SERVER_ACCEPT_GUARD_H
 
-/* Take the spare descriptor: from now on no accept of this process fails for want of one. For kvscoutd only. */
+/* Take the spare descriptor: from now on no accept of this process fails for lack of one. For kvscoutd only. */
 void scout__accept_guard_init(void);
 
 #endif

@@ -21,16 +21,16 @@
 /*
  * DESIGN
  *
- * What makes a process that an engine has spawned into a server of its own. libcommon/host/instance_spawn.c has done what
- * posix_spawn() can; here, before anything else and with one thread: descriptors of the host are closed but the streams
- * and the lock, a second process goes on and the first one ends (so that the host is not the parent and its waitpid() finds
- * nothing), and the working directory, umask, CPUs and scheduling policy are those of a daemon.
+ * Turns a process that an engine has spawned into an independent server. libcommon/host/instance_spawn.c has done what
+ * posix_spawn() can. This file does the rest, before anything else and with one thread. It closes the host's
+ * descriptors, except the streams and the lock. A second process goes on and the first ends, so that the host is no
+ * parent and its waitpid() finds nothing. Working directory, umask, CPUs and scheduling policy become a daemon's.
  *
- * CPUs: an engine pins its threads, and the process would inherit that. All CPUs that the cgroup allows; the key cpus
- * says otherwise.
+ * CPUs: an engine pins its threads, and the process would inherit that. So the server takes all CPUs that the cgroup
+ * allows, unless the key cpus is set.
  *
- * The lock is that of an open file, and stays with the descriptor: it is never closed here. The text of its file is what
- * peers read.
+ * The lock belongs to an open file and stays with its descriptor, which is never closed here. Peers read the text of
+ * that file.
  *
  * Threads: main.
  */
@@ -67,7 +67,7 @@ close_others(void)
 		(void)close(fd);
 }
 
-/* What is left of the host's; none of it is worth not to serve. */
+/* Reset what is left of the host's settings; no failure here is a reason not to serve. */
 static void
 reset_process(void)
 {
@@ -93,7 +93,7 @@ take_lock(const struct scout__instance *paths)
 		return complain("is for clients and workers with endpoint=auto, which give the lock of the folder as "
 				"descriptor 3. To start a server by hand, use --listen",
 				0);
-	/* It is locked already, by this open file: so this cannot wait. */
+	/* The file is locked already, by this open file: so this cannot wait. */
 	if (flock(SCOUT__INSTANCE_LOCK_FD, LOCK_EX | LOCK_NB) != 0)
 		return complain("another server has the lock of the folder", errno);
 	if (fcntl(SCOUT__INSTANCE_LOCK_FD, F_SETFD, FD_CLOEXEC) != 0)
@@ -157,7 +157,7 @@ write_state(const struct scout__instance_server *in, enum scout__instance_state 
 {
 	struct scout__instance_record record;
 
-	scout__record_read(SCOUT__INSTANCE_LOCK_FD, &record); /* it counts failed starts */
+	scout__record_read(SCOUT__INSTANCE_LOCK_FD, &record); /* the record counts failed starts */
 	record.state = state;
 	record.pid = (long)getpid();
 	record.wire = SCOUT_WIRE_VERSION;
@@ -172,7 +172,7 @@ scout__instance_serves(const struct scout__instance_server *in)
 {
 	int fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
 
-	/* It is the log file as well, and would keep the one that the log's thread has moved away. */
+	/* stdout is the log file as well, and would keep the file that the log's thread has moved away. */
 	if (fd >= 0) {
 		(void)dup2(fd, STDOUT_FILENO);
 		(void)close(fd);

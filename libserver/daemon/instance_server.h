@@ -16,19 +16,19 @@
 struct scout__instance_server {
 	struct scout__instance paths;
 	char listen[SCOUT__INSTANCE_PATH + 8];
-	char keys[4097]; /* that it was started with */
+	char keys[4097]; /* options that it was started with */
 	struct scout__log_file log;
 };
 
 /* FOLDER, if the options say so; else NULL. */
 const char *scout__instance_option(int argc, char **argv);
 /*
- * First of all in main(): leave the process that started us, and take over the lock. In the process that goes on returns
- * 0, and @cfg has what such a server has by default: the path, idle_exit_s, and 0 as l1_bytes. Else 1, it was said why.
+ * First of all in main(): leave the process that started us, and take over the lock. In the process that goes on,
+ * returns 0, and @cfg has such a server's defaults: the path, idle_exit_s, 0 as l1_bytes. Else 1, after printing why.
  */
 int scout__instance_begin(struct scout__instance_server *in, const char *folder, int argc, char **argv,
 			  struct scout_server_config *cfg);
-/* After the options: the size of the pool, if none was given. @text is empty or says which and why. */
+/* After the options: choose the size of the pool, if none was given. @text is empty or says which size and why. */
 void scout__instance_size_pool(struct scout_server_config *cfg, char *text, size_t len);
 /* It serves, and stdout is not used any more; it has ended in good order. What peers read; where it cannot be written, they wait. 0, or an errno value. */
 int scout__instance_serves(const struct scout__instance_server *in);

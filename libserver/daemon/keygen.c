@@ -21,7 +21,7 @@ complain(const char *path, const char *what)
 static int
 write_secret(const char *path, char secret[SCOUT__CURVE_KEY + 1])
 {
-	/* Never over a file that is there: it may be the only copy of a key. */
+	/* Never overwrite a file: it may be the only copy of a key. */
 	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	ssize_t n;
 

@@ -24,14 +24,14 @@
  * DESIGN
  *
  * The server as a process: options to a configuration, one line on stdout when it serves, log lines on stderr, an
- * orderly end on SIGTERM and SIGINT. SIGHUP reads the options again for the keys that a running server can take: an
- * operation of the wire would let every client change the shares, and a signal is its owner's. All that is the
- * process's is done here and not in the library: signals, the descriptor limit, standard streams.
+ * orderly end on SIGTERM and SIGINT. SIGHUP reads the options again for the keys that a running server can take: with a
+ * message on the wire every client could change the shares, while only the owner can send a signal. The process's own
+ * matters are handled here and not in the library: signals, the descriptor limit, standard streams.
  *
- * The signals are blocked before the server starts, so every thread of it has them blocked and none is lost.
+ * The signals are blocked before the server starts, so all its threads have them blocked and no signal is lost.
  *
- * Log lines go through a queue to a thread of their own (log_queue.c): whatever reads standard error may stall, and the
- * server serves on and ends.
+ * Log lines go through a queue to a thread of their own (log_queue.c): the reader of standard error may stall, and the
+ * server still serves and ends.
  *
  * Threads: main; log lines come from the server's threads.
  */
@@ -44,7 +44,7 @@
 static int log_level = SCOUT_LOG_INFO; /* const after the options are read */
 static struct scout__log_queue log_queue;
 static struct scout__instance_server instance; /* const after the options are read */
-static bool is_instance;                       /* the same */
+static bool is_instance;                       /* const after the options are read, too */
 static struct {
 	int argc;
 	char **argv;
@@ -58,7 +58,7 @@ log_line(void *user, int level, const char *text)
 		scout__log_queue_put(user, level, text);
 }
 
-/* What was printed is printed: 0, else 1. A full disk, or a pipe that somebody closed, tell so only now. */
+/* Returns 0 if all output was written, else 1. A full disk or a closed pipe shows only now. */
 static int
 printed(void)
 {
@@ -68,7 +68,7 @@ printed(void)
 	return 1;
 }
 
-/* @text in lines of at most HELP_COLUMNS, all but the first behind @indent blanks; the cursor stands at @indent. */
+/* Print @text in lines of at most HELP_COLUMNS, all but the first after @indent blanks; the cursor is at @indent. */
 static void
 print_wrapped(const char *text, int indent)
 {
@@ -162,7 +162,7 @@ set_option(struct scout_server_config *cfg, const char *key, const char *value, 
 	return scout_server_config_set(cfg, key, value, err, err_len);
 }
 
-/* --status; of auto, say which one it is. */
+/* --status; for auto, say which server it is. */
 static int
 ask_status(const char *endpoint, const char *secret_file)
 {
@@ -183,7 +183,7 @@ ask_status(const char *endpoint, const char *secret_file)
 	return 1;
 }
 
-/* Take apart option @*i, and move on to its value where that stands apart. *ret_value: NULL when there is none. */
+/* Take apart option @*i, and move on to its value if that is a separate word. *ret_value: NULL when there is none. */
 static int
 split_option(int argc, char **argv, int *i, char *ret_key, size_t key_size, const char **ret_value, char *err,
 	     size_t err_len)
@@ -202,7 +202,7 @@ split_option(int argc, char **argv, int *i, char *ret_key, size_t key_size, cons
 	return 0;
 }
 
-/* 0: go on; else exit with *ret_exit. */
+/* Returns 0: go on; else exit with *ret_exit. */
 static int
 read_options(struct scout_server_config *cfg, int argc, char **argv, int *ret_exit)
 {
@@ -254,7 +254,7 @@ read_options(struct scout_server_config *cfg, int argc, char **argv, int *ret_ex
 	return 0;
 }
 
-/* An ipc socket aborts its process when accept finds no descriptor free: have as many as we may. */
+/* An ipc socket aborts its process when accept finds no free descriptor: raise the limit as far as allowed. */
 static void
 raise_descriptors(void)
 {
@@ -263,7 +263,7 @@ raise_descriptors(void)
 	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max)
 		return;
 	limit.rlim_cur = limit.rlim_max;
-	(void)setrlimit(RLIMIT_NOFILE, &limit); /* fewer must do then */
+	(void)setrlimit(RLIMIT_NOFILE, &limit); /* if this fails, fewer must do */
 }
 
 static int
@@ -280,7 +280,7 @@ block_signals(sigset_t *ret_set)
 	return signalfd(-1, ret_set, SFD_CLOEXEC);
 }
 
-/* What the command line and its files say now, as far as a running server can take it. */
+/* Apply what the command line and its files say now, as far as a running server can take it. */
 static int
 read_again(struct scout_server *server, struct scout_server_config *cfg, char *err, size_t err_len)
 {
@@ -322,7 +322,7 @@ reload(struct scout_server *server)
 	scout_server_config_fini(&cfg);
 }
 
-/* Until a signal asks for the end, or the server has ended by itself. */
+/* Wait until a signal asks for the end, or the server has ended by itself. */
 static void
 wait_for_end(int signal_fd, struct scout_server *server)
 {
@@ -345,7 +345,7 @@ wait_for_end(int signal_fd, struct scout_server *server)
 	}
 }
 
-/* It serves: tell those who wait for it. */
+/* The server serves: tell the processes that wait for it. */
 static void
 tell_instance(void)
 {
@@ -359,7 +359,7 @@ tell_instance(void)
 	scout__log_queue_put(&log_queue, SCOUT_LOG_ERROR, line);
 }
 
-/* From start to stop. 0, or 1 and @err says why it could not start. */
+/* Serve from start to stop. Returns 0, or 1 and @err says why the server could not start. */
 static int
 serve_until(int signal_fd, struct scout_server_config *cfg, char *err, size_t err_len)
 {
@@ -394,7 +394,7 @@ serve(struct scout_server_config *cfg)
 		(void)fprintf(stderr, "kvscoutd: cannot set up signal handling (%s)\n", scout__errno_text(errno));
 		return 1;
 	}
-	/* Whoever reads our output may leave: that is told by the write, and no reason to stop serving. */
+	/* The reader of our output may leave: the write reports that, and it is no reason to stop serving. */
 	(void)signal(SIGPIPE, SIG_IGN);
 	raise_descriptors();
 	scout__accept_guard_init();
@@ -432,7 +432,7 @@ main(int argc, char **argv)
 	command.argc = argc;
 	command.argv = argv;
 	if (read_options(&cfg, argc, argv, &rc) == 0) {
-		/* Only an operator has limited a process that was started by hand: a taskset or CPUAffinity= is to be kept. */
+		/* If a process was started by hand, an operator limited its CPUs: keep a taskset or CPUAffinity=. */
 		if (!is_instance && strcmp(cfg.cpus, "auto") == 0)
 			cfg.cpus = "inherit";
 		rc = serve(&cfg);

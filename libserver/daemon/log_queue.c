@@ -24,12 +24,12 @@
  * in order.
  *
  * Full: info and debug lines may take all places but SCOUT__LOG_LINES_RESERVED. A warning or an error takes any free
- * place, else the place of the oldest info line; it is dropped only when every place holds a warning or an error. A
- * line of the thread's own tells how many lines were dropped: when the queue is empty again, and at least once per
+ * place, else the place of the oldest info line; it is dropped only when every place holds a warning or an error. The
+ * thread adds a line that says how many lines were dropped, when the queue is empty again and at least once per
  * DROPS_EVERY_US.
  *
- * The end: the thread has a bounded time to write what waits. If it is still in write() then, it is detached and ends
- * with the process; write() cannot be interrupted without a signal handler, and nothing needs the thread any more.
+ * The end: the thread has a bounded time to write what waits. A thread that is then still in write() is detached and
+ * ends with the process; write() cannot be interrupted without a signal handler, and nothing needs the thread any more.
  *
  * The log of a server that an engine has started is a file that no operator rotates, so the thread does: two files of a
  * bounded size, and no line is lost between them.
@@ -37,7 +37,7 @@
  * Rejected: O_NONBLOCK on standard error. The open file is shared with the process that started kvscoutd and with its
  * siblings, which do not expect EAGAIN.
  *
- * Threads: any puts; one starts and stops; the queue's own writes.
+ * Threads: any thread puts; one starts and stops; the queue's own thread writes.
  */
 
 #define DROPS_EVERY_US UINT64_C(1000000)
@@ -135,7 +135,7 @@ scout__log_queue_put(void *queue, int level, const char *text)
 	(void)pthread_mutex_unlock(&q->mu);
 }
 
-/* As long as it takes. A log that cannot be written is no reason to stop serving: the line is lost. */
+/* Write, however long that takes. A log that cannot be written is no reason to stop serving: the line is lost. */
 static void
 write_whole(int fd, const char *text, size_t len)
 {
@@ -154,7 +154,7 @@ write_whole(int fd, const char *text, size_t len)
 	}
 }
 
-/* Takes the counts. Returns the length of the line that tells them. Under the lock. */
+/* Make a line of the counts, and reset them. Returns its length. Under the lock. */
 static uint32_t
 tell_drops(struct scout__log_queue *q, char line[SCOUT__LOG_LINE_BYTES])
 {
@@ -176,7 +176,7 @@ has_drops(const struct scout__log_queue *q)
 	return q->dropped_info || q->dropped_urgent;
 }
 
-/* The file is full: another one under its name and its descriptor. If that fails, it grows on, and is tried with the next line. */
+/* The file is full: begin another with its name and descriptor. If that fails, it grows; the next line tries again. */
 static void
 renew_file(struct scout__log_queue *q)
 {
@@ -201,7 +201,7 @@ write_line(struct scout__log_queue *q, const char *text, uint32_t len)
 		renew_file(q);
 }
 
-/* Write the oldest line. Under the lock, which it gives up meanwhile. */
+/* Write the oldest line. Under the lock, which this function releases meanwhile. */
 static void
 write_head(struct scout__log_queue *q)
 {
@@ -283,7 +283,7 @@ scout__log_queue_start(struct scout__log_queue *queue, int fd, const struct scou
 		rc = init_condition(&queue->filled);
 	if (rc == 0)
 		rc = init_condition(&queue->ended);
-	/* kvscoutd ends when this fails, so what was made is not taken apart. */
+	/* kvscoutd ends when this fails, so nothing is undone. */
 	return rc ? rc : scout__thread_start(&queue->thread, "scout-log", writer_main, queue);
 }
 

@@ -7,12 +7,12 @@
 /*
  * DESIGN
  *
- * The size of a pool that no operator has chosen. A quarter of what the machine has available: the engine's own pinned buffers,
- * the page cache and other tenants need memory, too. Half of what the cgroup leaves: there the engine is usually alone.
- * Rounded down to whole MiB, so that two lines of two starts are comparable.
+ * The size of a pool if no operator has chosen one. A quarter of what the machine has available, because the engine's
+ * own pinned buffers, the page cache and other tenants need memory, too. Half of what the cgroup leaves, because the
+ * engine is usually alone there. Rounded down to whole MiB, so that the lines of two starts are comparable.
  *
  * The pool grows extent by extent as it fills, so a machine that is short of memory later refuses the next extent
- * (l1/pool.c) and nothing is killed.
+ * (l1/pool.c), and no process is killed.
  *
  * Threads: main.
  */

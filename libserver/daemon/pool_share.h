@@ -8,8 +8,8 @@
 #include "memory.h"
 
 /*
- * The pool of a server that an engine started, where no key says how large it is: the smaller of 25 % of the memory that is
- * available and 50 % of what the cgroup leaves, and at least POOL_SHARE_MIN. @text receives a sentence that says which and why.
+ * The pool of a server that an engine started, if no key sets its size: the smaller of 25 % of the available memory and
+ * 50 % of what the cgroup leaves, and at least POOL_SHARE_MIN. @text receives a sentence that says which size and why.
  */
 #define SCOUT__POOL_SHARE_MIN (UINT64_C(64) << 20)
 

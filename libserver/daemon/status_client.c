@@ -19,9 +19,9 @@
  * kvscoutd --status: one STATUS frame and its reply, for a person or a script. STATUS needs no HELLO, so asking makes
  * no peer and takes none of max_peers. Waits at most WAIT_MS twice: for the connection, and for the answer.
  *
- * A name may hold what a peer chose (its namespace), and the server asked may be any: what is not printable is escaped.
+ * A name may contain what a peer chose (its namespace), and any server may answer: unprintable bytes are escaped.
  *
- * A server with CURVE keys is asked with its own key, which it lets in: who has it could be the server.
+ * A server with CURVE keys is asked with its own key, which it accepts: the owner of that key could be the server.
  *
  * Threads: main.
  */
@@ -41,7 +41,7 @@ set_int(void *sock, int option, int value)
 	return zmq_setsockopt(sock, option, &value, sizeof(value)) == 0;
 }
 
-/* 0, or 1 and it has been said why. */
+/* Returns 0, or 1 after printing why. */
 static int
 set_keys(void *sock, const char *secret_file)
 {

@@ -4,7 +4,7 @@
 
 /*
  * Print the counters of the server at @endpoint, one "name value" on each line. @secret_file: the server's own secret
- * key where it has one, else NULL. An exit status: 1 when it does not answer.
+ * key if it has one, else NULL. Returns an exit status: 1 when it does not answer.
  */
 int scout__ask_status(const char *endpoint, const char *secret_file);
 

@@ -121,7 +121,7 @@ void scout__cat_keep(struct scout__cat *cat, const struct scout__cat_victim *vic
 bool scout__cat_use(struct scout__cat *cat, struct scout__l2_digest digest, uint64_t now_us,
 		    struct scout__cat_ref *ret_ref, bool *ret_is_stale);
 
-/* Put the @n entries that were adopted and not used since behind all others, the last of them as the first to be evicted. */
+/* Put the @n entries that were adopted and not used since after all others; the last one is the first to be evicted. */
 void scout__cat_order(struct scout__cat *cat, const uint32_t *entries, size_t n);
 
 #endif

@@ -21,35 +21,36 @@
  *   redis://[user:password@]host:port,host:port...[?ttl=SECONDS&cluster=auto|yes|no]
  *
  * Key "kvscout:3:DIGEST", value = header (object.h) and payload; "kvscout:r:DIGEST" are records (l2.h), without time to
- * live. EXISTS becomes one EXISTS for each key, pipelined, each to the node that serves its slot; STORE is SET NX (an
- * object that is there stays, and its time to live is not begun anew) with PX if the URL has a ttl; LOAD is GET. REMOVE
- * is UNLINK, whatever is there now: an object that was stored anew since it was found damaged costs one computation.
- * What is not damaged is never removed: a LOAD of an object of another format version is ABSENT.
+ * live. EXISTS becomes one EXISTS for each key, pipelined, each to the node that serves its slot. STORE is SET NX (an
+ * object that is there stays, and its time to live does not begin anew) with PX if the URL has a ttl. LOAD is GET.
+ * REMOVE is UNLINK, whatever is there now: if the object was stored anew after it was found damaged, the loss costs one
+ * computation. An undamaged object is never removed: a LOAD of an object of another format version is ABSENT.
  *
  * Files, each calling only those before it: resp (wire text), dns, job, command, link (bytes out), receive (bytes in,
  * events out), node, slots, route, expire, reply (acts on events), and this one: start, thread, vtable.
  *
  * Threads: one of ours owns all sockets and all state (SCOUT_ON_REDIS); the loop only pushes into the queue. One is
- * enough: a Redis server is one thread as well, and does more for each byte. A second one resolves names (redis_dns.c).
+ * enough: a Redis server is one thread as well, and does more for each byte. A second thread resolves names
+ * (redis_dns.c).
  *
  * Connections: for each node one for questions, one for loads and one for stores (lanes), each made when it is first
- * needed; the first is kept open. So a lookup's EXISTS never stands behind megabytes of our own.
+ * needed; the one for questions is kept open. So a lookup's EXISTS never waits for megabytes of our own.
  *
- * Bytes: own non-blocking sockets and hiredis' reader, not hiredis' connections (sync or async): those copy a value
- * into a string of their own both ways. Here SET sends header and payload by sendmsg() from the slot of the pool, GET
+ * Bytes: own non-blocking sockets and hiredis' reader, not hiredis' connections (sync or async): those copy each value
+ * into a string of their own, both ways. Here SET sends header and payload by sendmsg() from the slot of the pool, GET
  * is read by readv() into it, and checksums are taken in slices, so that one large object does not keep the others
  * waiting.
  *
  * Clocks: an operation that was sent ends when neither it nor its connection makes progress for its timeout, whatever
  * the server does (redis_expire.c). A server that shows no life for l2_timeout_ms while it owes a reply is down: see
- * redis_node.c. What waits for its turn on a connection has no deadline. No thread here can hang, so L2 need not look
- * (scout__l2_moved()). What is repeated after a lost connection may have been done before; every command here may be
- * done twice.
+ * redis_node.c. An operation that waits for its turn on a connection has no deadline. No thread here can hang, so L2
+ * need not look (scout__l2_moved()). A command that is repeated after a lost connection may have been done before;
+ * every command here may be done twice.
  *
- * Bounds: max_ops jobs; SCOUT__REDIS_MAX_COMMANDS questions under way; SCOUT__REDIS_WINDOW_BYTES asked for or sent and
- * unanswered on each link (or one value); two buffers for each link.
+ * Bounds: max_ops jobs; SCOUT__REDIS_MAX_COMMANDS questions under way; on each link SCOUT__REDIS_WINDOW_BYTES (or one
+ * value) asked for or sent and not answered; two buffers for each link.
  *
- * Rejected: pins (Redis has none: an object that was found may expire before it is loaded, and then the load says so);
+ * Rejected: pins (Redis has none: an object that was found may expire before it is loaded; the load then says so);
  * a removal that looks again first (WATCH, GET, MULTI, DEL, EXEC: five commands and their states against a rare loss of
  * one object); reading from replicas (they lag); MGET in place of EXISTS and GET (one reply that is as large as all
  * values).
@@ -136,7 +137,7 @@ soonest(uint64_t a_us, uint64_t b_us)
 	return a_us < b_us ? a_us : b_us;
 }
 
-/* Everything that is due. Returns how long to sleep at most. */
+/* Do everything that is due. Returns how long to sleep at most. */
 static int
 work(struct redis *r) SCOUT_ON_REDIS
 {
@@ -149,10 +150,10 @@ work(struct redis *r) SCOUT_ON_REDIS
 	scout__redis_jobs_issue(r);
 	scout__redis_jobs_expire(r, false);
 	next_us = soonest(scout__redis_nodes_tick(r), soonest(scout__redis_route_tick(r), scout__redis_slots_tick(r)));
-	/* What is sent now is owed from now on, not from when this turn began. */
+	/* A reply is owed from the moment of sending, not from the start of this turn. */
 	r->now_us = scout__now_us();
 	scout__redis_nodes_flush(r);
-	/* A failure may have left work for the calls above. */
+	/* A failure may have left new work for the calls above. */
 	if (r->urgent || r->hashing.head)
 		return 0;
 	next_us = soonest(next_us, r->earliest_us);
@@ -273,7 +274,7 @@ init_jobs(struct redis *r)
 	return 0;
 }
 
-/* What it takes before a server is asked. */
+/* Make what is needed before a server is asked. */
 static int
 init_state(struct redis *r, const struct scout__l2_url *url)
 {
@@ -299,7 +300,7 @@ init_state(struct redis *r, const struct scout__l2_url *url)
 			return SCOUT_ERR_NOMEM;
 		node->seed = true;
 	}
-	r->n_seeds = r->n_nodes; /* the same host twice is one */
+	r->n_seeds = r->n_nodes; /* the same host twice counts once */
 	r->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (r->epoll_fd < 0 || epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, r->queue.bell.fd, &event) != 0)
 		return SCOUT_ERR_SYSTEM;
@@ -392,7 +393,7 @@ redis_stop(void *adapter, uint64_t deadline_us)
 	if (r->stopped)
 		return true;
 	scout__l2_queue_close(&r->queue);
-	/* By the wall clock: ThreadSanitizer does not know the join that takes another one. */
+	/* By the wall clock: ThreadSanitizer does not know the join that takes another clock. */
 	(void)clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += (time_t)(left_us / 1000000);
 	until.tv_nsec += (long)(left_us % 1000000) * 1000;

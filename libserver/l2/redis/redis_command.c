@@ -6,8 +6,8 @@
 #include <string.h>
 
 /*
- * Commands: kept in lists, written into the buffer of a link, failed. The value of a SET stays where it is: the link
- * sends it from there between two parts of its buffer. Where a command goes is decided in redis_route.c.
+ * Commands are kept in lists, written into the buffer of a link, and failed. The value of a SET stays where it is: the
+ * link sends it from there between two parts of its buffer. redis_route.c decides where a command goes.
  *
  * Threads: the adapter's, which owns all commands.
  */
@@ -100,7 +100,7 @@ put_keyed(struct scout__writer *w, const char *name, const char *key)
 	scout__redis_put_arg(w, key, SCOUT__REDIS_KEY_BYTES);
 }
 
-/* A command that has no job of its own, but whose reply comes before that of @command. */
+/* Add a command without a job of its own to `sent`: its reply comes before the reply to the caller's command. */
 static bool
 send_before(struct redis *r, struct redis_link *link, enum redis_kind kind, struct redis_job *job) SCOUT_ON_REDIS
 {
@@ -187,7 +187,7 @@ scout__redis_command_write(struct redis *r, struct redis_link *link, struct redi
 	if (command->job)
 		command->job->moved_us = r->now_us;
 	if (!link->sent.head) {
-		link->progress_us = r->now_us; /* from now on it owes us something */
+		link->progress_us = r->now_us; /* from now on the server owes us a reply */
 		link->trickle = 0;
 	}
 	link->sent_bytes += command->bytes;

@@ -16,9 +16,10 @@
  *
  * Purpose: see redis_dns.h.
  *
- * One thread, started with the first name that is no number. Questions and answers are two lists under a mutex (neither
- * end is the server's loop). The object belongs to the last user: _free() marks it closed, and if the thread is busy,
- * the thread frees it. Joining would wait for a resolver that may be configured to try for half a minute.
+ * One thread, started for the first name that is no number. Questions and answers are two lists under a mutex (neither
+ * end is the server's loop). The object belongs to its last user: scout__redis_dns_free() marks it closed, and if the
+ * thread is busy, the thread frees it. Joining would wait for a resolver that may be configured to try for half a
+ * minute.
  *
  * Threads: the adapter's (all public functions), the resolver's (run()).
  */

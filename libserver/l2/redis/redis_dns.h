@@ -10,14 +10,14 @@
 #include "thread.h"
 
 /*
- * Names to addresses, on a thread of its own: getaddrinfo() may take many seconds and cannot be told to stop, and
+ * Names to addresses, on a separate thread: getaddrinfo() may take many seconds and cannot be told to stop, and
  * deadlines of operations must hold meanwhile.
  */
 
 #define SCOUT__REDIS_ADDRESSES 4u
 
 struct scout__redis_addresses {
-	uint32_t n; /* 0: it has none; see error */
+	uint32_t n; /* 0: the name has none; see error */
 	int error;  /* EAI_* */
 	struct {
 		struct sockaddr_storage addr;
@@ -27,7 +27,7 @@ struct scout__redis_addresses {
 
 struct scout__redis_dns;
 
-/* @wake_fd: an eventfd, written to when an answer is there; not used after _free(). Returns 0, SCOUT_ERR_NOMEM. */
+/* @wake_fd: an eventfd, written to when an answer is there; not used after the free. Returns 0, SCOUT_ERR_NOMEM. */
 int scout__redis_dns_new(int wake_fd, struct scout__redis_dns **ret_dns);
 /* Never waits: a thread inside getaddrinfo() frees what is left when it comes back. @dns may be NULL. */
 void scout__redis_dns_free(struct scout__redis_dns *dns);

@@ -8,15 +8,14 @@
  *
  * Purpose: the clocks of jobs, and how a job that makes no progress ends.
  *
- * The clock of a job starts when the first of its commands is written. It starts anew with each further one, with each
- * reply, and with all that moves on a connection that owes it a reply: values come one after the other, and one of tens
- * of megabytes in front of another is no fault of the other. Before, a job waits for its turn, and only the failure of
- * the node that it waits for ends it. A connection that is being made, and the first slot map, are the store's: the
- * clock runs.
+ * The clock of a job starts when the first of its commands is written. It starts anew with each further command, with
+ * each reply, and with all bytes that move on a connection that owes the job a reply: values come one after the other,
+ * and a job must not pay for a value of tens of megabytes before its own. Before its first command, a job waits for its
+ * turn, and only the failure of the node that it waits for ends it. While a connection is being made, or the first slot
+ * map is missing, the job waits for the store, and its clock runs.
  *
- * A job ends when all of its commands have ended, or when it is expired: then every link forgets it first, and only
- * afterwards it is completed, so that nothing writes into a slot of the pool, or reads from one, that is the server's
- * again.
+ * A job ends when all of its commands have ended, or when it is expired: then every link forgets the job first, and
+ * only afterwards it is completed, so that nothing reads or writes a slot of the pool that is the server's again.
  *
  * Threads: the adapter's.
  */
@@ -69,7 +68,7 @@ forget(struct redis *r) SCOUT_ON_REDIS
 	for (int lane = 0; lane < REDIS_LANES; lane++)
 		forget_waiting(&r->waiting[lane]);
 	forget_waiting(&r->hashing);
-	/* The sum was begun for the one that was first. */
+	/* The sum was begun for the job that was first. */
 	if (r->hashing.head && r->hashing.head != hashed)
 		r->hashing.head->hashed = 0;
 	for (uint32_t i = 0; i < r->n_nodes; i++)
@@ -77,7 +76,7 @@ forget(struct redis *r) SCOUT_ON_REDIS
 			forget_on(r, &r->nodes[i]->links[lane]);
 }
 
-/* What moves on a connection counts for all whose replies it owes. */
+/* Bytes that move on a connection count for all jobs whose replies it owes. */
 static void
 note_progress(struct redis *r) SCOUT_ON_REDIS
 {
@@ -88,7 +87,7 @@ note_progress(struct redis *r) SCOUT_ON_REDIS
 			for (struct redis_command *command = link->sent.head; command; command = command->next)
 				if (command->job && command->job->moved_us < link->progress_us)
 					command->job->moved_us = link->progress_us;
-			/* The connection that it waited for is there: from here on it waits for its turn. */
+			/* The connection that the job waited for is there: from here on the job waits for its turn. */
 			for (struct redis_command *command = link->queue.head; command && link->state == REDIS_READY;
 			     command = command->next)
 				if (command->job && command->job->op->what != SCOUT__L2_EXISTS)

@@ -22,12 +22,12 @@
 #include "url.h"
 
 /*
- * Inside of the Redis adapter. See redis.c for the design.
+ * The inside of the Redis adapter. See redis.c for the design.
  *
  *   job       one operation of L2; has one command, EXISTS one for each key
  *   command   one Redis command, waiting for its turn (queue) or for its reply (sent) on one connection
  *   link      one connection to one node; each node has one for each lane
- *   lane      what kind of work a link does: small questions never stand behind megabytes
+ *   lane      what kind of work a link does: small questions never wait for megabytes
  *   node      one server
  */
 
@@ -40,15 +40,15 @@ scout__enter_redis(void) SCOUT_TSA(assert_capability(scout__redis_role))
 }
 
 #define SCOUT__REDIS_PORT 6379u
-#define SCOUT__REDIS_MAX_COMMANDS 16384u      /* of EXISTS at once; further keys wait in their operation */
-#define SCOUT__REDIS_WINDOW_BYTES (16u << 20) /* of values asked for, or sent, and not answered; on each link */
+#define SCOUT__REDIS_MAX_COMMANDS 16384u      /* commands of EXISTS at once; other keys wait in their operation */
+#define SCOUT__REDIS_WINDOW_BYTES (16u << 20) /* bytes of values asked for, or sent, and not answered; on each link */
 #define SCOUT__REDIS_BUFFER_BYTES (32u << 10) /* of each link, in and out */
 #define SCOUT__REDIS_REPLY_BYTES (4u << 20)   /* of one reply that is no value: a slot map of 16384 ranges */
 #define SCOUT__REDIS_MAX_TRIES 6u             /* redirects and TRYAGAINs of one command */
-#define SCOUT__REDIS_MAX_LOSSES 2u            /* connections that may go under one command */
+#define SCOUT__REDIS_MAX_LOSSES 2u            /* connections that one command may lose */
 #define SCOUT__REDIS_MAX_NODES 1024u
 #define SCOUT__REDIS_SLICE_BYTES (2u << 20)     /* hashed, or read from one link, before others get their turn */
-#define SCOUT__REDIS_PROGRESS_BYTES (64u << 10) /* of a value, within l2_timeout_ms: less is none */
+#define SCOUT__REDIS_PROGRESS_BYTES (64u << 10) /* of a value, within l2_timeout_ms: less is no progress */
 #define SCOUT__REDIS_TRYAGAIN_US 20000u
 #define SCOUT__REDIS_REFRESH_US 100000u /* at most one question for the slot map in this time */
 #define SCOUT__REDIS_BACKOFF_MS_MIN 20u
@@ -84,10 +84,10 @@ enum redis_kind {
 struct redis_job {
 	struct scout__l2_op *op; /* NULL: free */
 	struct redis_job *next;  /* in the free list, or the one list that it waits in */
-	struct scout__list live; /* all that have an op */
+	struct scout__list live; /* all jobs that have an op */
 	uint32_t issued;         /* commands made */
 	uint32_t left;           /* keys (or the one command) not yet answered */
-	uint32_t answered;       /* of those that were: by a server */
+	uint32_t answered;       /* keys that a server has answered */
 	uint8_t result;          /* worst of its parts: enum scout__l2_result */
 	bool expired;            /* no progress, or being cancelled: about to be finished */
 	uint64_t moved_us;       /* when it made progress last: see redis_job.c; 0: it waits */
@@ -100,9 +100,9 @@ struct redis_job {
 
 struct redis_command {
 	struct redis_command *next;
-	struct redis_job *job; /* NULL: its operation has ended */
-	uint64_t since_us;     /* sent, or when it may be tried again */
-	uint64_t bytes;        /* that count in the window */
+	struct redis_job *job; /* NULL: the operation has ended */
+	uint64_t since_us;     /* when it was sent, or when it may be tried again */
+	uint64_t bytes;        /* bytes that count in the window */
 	uint32_t index;        /* EXISTS: which key */
 	uint16_t slot;
 	uint8_t kind; /* enum redis_kind */
@@ -126,13 +126,13 @@ enum redis_link_state {
 	REDIS_READY
 };
 
-/* A value that is being received, straight to where it belongs. */
+/* A value that is being received, straight into its slot. */
 struct redis_value {
 	bool active;
-	bool dropped;   /* bytes are read and thrown away; until the header is found right */
+	bool dropped;   /* bytes are read and thrown away, until the header is found right */
 	uint8_t result; /* so far */
 	uint64_t total; /* bytes of the bulk string: header and payload */
-	uint64_t at;    /* received, with the line end behind it */
+	uint64_t at;    /* received, with the line end after it */
 	uint8_t *data;  /* where the payload goes; NULL: nowhere */
 	struct scout__l2_digest want;
 	uint8_t header[SCOUT__L2_HEADER_BYTES];
@@ -143,14 +143,14 @@ struct redis_link {
 	uint8_t lane;            /* const; enum redis_lane */
 	uint8_t state;           /* enum redis_link_state */
 	bool dirty;              /* in the adapter's list of links to look at */
-	uint32_t events;         /* that epoll watches */
+	uint32_t events;         /* events that epoll watches */
 	int fd;                  /* -1: none */
-	uint32_t address;        /* of the node's addresses: the one that is tried */
+	uint32_t address;        /* which of the node's addresses is tried */
 	struct redis_link *next_dirty;
 	bool was_ready; /* once at least */
 	struct redis_queue queue, sent;
 	uint64_t sent_bytes;
-	uint64_t progress_us; /* the server last showed life, or began to owe something */
+	uint64_t progress_us; /* when the server last showed life, or began to owe a reply */
 	uint64_t trickle;     /* bytes of a value that moved since then */
 	uint64_t ready_us;
 	/* Out: buffer[at..split), then the payload, then buffer[split..len). */
@@ -158,7 +158,7 @@ struct redis_link {
 	size_t out_at, out_split, out_len;
 	uint8_t *payload;
 	uint64_t payload_left;
-	struct redis_job *writing; /* whose payload it is */
+	struct redis_job *writing; /* the job whose payload it is */
 	/* In. */
 	uint8_t *in;
 	size_t in_at, in_len;
@@ -168,7 +168,7 @@ struct redis_link {
 	XXH3_state_t *sum;
 };
 
-enum redis_why { /* a node cannot be used; each is logged once */
+enum redis_why { /* why a node cannot be used; each reason is logged once */
 	REDIS_FINE = 0,
 	REDIS_UNREACHABLE,
 	REDIS_SILENT,
@@ -232,7 +232,7 @@ struct redis {
 	struct scout__redis_dns *dns;
 	struct redis_node *nodes[SCOUT__REDIS_MAX_NODES];
 	uint32_t n_nodes;
-	uint32_t n_seeds; /* the first of them */
+	uint32_t n_seeds; /* the first nodes, which the URL names */
 	uint32_t next_id;
 	bool urgent;     /* come back before sleeping */
 	uint16_t *slots; /* index into nodes, UINT16_MAX: none */
@@ -245,7 +245,7 @@ struct redis {
 	} refresh;
 	struct redis_job *jobs; /* max_ops */
 	struct redis_job *free_jobs;
-	struct scout__list live;                /* the last one taken is the first */
+	struct scout__list live;                /* newest first */
 	struct redis_jobs waiting[REDIS_LANES]; /* for commands, or for a server to ask */
 	struct redis_jobs hashing;
 	uint64_t earliest_us; /* no live job can be expired before */
@@ -273,7 +273,7 @@ scout__redis_refresh(struct redis *r) SCOUT_ON_REDIS
 	r->refresh.wanted = true;
 }
 
-/* The node that was asked for it gave none: the next tick asks another. */
+/* The node that was asked for the map gave none: the next tick asks another. */
 static inline void
 scout__redis_refresh_failed(struct redis *r) SCOUT_ON_REDIS
 {
@@ -293,17 +293,17 @@ scout__redis_lane_of(enum redis_kind kind)
 
 /* ---- redis_job.c ---- */
 void scout__redis_job_begin(struct redis *r, struct scout__l2_op *op) SCOUT_ON_REDIS;
-/* A slice of checksums of values to be stored. */
+/* Compute a slice of checksums of values to be stored. */
 void scout__redis_jobs_hash(struct redis *r) SCOUT_ON_REDIS;
-/* All that wait for commands end as ERROR. */
+/* End all jobs that wait for commands as ERROR. */
 void scout__redis_jobs_fail_waiting(struct redis *r, int detail) SCOUT_ON_REDIS;
 /* A command's part of its job has ended; the command is the caller's to free. */
 void scout__redis_job_part(struct redis *r, struct redis_job *job, uint32_t index, bool found,
 			   enum scout__l2_result result, int detail) SCOUT_ON_REDIS;
-/* It ends as a whole; no command has it any more. */
+/* @job ends as a whole; no command has it any more. */
 void scout__redis_job_finish(struct redis *r, struct redis_job *job, enum scout__l2_result result,
 			     int detail) SCOUT_ON_REDIS;
-/* How many commands it takes, and which. */
+/* How many commands the job takes, and which. */
 uint32_t scout__redis_job_parts(const struct redis_job *job);
 enum redis_kind scout__redis_job_kind(const struct redis_job *job);
 void scout__redis_jobs_push(struct redis_jobs *list, struct redis_job *job);
@@ -318,26 +318,26 @@ struct redis_command *scout__redis_queue_pop(struct redis_queue *queue);
 struct redis_command *scout__redis_command_new(struct redis *r, enum redis_kind kind,
 					       struct redis_job *job) SCOUT_ON_REDIS;
 void scout__redis_command_free(struct redis *r, struct redis_command *command) SCOUT_ON_REDIS;
-/* Its job, if there is one, learns that it failed; a question for the slot map as well. Frees it. */
+/* Tell its job, or the question for the slot map, that @command failed. Frees it. */
 void scout__redis_command_fail(struct redis *r, struct redis_command *command, enum scout__l2_result result,
 			       int detail) SCOUT_ON_REDIS;
-/* Write it into the link's buffer, which has room. False: no memory. */
+/* Write @command into the link's buffer, which has room. False: no memory. */
 bool scout__redis_command_write(struct redis *r, struct redis_link *link, struct redis_command *command) SCOUT_ON_REDIS;
 #define SCOUT__REDIS_COMMAND_BYTES 1024u /* no command takes more of the buffer; a password may, in AUTH */
 
 /* ---- redis_link.c ---- */
 void scout__redis_link_init(struct redis_link *link, struct redis_node *node, enum redis_lane lane);
-/* Something is to be done: connect, write, watch other events. */
+/* Mark @link as having something to do: connect, write, watch other events. */
 void scout__redis_link_touch(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
-/* Do that. */
+/* Do what the link was touched for. */
 struct redis_trouble scout__redis_link_flush(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
-/* The socket that was connecting has ended that, well or not. */
+/* The socket has ended connecting, well or not. */
 struct redis_trouble scout__redis_link_connected(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
-/* No socket any more; queue and sent stay. */
+/* Close the socket; `queue` and `sent` stay. */
 void scout__redis_link_close(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
 /* @n bytes of the connection have moved. */
 void scout__redis_link_moved(struct redis *r, struct redis_link *link, uint64_t n) SCOUT_ON_REDIS;
-/* Take jobs that are `expired` off. True: one was in the middle of a value, so the connection must go. */
+/* Take jobs that are `expired` off. True: one was in the middle of a value, so the connection must be closed. */
 bool scout__redis_link_forget(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
 
 /* ---- redis_receive.c ---- */
@@ -345,70 +345,69 @@ bool scout__redis_link_forget(struct redis *r, struct redis_link *link) SCOUT_ON
 enum redis_event_what {
 	REDIS_EVENT_NONE = 0,
 	REDIS_EVENT_REPLY,
-	REDIS_EVENT_VALUE, /* has arrived whole, or is nil (ABSENT) */
+	REDIS_EVENT_VALUE, /* a value has arrived whole, or is nil (ABSENT) */
 	REDIS_EVENT_TROUBLE
 };
 
 struct redis_event {
 	enum redis_event_what what;
-	struct redis_command
-		*command; /* REPLY, VALUE: what it answers; was the oldest in `sent` and is the caller's now */
-	enum scout__l2_result result; /* VALUE */
-	struct redisReply *reply;     /* REPLY; the caller's to free */
+	struct redis_command *command; /* REPLY, VALUE: what it answers; was the oldest in `sent`, now the caller's */
+	enum scout__l2_result result;  /* VALUE */
+	struct redisReply *reply;      /* REPLY; the caller's to free */
 	struct redis_trouble trouble;
 };
 
 /* Read what is there, a slice at most. */
 struct redis_trouble scout__redis_link_receive(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
-/* What was read says this; NONE: no more. The link must be open still. */
+/* The next event in what was read; NONE: no more. The link must still be open. */
 struct redis_event scout__redis_link_next(struct redis_link *link);
 
 /* ---- redis_node.c ---- */
 struct redis_node *scout__redis_node_get(struct redis *r, const char *host, uint16_t port) SCOUT_ON_REDIS;
 void scout__redis_node_free(struct redis *r, struct redis_node *node) SCOUT_ON_REDIS;
-/* Of r->nodes; UINT16_MAX: not there. */
+/* The index in r->nodes; UINT16_MAX: not there. */
 uint16_t scout__redis_node_index(const struct redis *r, const struct redis_node *node);
-/* All its links are closed, what they had fails, and it is tried again after a while. */
+/* Close all links of @node, fail their commands, and try the node again after a while. */
 void scout__redis_node_failed(struct redis *r, struct redis_node *node, enum redis_why why, int error,
 			      const char *text) SCOUT_ON_REDIS;
 /*
- * The connection went or must go. What was on it is sent again (a command at most SCOUT__REDIS_MAX_LOSSES times), for
- * all of it may be repeated; while connecting it is the node that failed.
+ * The connection is lost or must be closed. Its commands are sent again (each at most SCOUT__REDIS_MAX_LOSSES times),
+ * because all of them may be repeated. If the link was still connecting, the node has failed.
  */
 void scout__redis_node_lost(struct redis *r, struct redis_link *link, struct redis_trouble trouble) SCOUT_ON_REDIS;
-/* Its name has addresses, or none. */
+/* The name of @node has been looked up: it has addresses, or none. */
 void scout__redis_node_resolved(struct redis *r, struct redis_node *node) SCOUT_ON_REDIS;
 /* The handshake of @link is over: its node works. */
 void scout__redis_node_connected(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
-/* Do what links are touched for. */
+/* Do what all links were touched for. */
 void scout__redis_nodes_flush(struct redis *r) SCOUT_ON_REDIS;
-/* Back-offs, stalled links. Returns when to be called again. */
+/* Look at back-offs and stalled links. Returns when to be called again. */
 uint64_t scout__redis_nodes_tick(struct redis *r) SCOUT_ON_REDIS;
 /* The next back-off: doubled, up to the longest. Returns how long to wait: up to a half more of it. */
 uint64_t scout__redis_back_off_us(struct redis *r, uint32_t *backoff_ms) SCOUT_ON_REDIS;
-/* Whether there is a node to ask may have changed: the counter says so. */
+/* Set the counter that says whether there is a node to ask. */
 void scout__redis_tell_ready(struct redis *r) SCOUT_ON_REDIS;
 
 /* ---- redis_slots.c ---- */
-/* @node serves this slot, as another has said. */
+/* @node serves this slot, as another node has said. */
 void scout__redis_slots_moved(struct redis *r, struct redis_node *node, uint16_t slot) SCOUT_ON_REDIS;
-/* It is no cluster: its first host is all there is. */
+/* The store is no cluster: the first host is all there is. */
 void scout__redis_single(struct redis *r) SCOUT_ON_REDIS;
 /* @node answers CLUSTER SLOTS. */
 void scout__redis_refresh_done(struct redis *r, struct redis_node *node, const struct redisReply *reply) SCOUT_ON_REDIS;
-/* Ask for the map if it is wanted. Returns when to be called again. */
+/* Ask for the slot map if it is wanted. Returns when to be called again. */
 uint64_t scout__redis_slots_tick(struct redis *r) SCOUT_ON_REDIS;
 
 /* ---- redis_route.c ---- */
-/* Put it where its slot is served now. It fails if that is nowhere, or down. */
+/* Give @command to the node that serves its slot now. It fails if there is none, or that node is down. */
 void scout__redis_command_route(struct redis *r, struct redis_command *command) SCOUT_ON_REDIS;
-/* Put it on this node. */
+/* Give @command to this node. */
 void scout__redis_command_send_to(struct redis *r, struct redis_command *command,
 				  struct redis_node *node) SCOUT_ON_REDIS;
-/* Route it after a while. */
+/* Route @command after a while. */
 void scout__redis_route_later(struct redis *r, struct redis_command *command) SCOUT_ON_REDIS;
 uint64_t scout__redis_route_tick(struct redis *r) SCOUT_ON_REDIS;
-/* Make commands of what waits, as far as there is room for them and a server to ask. */
+/* Make commands of waiting jobs, as far as there is room for them and a server to ask. */
 void scout__redis_jobs_issue(struct redis *r) SCOUT_ON_REDIS;
 
 /* ---- redis_expire.c ---- */

@@ -8,8 +8,8 @@
 #include "l2.h"
 
 /*
- * The jobs, each one operation of L2: begun, hashed, put together from the answers to their commands, ended. Commands
- * are made of them in redis_route.c, and they are ended for want of progress in redis_expire.c.
+ * The jobs, each one operation of L2: begin one, hash it, put it together from the answers to its commands, end it.
+ * redis_route.c makes commands of jobs, and redis_expire.c ends jobs without progress.
  *
  * Threads: the adapter's, which owns all jobs.
  */
@@ -38,7 +38,7 @@ void
 scout__redis_job_part(struct redis *r, struct redis_job *job, uint32_t index, bool found, enum scout__l2_result result,
 		      int detail)
 {
-	SCOUT_ASSERT(!job->expired); /* it ends as a whole: its commands were taken from it */
+	SCOUT_ASSERT(!job->expired); /* such a job ends as a whole: its commands were taken from it */
 	if (result == SCOUT__L2_OK)
 		job->answered++;
 	else if (job->result == SCOUT__L2_OK) {
@@ -49,7 +49,7 @@ scout__redis_job_part(struct redis *r, struct redis_job *job, uint32_t index, bo
 		job->op->found[index] = 1;
 	if (--job->left > 0)
 		return;
-	/* Where one server of a cluster is away, the others' answers are still good: a key without an answer counts as not there. */
+	/* If one server of a cluster is away, the others' answers still count: a key without an answer is not there. */
 	if (job->op->what == SCOUT__L2_EXISTS && job->answered > 0)
 		scout__redis_job_finish(r, job, SCOUT__L2_OK, 0);
 	else
@@ -165,7 +165,7 @@ scout__redis_jobs_fail_waiting(struct redis *r, int detail)
 		while (r->waiting[lane].head) {
 			struct redis_job *job = scout__redis_jobs_pop(&r->waiting[lane]);
 
-			/* The parts that were not issued, all as one. */
+			/* Count the parts that were not issued as one. */
 			job->left -= scout__redis_job_parts(job) - job->issued - 1;
 			scout__redis_job_part(r, job, 0, false, SCOUT__L2_ERROR, detail);
 		}

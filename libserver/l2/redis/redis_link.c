@@ -15,19 +15,19 @@
 /*
  * DESIGN
  *
- * Purpose: one connection: made, introduced (AUTH, PING), written to, closed. It owns the socket and the buffers. What
- * goes wrong is returned as a trouble; what that means for the node and the commands is said in redis_node.c.
+ * Purpose: make one connection, introduce us (AUTH, PING), write to it, close it. Owns the socket and the buffers.
+ * Failures are returned as a trouble; redis_node.c decides what a trouble means for the node and the commands.
  *
  * Commands are written into a small buffer; the value of a SET is sent from the slot of the pool by writev(), between
- * two parts of that buffer, so there is one value in it at most. Sockets are opened from the flush at the end of a turn
- * only, never from within events: an event of a socket that was closed in the same turn can then not be taken for the
- * new one's.
+ * two parts of that buffer, so there is one value in it at most. Sockets are opened only from the flush at the end of a
+ * turn, never from within events: so an event of a socket that was closed in the same turn cannot be mistaken for the
+ * new socket's.
  *
  * A job that ends before its command does:
  *   not written yet            the command is taken off the queue
  *   written, not answered      it stays in `sent` without a job; its reply is thrown away when it comes
  *   its value is half written, or half received: the connection is closed, and what else was on it is sent again
- * In no case a byte of its memory is touched afterwards, and in no case a reply is taken for another command's.
+ * In no case is a byte of its memory touched afterwards, or a reply taken for another command's.
  *
  * Threads: the adapter's.
  */
@@ -80,7 +80,7 @@ scout__redis_link_close(struct redis *r, struct redis_link *link)
 {
 	(void)r;
 	if (link->fd >= 0)
-		(void)close(link->fd); /* leaves the epoll set by that */
+		(void)close(link->fd); /* which takes it out of the epoll set */
 	link->fd = -1;
 	link->state = REDIS_IDLE;
 	link->events = 0;
@@ -141,7 +141,7 @@ tune(int fd)
 {
 	const int on = 1, idle_s = 30, every_s = 10, probes = 3;
 
-	/* None of these is needed to work: what cannot be set is left as it is. */
+	/* None of these options is needed to work: one that cannot be set stays as it is. */
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	(void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
@@ -178,7 +178,7 @@ err_close:
 	return error;
 }
 
-/* The next address, if there is one. */
+/* Try the next address, if there is one. */
 static struct redis_trouble
 connect_next(struct redis *r, struct redis_link *link, int error) SCOUT_ON_REDIS
 {
@@ -286,7 +286,7 @@ fill(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 	return true;
 }
 
-/* What is to be written; bytes that follow a value wait for it. Returns how many pieces. */
+/* Gather what is to be written; bytes that follow a value wait for the value. Returns how many pieces. */
 static int
 gather(const struct redis_link *link, struct iovec iov[3])
 {
@@ -310,7 +310,7 @@ void
 scout__redis_link_moved(struct redis *r, struct redis_link *link, uint64_t n)
 {
 	link->trickle += n;
-	/* Within a value a few bytes now and then are no life. */
+	/* Within a value, a few bytes now and then are no sign of life. */
 	if ((link->value.active || link->payload) && link->trickle < SCOUT__REDIS_PROGRESS_BYTES)
 		return;
 	link->progress_us = r->now_us;
@@ -344,7 +344,7 @@ written(struct redis *r, struct redis_link *link, uint64_t n) SCOUT_ON_REDIS
 		link->out_at = link->out_split = link->out_len = 0;
 }
 
-/* Write until it would block, a slice at most. */
+/* Write until the socket would block, a slice at most. */
 static struct redis_trouble
 write_out(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 {

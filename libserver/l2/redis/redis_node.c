@@ -9,13 +9,12 @@
 /*
  * DESIGN
  *
- * Purpose: the servers: which there are, which can be used, what becomes of commands when one fails. It owns the nodes
- * and their links. Which serves what is redis_slots.c.
+ * Purpose: know the servers, which of them can be used, and what happens to commands when one fails. Owns the nodes and
+ * their links. redis_slots.c knows which node serves which slot.
  *
- * A node that failed is `down`: what it had fails at once, and so does what comes, instead of waiting for its deadline
- * each time. Meanwhile one connection is tried again and again, with a back-off and jitter; when its handshake is
- * through the node is used again. So the breaker sees errors that cost nothing, and finds the store working soon after
- * it works.
+ * A node that failed is `down`: its commands and all new ones fail at once, instead of waiting for their deadlines.
+ * Meanwhile one connection is tried again and again, with a back-off and jitter; when its handshake is done, the node
+ * is used again. So the breaker sees errors that cost nothing, and finds the store working soon after it works.
  *
  * A connection that is lost while it works is made anew, and what was on it is sent again.
  *
@@ -23,7 +22,7 @@
  */
 
 #define YOUNG_US 100000u
-#define FORGIVEN_US 10000000u /* a failure so long after the one before begins with the shortest back-off again */
+#define FORGIVEN_US 10000000u /* a failure this long after the last one begins with the shortest back-off again */
 #define IDLE_US 10000000u     /* nodes without slots are forgotten after this time */
 
 /* xorshift: for jitter. */
@@ -100,7 +99,7 @@ drop_queue(struct redis *r, struct redis_queue *queue, enum scout__l2_result res
 		scout__redis_command_fail(r, command, result, detail);
 }
 
-/* What waited behind others was not tried, and says nothing about its object. What waited for a connection found none. */
+/* A command that waited its turn was not tried, and says nothing about its object. Others found no connection. */
 static void
 drop_link(struct redis *r, struct redis_link *link, int detail) SCOUT_ON_REDIS
 {
@@ -161,7 +160,7 @@ scout__redis_node_failed(struct redis *r, struct redis_node *node, enum redis_wh
 			   "%s: %s:%u: %s%s; trying again", r->shown, node->host, node->port, text, system);
 		node->why = (uint8_t)why;
 	}
-	/* All sockets first: nothing may be read or written for a job that has ended. */
+	/* Close all sockets first: nothing may be read or written for a job that has ended. */
 	for (int lane = 0; lane < REDIS_LANES; lane++)
 		scout__redis_link_close(r, &node->links[lane]);
 	for (int lane = 0; lane < REDIS_LANES; lane++)
@@ -184,7 +183,7 @@ works(struct redis *r, struct redis_node *node) SCOUT_ON_REDIS
 
 /* ---- their links ---- */
 
-/* What was under way goes back to the front of the queue, in its order. */
+/* Put what was under way back at the front of the queue, in its order. */
 static void
 requeue(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 {
@@ -198,7 +197,7 @@ requeue(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 		if (command->kind == REDIS_SLOTS || (command->job && ++command->losses > SCOUT__REDIS_MAX_LOSSES)) {
 			scout__redis_command_fail(r, command, SCOUT__L2_ERROR, ECONNRESET);
 		} else if (command->job) {
-			command->job->moved_us = r->now_us; /* it waits for the store, which has to take us back */
+			command->job->moved_us = r->now_us; /* the job waits for the store, which has to take us back */
 			scout__redis_queue_push(&link->queue, command);
 		} else {
 			scout__redis_command_free(r, command);
@@ -217,7 +216,7 @@ scout__redis_node_lost(struct redis *r, struct redis_link *link, struct redis_tr
 {
 	bool was_ready = link->state == REDIS_READY;
 
-	/* One that breaks as soon as it is made is no better than none. */
+	/* A connection that breaks as soon as it is made is no better than none. */
 	if (trouble.why != REDIS_FINE &&
 	    (!was_ready || trouble.why != REDIS_UNREACHABLE || r->now_us - link->ready_us < YOUNG_US)) {
 		scout__redis_node_failed(r, link->node, trouble.why, trouble.error, trouble.text);
@@ -315,7 +314,7 @@ is_busy(const struct redis_node *node)
 	return false;
 }
 
-/* A node that serves nothing and was not used for a while: its connections go, and unless the URL names it, it too. */
+/* Close the connections of a node that serves nothing and is idle; forget the node unless the URL names it. */
 static void
 forget_idle(struct redis *r, uint32_t i) SCOUT_ON_REDIS
 {

@@ -11,16 +11,16 @@
 /*
  * DESIGN
  *
- * Purpose: bytes of one link in, events out: a reply, a value that has arrived, or a trouble. Nothing here acts on
- * them; redis_reply.c takes one at a time, and may close the link between two.
+ * Purpose: turn the bytes of one link into events: a reply, a value that has arrived, or a trouble. Nothing here acts
+ * on events; redis_reply.c takes one at a time, and may close the link between two.
  *
- * Replies are read by hiredis' reader, all but values. A value is read into the slot of the pool by readv(), its
- * checksum taken while the bytes are still in the cache: hiredis would gather it in a string of its own (grown by 1 MiB
- * at a time), hand over that string, and have it copied from there. So the reader must never be fed what follows a
- * reply: it gets bytes up to the next line feed and is asked whether that made a reply; a reply always ends with a line
- * feed, so its end is never missed.
+ * hiredis' reader reads all replies but values. A value is read into the slot of the pool by readv(), and its checksum
+ * is taken while the bytes are still in the cache: hiredis would gather it in a string of its own (grown by 1 MiB at a
+ * time), hand over that string, and have it copied from there. So the reader must never be fed what follows a reply: it
+ * gets bytes up to the next line feed, and then says whether they made a reply; a reply always ends with a line feed,
+ * so its end is never missed.
  *
- * The header in front of the payload, and the length of the value, are checked before any of it gets into the slot. A
+ * The header before the payload, and the length of the value, are checked before any byte gets into the slot. A
  * value that fails either is read and thrown away.
  *
  * Bounds: a reply that is no value has at most SCOUT__REDIS_REPLY_BYTES, an array no more elements than the largest
@@ -63,8 +63,8 @@ value_begin(struct redis_link *link, uint64_t total)
 }
 
 /*
- * The header is complete: is it what is wanted? An object of another format version is for that version to remove:
- * whatever its length, it is a miss and not CORRUPT, for what is CORRUPT is removed.
+ * The header is complete: check it. Only its own version may remove an object of another format version: whatever its
+ * length, such an object is a miss and not CORRUPT, because a CORRUPT object is removed.
  */
 static void
 value_header(struct redis_link *link, const struct redis_job *job)
@@ -106,7 +106,7 @@ value_end(struct redis_link *link)
 	return value_event(link, (enum scout__l2_result)v->result);
 }
 
-/* Payload bytes at @p that passed: into the sum, and where they belong unless they are there already. */
+/* Payload bytes have arrived at @p: add them to the sum, and copy them to the slot unless they are there already. */
 static void
 value_take(struct redis_link *link, const uint8_t *p, uint64_t n, bool in_place)
 {
@@ -169,7 +169,7 @@ is_value(const struct redis_link *link)
 	return link->fed == 0 && command->kind == REDIS_GET && link->in[link->in_at] == '$';
 }
 
-/* A value begins; a nil is one that is ABSENT. False: the line with its length is not all there yet. */
+/* A value begins; a nil is an ABSENT value. False: the line with its length is not all there yet. */
 static bool
 begin_value(struct redis_link *link, struct redis_event *event)
 {
@@ -237,7 +237,7 @@ scout__redis_link_next(struct redis_link *link)
 		if (link->value.active)
 			event = value_feed(link);
 		else if (!link->sent.head)
-			event = protocol_error(); /* said without being asked: Redis does so when it refuses a connection */
+			event = protocol_error(); /* unasked: Redis sends this when it refuses a connection */
 		else if (!is_value(link))
 			event = feed_line(link);
 		else if (!begin_value(link, &event))
@@ -254,7 +254,7 @@ scout__redis_link_next(struct redis_link *link)
 
 /* ---- bytes ---- */
 
-/* Into the slot as far as the value goes, and what follows into the buffer. */
+/* Read the value into the slot, and what follows into the buffer. */
 static ssize_t
 read_bytes(struct redis_link *link, uint64_t *ret_direct)
 {

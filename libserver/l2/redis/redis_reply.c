@@ -8,15 +8,15 @@
 
 /*
  * What a reply means for the command that it answers: found or not, go elsewhere (MOVED, ASK), come again (TRYAGAIN),
- * or why not. Errors are told by their first word, which is all that is logged of them.
+ * or why not. Errors are recognised by their first word; only this word is logged.
  *
- * Above the other files: it takes the events of a link and acts on nodes, the slot map, jobs and routes. It owns
- * nothing itself.
+ * This file stands above the others: it takes the events of a link and acts on nodes, the slot map, jobs and routes. It
+ * owns nothing itself.
  *
  * Threads: the adapter's.
  */
 
-/* MOVED: for good, so all that follow go there. ASK: this one only. */
+/* MOVED: for good, so all later commands go there. ASK: only this one. */
 static void
 redirect(struct redis *r, struct redis_link *link, struct redis_command *command,
 	 const struct scout__redis_redirect *to, bool moved) SCOUT_ON_REDIS
@@ -45,7 +45,7 @@ redirect(struct redis *r, struct redis_link *link, struct redis_command *command
 	scout__redis_command_send_to(r, command, node);
 }
 
-/* Errors that say something about the whole server. True: it was one, and @command is gone. */
+/* Errors that say something about the whole server. True: @error is one, and @command is gone. */
 static bool
 node_error(struct redis *r, struct redis_link *link, struct redis_command *command,
 	   enum scout__redis_error error) SCOUT_ON_REDIS
@@ -78,7 +78,7 @@ error_reply(struct redis *r, struct redis_link *link, struct redis_command *comm
 	enum scout__redis_error error = scout__redis_kind_of(text, &to);
 
 	if (!command->job && command->kind != REDIS_SLOTS) {
-		/* Of an operation that has ended already. */
+		/* The operation of the command has ended already. */
 		if (!node_error(r, link, command, error))
 			scout__redis_command_free(r, command);
 		return;
@@ -128,7 +128,7 @@ handshake_error(struct redis *r, struct redis_link *link, enum redis_kind kind, 
 	if (kind == REDIS_NAME)
 		return; /* a user that may not name its connection works all the same */
 	if (error == SCOUT__REDIS_NOPERM) {
-		/* It may not PING, but it is let in. */
+		/* The user may not PING, but is let in. */
 		scout__redis_node_connected(r, link);
 		return;
 	}
@@ -173,7 +173,7 @@ part(struct redis *r, struct redis_command *command, bool found, enum scout__l2_
 		scout__redis_job_part(r, job, index, found, result, 0);
 }
 
-/* Replies that are not of the form that the command has: a proxy, or not Redis. */
+/* The reply does not have the form that the command asks for: a proxy, or not Redis. */
 static void
 unexpected(struct redis *r, struct redis_link *link, struct redis_command *command) SCOUT_ON_REDIS
 {
@@ -280,7 +280,7 @@ scout__redis_reply(struct redis *r, struct redis_link *link)
 
 	if (trouble.text)
 		scout__redis_node_lost(r, link, trouble);
-	while (link->fd >= 0) { /* one that was lost meanwhile has none */
+	while (link->fd >= 0) { /* a link that was lost meanwhile has none */
 		struct redis_event event = scout__redis_link_next(link);
 
 		if (event.what == REDIS_EVENT_NONE)

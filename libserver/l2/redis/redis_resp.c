@@ -10,11 +10,11 @@
 /*
  * DESIGN
  *
- * Purpose: the words of Redis, apart from the sockets, so that they are tested without any.
+ * Purpose: the words of Redis, apart from sockets, so that tests need no socket.
  *
- * Commands are written by hand and not by redisFormatCommandArgv(): that one allocates for each command and would copy
- * the value, megabytes, into the allocation. hiredis reads replies, but for the one line before a value (its length),
- * which must be read before the value is, so that the value can go straight to where it belongs.
+ * Commands are written by hand and not by redisFormatCommandArgv(): that function allocates for each command and would
+ * copy the value, megabytes, into the allocation. hiredis reads replies, except the one line before a value (its
+ * length), which must be read before the value, so that the value can go straight into its slot.
  *
  * Threads: any; nothing is kept.
  */
@@ -129,7 +129,7 @@ scout__redis_bulk_line(const uint8_t *p, size_t n, int64_t *ret_len)
 	return (int)i + 2;
 }
 
-/* A decimal number up to @max at *text, which is moved behind it. */
+/* A decimal number up to @max at *text, which is moved past it. */
 static bool
 take_number(const char **text, uint32_t max, uint32_t *ret_number)
 {
@@ -245,7 +245,7 @@ read_range(const struct redisReply *range,
 	    !is_number(master->element[1], 65535))
 		return -1;
 	host = master->element[0];
-	/* Unknown: nil, empty, or "?" where the cluster prefers host names and this node has none. */
+	/* Unknown: nil, empty, or "?" if the cluster prefers host names and this node has none. */
 	if (host && host->type == REDIS_REPLY_STRING && strcmp(host->str, "?") != 0)
 		name = host->str;
 	if (strlen(name) >= SCOUT__REDIS_HOST_BYTES || master->element[1]->integer == 0)

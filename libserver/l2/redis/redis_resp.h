@@ -39,8 +39,8 @@ SCOUT_ON_ANY void scout__redis_put_length(struct scout__writer *w, uint64_t len)
 SCOUT_ON_ANY void scout__redis_put_words(struct scout__writer *w, const char *const *words);
 
 /*
- * The line of a bulk string's length at @p: returns the bytes of the line (with its end), 0 when it is not all there
- * yet, -1 when it is none. *ret_len is -1 for nil.
+ * The line of a bulk string's length at @p: returns the bytes of the line (with its end), 0 when the line is not all
+ * there yet, -1 when it is no such line. *ret_len is -1 for nil.
  */
 SCOUT_ON_ANY int scout__redis_bulk_line(const uint8_t *p, size_t n, int64_t *ret_len);
 
@@ -49,8 +49,8 @@ enum scout__redis_error {
 	SCOUT__REDIS_ASK,       /* this key, this time, elsewhere */
 	SCOUT__REDIS_TRYAGAIN,  /* in the middle of a move */
 	SCOUT__REDIS_DOWN,      /* CLUSTERDOWN, MASTERDOWN */
-	SCOUT__REDIS_LOADING,   /* it reads its own data */
-	SCOUT__REDIS_READONLY,  /* a replica */
+	SCOUT__REDIS_LOADING,   /* the server is reading its own data */
+	SCOUT__REDIS_READONLY,  /* the server is a replica */
 	SCOUT__REDIS_OOM,       /* maxmemory, and nothing may be evicted */
 	SCOUT__REDIS_AUTH,      /* NOAUTH, WRONGPASS */
 	SCOUT__REDIS_NOPERM,    /* the user may not do this */
@@ -60,12 +60,12 @@ enum scout__redis_error {
 struct scout__redis_redirect {
 	uint16_t slot;
 	uint16_t port;
-	char host[SCOUT__REDIS_HOST_BYTES]; /* "": that of the node that said so */
+	char host[SCOUT__REDIS_HOST_BYTES]; /* "": the host of the node that said so */
 };
 
 /* What the text of an error reply (without '-') says. @ret_redirect is written for MOVED and ASK only; malformed ones are OTHER. */
 SCOUT_ON_ANY enum scout__redis_error scout__redis_kind_of(const char *text, struct scout__redis_redirect *ret_redirect);
-/* The first word of an error: all of it that is logged, for the rest may repeat arguments (a password). */
+/* The first word of an error: only this is logged, because the rest may repeat arguments (a password). */
 SCOUT_ON_ANY void scout__redis_error_word(const char *text, char *ret_word, size_t len);
 
 struct redisReply;

@@ -4,8 +4,8 @@
 #include <errno.h>
 
 /*
- * Which connection a command goes to: that of its lane, on the node that serves its slot. Commands are made of jobs
- * here, as far as there is room for them, and those that a server asked to be sent again later wait here.
+ * Which connection a command goes to: the one of its lane, on the node that serves its slot. This file makes commands
+ * of jobs, as far as there is room for them, and keeps commands that a server asked us to send again later.
  *
  * Threads: the adapter's.
  */
@@ -39,7 +39,7 @@ scout__redis_command_route(struct redis *r, struct redis_command *command)
 	scout__redis_command_send_to(r, command, r->nodes[index]);
 }
 
-/* One more command of the head of @list. False: not now. */
+/* Issue one more command of the head of @list. False: not now. */
 static bool
 issue_one(struct redis *r, struct redis_jobs *list) SCOUT_ON_REDIS
 {
@@ -53,10 +53,10 @@ issue_one(struct redis *r, struct redis_jobs *list) SCOUT_ON_REDIS
 	if (!command)
 		return false;
 	if (job->issued == 0)
-		job->moved_us = 0; /* from here on it waits for us */
+		job->moved_us = 0; /* from here on the job waits for us */
 	command->index = job->issued++;
 	if (job->issued == scout__redis_job_parts(job))
-		(void)scout__redis_jobs_pop(list); /* before it is routed: the job may end by that */
+		(void)scout__redis_jobs_pop(list); /* before routing, which may end the job */
 	if (kind == REDIS_EXISTS) {
 		char key[SCOUT__REDIS_KEY_BYTES + 1];
 

@@ -12,9 +12,10 @@
  * Purpose: which server serves which slot.
  *
  * The slot map is asked for (CLUSTER SLOTS) at the start, when a node says MOVED, when one fails, and when a slot has
- * no node; at most every SCOUT__REDIS_REFRESH_US. Any node can answer: they are asked in turn, those of the URL too,
- * until one does. Until the first answer operations wait; when all nodes have failed to answer, they fail. A server
- * that knows no CLUSTER SLOTS is a single one (cluster=auto), and becomes a cluster when it says MOVED.
+ * no node; at most every SCOUT__REDIS_REFRESH_US. Any node can answer: all nodes are asked in turn, also those of the
+ * URL, until one answers. Until the first answer operations wait; when all nodes have failed to answer, operations
+ * fail. A server that knows no CLUSTER SLOTS is a single server (cluster=auto), and becomes a cluster when it says
+ * MOVED.
  *
  * Threads: the adapter's, which owns the map.
  */
@@ -34,7 +35,7 @@ round_failed(struct redis *r) SCOUT_ON_REDIS
 	r->refresh.not_before_us = r->now_us + scout__redis_back_off_us(r, &r->refresh.backoff_ms);
 	if (r->mode == REDIS_UNKNOWN) {
 		r->unreachable = true;
-		r->urgent = true; /* what waits fails in the next turn */
+		r->urgent = true; /* waiting jobs fail in the next turn */
 	}
 }
 
