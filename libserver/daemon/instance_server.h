@@ -30,7 +30,7 @@ int scout__instance_begin(struct scout__instance_server *in, const char *folder,
 			  struct scout_server_config *cfg);
 /* After the options: choose the size of the pool, if none was given. @text is empty or says which size and why. */
 void scout__instance_size_pool(struct scout_server_config *cfg, char *text, size_t len);
-/* It serves, and stdout is not used any more; it has ended in good order. What peers read; where it cannot be written, they wait. 0, or an errno value. */
+/* Tell peers that it serves (stdout is no longer used), or ended in good order. 0, or an errno value: peers wait. */
 int scout__instance_serves(const struct scout__instance_server *in);
 void scout__instance_ended(const struct scout__instance_server *in);
 

@@ -9,27 +9,26 @@
 /*
  * DESIGN
  *
- * Purpose: the order of eviction, without the cache misses of a linked list. There, each element that is taken out of
- * the middle - and every promise takes one out - drags in the two that happened to be used before and after it.
+ * Purpose: the order of eviction, without the cache misses of a linked list. There, each element taken out of the
+ * middle - and every promise takes one out - loads its neighbours, which happened to be used before and after it.
  *
- * A queue is a list of chunks (in this file always pieces of a queue, and not the cache's chunks of tokens).
- * A chunk has 256 slots, filled one after the other, each with the number of an element; its head has a bit
- * for each slot. An element's node says in which slot it is. So taking one out clears a bit, and putting one
- * in sets a bit and writes four bytes behind the last ones: the heads of a million elements are 256 KiB.
+ * A queue is a list of chunks (in this file always pieces of a queue, and not the cache's chunks of tokens). A chunk
+ * has 256 slots, filled one after the other, each with the number of an element; its head has a bit for each slot. An
+ * element's node says in which slot it is. So taking an element out clears a bit, and putting one in sets a bit and
+ * writes four bytes after the last ones: the heads of a million elements are 256 KiB.
  *
- * A chunk whose last element has left is free at once. Of those that only became thin, two neighbours that together
- * hold no more than JOIN are noted as sparse, and joined later: two joins, of at most JOIN moves each, when a chunk is
- * begun. So no call takes longer than that, whatever was taken out before it; 256 calls pay for it; and there are never
- * more chunks than cap_chunks(): while a sparse pair is left, beginning a chunk frees two for the one it takes, and
- * when none is left, every two neighbours hold more than JOIN. The newest chunk of each queue takes no part, because it
- * is being filled.
+ * A chunk is free as soon as its last element has left. Two thin neighbours that together hold no more than JOIN are
+ * noted as sparse, and joined later: beginning a chunk makes two joins, of at most JOIN moves each. So no call takes
+ * longer than that, whatever was taken out before; 256 calls pay for it. There are never more chunks than cap_chunks():
+ * while a sparse pair is left, beginning a chunk frees two and takes one, and when none is left, every two neighbours
+ * hold more than JOIN. The newest chunk of each queue takes no part, because it is being filled.
  *
- * Joining touches what it moves: at worst 1.5 elements for each one that is put in, about none when elements are used
- * together again that were used together before.
+ * Joining touches the elements that it moves: at worst 1.5 for each element that is put in, about none if elements that
+ * were used together are used together again.
  *
  * Rejected: leaving what is pinned in a linked list, for eviction to skip (moves the two misses from the promise to the
- * finish, where the element has to leave its place anyway), a log in which what is out of date is skipped (looking
- * whether it is costs the miss), nodes in an array of their own (one more line where neighbours are not close).
+ * finish, when the element has to leave its place anyway), a log whose stale entries are skipped (to see that an entry
+ * is stale costs the miss), nodes in an array of their own (one more line where neighbours are not close).
  *
  * Threads: loop.
  */
@@ -38,14 +37,14 @@
 #define STEP SCOUT__QUEUE_CHUNK_STEP
 #define JOIN (6 * STEP)
 #define JOINS 2u
-#define AHEAD 8u /* of the head, elements that are loaded */
+#define AHEAD 8u /* elements after the head that are loaded */
 #define WORDS (SLOTS / 64)
 
 _Static_assert(sizeof(struct scout__queue_chunk) == 64, "one cache line");
 
 /*
- * In a queue, without the newest chunk, each two neighbours hold more than JOIN, but for a step of either; so one may
- * be over, and one has been begun.
+ * In a queue, without the newest chunk, each two neighbours hold more than JOIN, less at most a step of either; one
+ * chunk may be left over, and one has been begun.
  */
 static uint32_t
 cap_chunks(uint32_t max)
@@ -128,7 +127,7 @@ scout__chunked_queue_head(const struct scout__chunked_queues *queues, uint32_t q
 	if (s == SCOUT__NO_ENTRY)
 		return s;
 	slot = slot_from(&queues->chunks[s], 0);
-	/* Eviction that asks for the oldest element asks for the next ones soon, and they were not used for long. */
+	/* Eviction that asks for the oldest element soon asks for the next ones, which were not used for long. */
 	if (slot + AHEAD < queues->chunks[s].end)
 		__builtin_prefetch(scout__node_at(queues, queues->slots[s * SLOTS + slot + AHEAD]), 1);
 	return queues->slots[s * SLOTS + slot];
@@ -149,7 +148,7 @@ scout__chunked_queue_next(const struct scout__chunked_queues *queues, uint32_t i
 
 /* ---- which chunks are sparse ---- */
 
-/* What it holds, in steps: changes only when scout__chunked_queue_thinned() is told. */
+/* What the chunk holds, in steps: changes only when scout__chunked_queue_thinned() is called. */
 static uint32_t
 steps(const struct scout__queue_chunk *chunk)
 {
@@ -193,7 +192,7 @@ sparse_remove(struct scout__chunked_queues *queues, uint32_t s)
 		queues->chunks[chunk->sparse_next].sparse_prev = chunk->sparse_prev;
 }
 
-/* @s, if there is one, or the next one has changed. */
+/* Chunk @s, if there is one, or the next chunk has changed. */
 static void
 judge(struct scout__chunked_queues *queues, uint32_t s)
 {
@@ -210,7 +209,7 @@ judge(struct scout__chunked_queues *queues, uint32_t s)
 
 /* ---- chunks of a queue ---- */
 
-/* Out of its queue, and free. Nothing is in it. */
+/* Take an empty chunk out of its queue, and free it. */
 static void
 chunk_free(struct scout__chunked_queues *queues, uint32_t s)
 {
@@ -248,7 +247,7 @@ scout__chunked_queue_thinned(struct scout__chunked_queues *queues, uint32_t s)
 	judge(queues, prev);
 }
 
-/* Move what is in chunk @from into the slots of @to from @slot on, in order. Returns the slot behind. */
+/* Move what is in chunk @from into the slots of @to from @slot on, in order. Returns the slot after them. */
 static uint32_t
 move_all(struct scout__chunked_queues *queues, uint32_t from, uint32_t to, uint32_t slot)
 {
@@ -272,7 +271,7 @@ load_ahead(const struct scout__chunked_queues *queues, uint32_t s)
 		__builtin_prefetch(scout__node_at(queues, queues->slots[s * SLOTS + at]), 1);
 }
 
-/* What is in @s and in the next one, into @s. */
+/* Move the elements of chunk @s and of the next chunk into @s. */
 static void
 join(struct scout__chunked_queues *queues, uint32_t s)
 {

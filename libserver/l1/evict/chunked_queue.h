@@ -10,25 +10,25 @@
 #include "thread.h"
 
 /*
- * Up to SCOUT__QUEUES queues over one array of elements that each have a node. An element is in at most one of them;
- * its node says in which, and where. The head is the oldest. Every call is O(1) but for a bounded number of
- * moves, see chunked_queue.c. Taking an element out, or putting it in, touches its node and a line or two
- * that many elements share: none of its neighbours. Loop thread.
+ * Up to SCOUT__QUEUES queues over one array of elements that each have a node. An element is in at most one queue; its
+ * node says in which, and where. The head is the oldest. Every call is O(1) except for a bounded number of moves, see
+ * chunked_queue.c. Taking an element out, or putting it in, touches its node and a line or two that many elements
+ * share, but no neighbour. Loop thread.
  */
 
 #define SCOUT__QUEUES 33u
 #define SCOUT__QUEUE_CHUNK_SLOTS 256u
 #define SCOUT__MAX_QUEUED (1u << 30) /* slots must have numbers of 32 bits */
 
-/* A part of a queue: slots in the order of their age, of which some are empty. One cache line. */
+/* A part of a queue: slots in the order of their age, some of them empty. One cache line. */
 struct scout__queue_chunk {
 	uint64_t stays[SCOUT__QUEUE_CHUNK_SLOTS / 64]; /* a bit for each slot: what was put there was not taken out */
-	uint32_t prev, next;                           /* in its queue; next: those that are free, too */
+	uint32_t prev, next;                           /* in its queue; next: free chunks, too */
 	uint32_t sparse_prev, sparse_next;
 	uint16_t end;  /* slots from here on were not used yet */
-	uint16_t live; /* elements in those before */
+	uint16_t live; /* elements in the slots before */
 	uint8_t queue;
-	uint8_t sparse; /* what it and the next one hold fits well into one */
+	uint8_t sparse; /* what it and the next chunk hold fits well into one */
 } __attribute__((aligned(64)));
 
 struct scout__chunked_queues {
@@ -38,10 +38,10 @@ struct scout__chunked_queues {
 	uint32_t *slots;                   /* elements, SCOUT__QUEUE_CHUNK_SLOTS for each chunk; mapped lazily */
 	uint32_t max;                      /* elements */
 	uint32_t cap_chunks;               /* enough for whatever order calls come in */
-	uint32_t n_chunks;                 /* that were ever used */
-	uint32_t n_used;                   /* that are */
-	uint32_t free_chunk;               /* the first of the others */
-	uint32_t sparse;                   /* the first of those that can be joined with the next one */
+	uint32_t n_chunks;                 /* chunks that were ever used */
+	uint32_t n_used;                   /* chunks in use */
+	uint32_t free_chunk;               /* the first free chunk */
+	uint32_t sparse;                   /* the first chunk that can be joined with the next one */
 	uint32_t oldest[SCOUT__QUEUES];    /* chunks */
 	uint32_t newest[SCOUT__QUEUES];
 	uint32_t n[SCOUT__QUEUES]; /* elements */
@@ -54,13 +54,13 @@ scout__node_at(const struct scout__chunked_queues *queues, uint32_t i)
 }
 
 /*
- * For up to @max elements, at most MAX_QUEUED, whose nodes lie @stride bytes apart from @first on. Returns 0 or
+ * Queues for up to @max elements, at most MAX_QUEUED, whose nodes lie @stride bytes apart from @first on. Returns 0 or
  * SCOUT_ERR_NOMEM. Memory is used as it is touched.
  */
 int scout__chunked_queue_init(struct scout__chunked_queues *queues, struct scout__node *first, size_t stride,
 			      uint32_t max);
 void scout__chunked_queue_fini(struct scout__chunked_queues *queues);
-/* Bytes of memory, when all elements are in queues and none has left one. */
+/* Bytes of memory, if all elements are in queues and none has left its queue. */
 uint64_t scout__chunked_queue_bytes(const struct scout__chunked_queues *queues);
 
 /* The oldest element of a queue, and the next newer one of an element; or SCOUT__NO_ENTRY. */
@@ -74,7 +74,7 @@ scout__chunked_queue_is_tail(const struct scout__chunked_queues *queues, uint32_
 	const struct scout__node *node = scout__node_at(queues, i);
 	uint32_t s = queues->newest[node->queue];
 
-	/* The rest of the time, it is in the same chunk and those behind it have been taken out. */
+	/* Else it is in the same chunk, and all elements after it have been taken out. */
 	return node->at == s * SCOUT__QUEUE_CHUNK_SLOTS + queues->chunks[s].end - 1 ||
 	       (node->at / SCOUT__QUEUE_CHUNK_SLOTS == s && scout__chunked_queue_next(queues, i) == SCOUT__NO_ENTRY);
 }
@@ -82,11 +82,11 @@ scout__chunked_queue_is_tail(const struct scout__chunked_queues *queues, uint32_
 /* Debug and tests: every invariant of chunked_queue.c. */
 void scout__chunked_queue_check(const struct scout__chunked_queues *queues);
 
-/* Of chunked_queue.c: a new newest chunk; chunk @s has become empty, or thinner by a step. */
+/* In chunked_queue.c: make a new newest chunk; note that chunk @s has become empty, or thinner by a step. */
 uint32_t scout__chunked_queue_extend(struct scout__chunked_queues *queues, uint32_t queue);
 void scout__chunked_queue_thinned(struct scout__chunked_queues *queues, uint32_t s);
 
-/* Whether chunks may be joined is looked at when one has lost that many. */
+/* A chunk that has lost this many elements is checked for joining. */
 #define SCOUT__QUEUE_CHUNK_STEP 32u
 
 /* @i becomes the newest element of @queue; its node notes @stamp. */

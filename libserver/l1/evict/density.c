@@ -9,7 +9,7 @@
 /*
  * DESIGN
  *
- * Purpose: from "how often, and after how long, were chunks of this class touched again" to one number for each class
+ * Purpose: turn "how often, and after how long, were chunks of this class touched again" into one number for each class
  * and age that says what a slot is worth.
  *
  * For a chunk that has reached age k without a touch, and that would be kept until age T at most, let R(T) be the
@@ -21,24 +21,24 @@
  * Hazard h[k]: touches for each unit of time that a chunk spends in bucket k. Survival in a bucket is exp(-h w), w its
  * width. With S[k] the probability to survive to the start of k and M[k] the expected time spent before it, from age
  * 0 on, R / E = (S[k] - S[T]) / (M[T] - M[k]): the steepest chord from point k of the curve S over M to a later point.
- * The end points of those chords are the lower convex hull of the points behind k, built from the right, so one class
+ * The end points of those chords are the lower convex hull of the points after k, built from the right, so one class
  * costs one exponential for each bucket, and not one for each pair.
  *
- * What is known of a class is little at first. Its hazards are those of all classes pooled, times one factor for the
- * class, and its own counts weigh in as they grow: PRIOR expected touches for the factor and for each bucket.
+ * Little is known of a class at first. So its hazards are the pooled hazards of all classes, times one factor for the
+ * class, and its own counts weigh more as they grow: PRIOR expected touches for the factor and for each bucket.
  *
- * Index of a class with more touches is never below that of one with fewer, at equal other bits. A chunk behind
- * another one is touched at most as often and as lately; so the chunk at the head of a prompt outlives those behind it
- * even where chance gave its class a low index.
+ * The index of a class with more touches is never below that of a class with fewer, with equal other bits. A chunk
+ * after another one is touched at most as often and as lately; so the chunk at the head of a prompt outlives those
+ * after it, even if chance gave its class a low index.
  *
  * Rejected: one hazard for each class without pooling (rare classes are noise), the index without that order (17 %
- * hits where 23 are possible: what is cached behind a gap is of no use).
+ * hits where 23 are possible: what is cached after a gap is of no use).
  *
  * Threads: loop.
  */
 
 #define PRIOR 20.0f
-#define FORGET 0.95f    /* of the counts, at each relearning */
+#define FORGET 0.95f    /* factor for the counts, at each relearning */
 #define FORGOTTEN 1e-3f /* records of a class: fewer are none, before the counts become too small for fast floats */
 
 void
@@ -80,8 +80,8 @@ scout__density_ended(struct scout__density *density, uint32_t class, float units
 /* ---- from hazards to the index ---- */
 
 /*
- * Of each bucket, the part that gets to its start, and the expected time from there on. In doubles, and the time summed
- * from the end: a part of a millionth still has chords.
+ * For each bucket, the part that gets to its start, and the expected time from there on. In doubles, with the time
+ * summed from the end: even a part of a millionth has chords.
  */
 struct curve {
 	double left[SCOUT__AGES + 1];
@@ -115,7 +115,7 @@ survive(const struct scout__density *density, const float *hazard, struct curve 
 		c->time[k] += c->time[k + 1];
 }
 
-/* The index of each age, of a class with that @hazard. */
+/* The index of each age for a class with this @hazard. */
 static void
 best_densities(const struct scout__density *density, const float *hazard, float *ret_index)
 {
@@ -168,7 +168,7 @@ exposure_of(const struct scout__density *density, uint32_t class, float *ret_exp
 	}
 }
 
-/* Notes whether there is anything to learn about @class, and forgets what is hardly anything. */
+/* Note whether there is anything to learn about @class, and forget counts that are hardly anything. */
 static void
 see(struct scout__density *density, uint32_t class)
 {
@@ -260,7 +260,7 @@ shift(float *row, int steps, float scale)
 	for (int k = 0; k < (int)SCOUT__AGES; k++) {
 		int to = k - steps;
 
-		/* What was in the first buckets is in the first one; what is too old for the last stays in it. */
+		/* The first buckets all go into the first one; what is too old for the last bucket stays in it. */
 		to = to < 0 ? 0 : to;
 		to = to < (int)SCOUT__AGES ? to : (int)SCOUT__AGES - 1;
 		moved[to] += row[k] * scale;

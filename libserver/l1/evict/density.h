@@ -6,28 +6,28 @@
 #include <stdint.h>
 
 /*
- * How soon do chunks come back? For each class of chunks and each age since the last touch: how many were touched
- * again at that age, and how much time all spent in it. From that an index: how many hits for each chunk of time a slot
- * can still give at best to a chunk of that class and age. What has the least index is the one to evict.
+ * How soon do chunks come back? For each class of chunks and each age since the last touch: how many were touched again
+ * at that age, and how much time all spent at it. From that comes an index: how many hits for each chunk of time a slot
+ * can still give at best, with a chunk of that class and age. The chunk with the least index is evicted.
  *
- * Time is counted in units of the caller's; ages fall into SCOUT__AGES buckets with the edges 0 and 2^((i-1)/4) units.
+ * Time is counted in the caller's units; ages fall into SCOUT__AGES buckets with the edges 0 and 2^((i-1)/4) units.
  * Loop thread.
  */
 
 #define SCOUT__AGES 80u
 #define SCOUT__TOUCH_CLASSES 4u
-#define SCOUT__CLASSES 32u /* the lowest two bits: touches, more of them in the higher one */
+#define SCOUT__CLASSES 32u /* the lowest two bits: touches, the higher bit for more of them */
 
-/* What was seen of one class; a relearning halves the lot, nearly. */
+/* What was seen of one class; each relearning multiplies it by FORGET (density.c). */
 struct scout__reuse_counts {
 	float hits[SCOUT__AGES];   /* touched again at that age */
 	float ended[SCOUT__AGES];  /* records that ended at that age: a touch, or not seen any more */
-	float within[SCOUT__AGES]; /* units that those spent in the bucket in which they ended */
+	float within[SCOUT__AGES]; /* units that these records spent in the bucket in which they ended */
 };
 
 struct scout__density {
 	struct scout__reuse_counts counts[SCOUT__CLASSES];
-	/* Of the relearning that runs: the records that are still open, by class and age. */
+	/* For the relearning that runs: the records that are still open, by class and age. */
 	float open[SCOUT__CLASSES][SCOUT__AGES];
 	float open_within[SCOUT__CLASSES][SCOUT__AGES];
 	float pooled[SCOUT__AGES];       /* hits for a unit of time, over all classes */
@@ -43,7 +43,7 @@ void scout__density_init(struct scout__density *density);
 /* The bucket of an age. 3 ns. */
 uint32_t scout__density_age(float units);
 
-/* A record of @class ended after @units: touched again, or else it was not seen for that long. */
+/* A record of @class ended after @units: it was touched again, or else not seen for that long. */
 void scout__density_ended(struct scout__density *density, uint32_t class, float units, bool touched);
 
 /*

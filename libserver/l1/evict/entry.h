@@ -30,11 +30,11 @@ struct scout__entry {
 	uint32_t space;
 	uint32_t gen; /* bumped whenever the entry is created or dropped: handles name (entry, gen) */
 	union {
-		struct scout__node node; /* policy */
+		struct scout__node node; /* the policy's */
 		uint32_t link[2];        /* the free list, while it is not in use */
 	};
 	uint32_t ahead : 30;    /* the entry of a later chunk, plus 1; 0: not known. See scout__index_follows() */
-	uint32_t unneeded : 1;  /* goes before what the policy orders, see scout__index_unneeded() */
+	uint32_t unneeded : 1;  /* evicted before what the policy orders, see scout__index_unneeded() */
 	uint32_t set_aside : 1; /* out of the policy's order, see scout__order_set_aside() */
 	uint32_t promises;
 	uint16_t holds;
@@ -43,11 +43,11 @@ struct scout__entry {
 	uint8_t expected; /* ranks that are EXPECTED, or LOADING in time */
 	uint8_t saving;   /* shards that are being written to L2 */
 	uint8_t in_use : 1;
-	uint8_t in_order : 1;  /* in the policy's order, that of the temporary ones, or set aside */
+	uint8_t in_order : 1;  /* in the policy's order, in the temporary ones' order, or set aside */
 	uint8_t stored : 1;    /* SCOUT__INSERT_CREATED was told */
-	uint8_t spoiled : 1;   /* its bytes are not to be believed: no hit, and away with the last pin */
+	uint8_t spoiled : 1;   /* its bytes cannot be trusted: no hit, and dropped with the last pin */
 	uint8_t is_free : 1;   /* on the free list */
-	uint8_t temporary : 1; /* loaded, and to go when its readers are done */
+	uint8_t temporary : 1; /* loaded, and to be dropped when its readers are done */
 	uint8_t tracked : 1;   /* the chunk index's owner is told when nothing pins it any more */
 	uint8_t stuck : 1;     /* its writing takes too long: stores do not wait for the slot */
 	uint8_t bare : 1;      /* its slot has no memory yet; spoiled too: nor will it get any */

@@ -11,14 +11,14 @@
 struct scout__entry;
 
 /*
- * An eviction policy orders the entries of one chunk index that nothing pins. It is told of every change; it never
- * walks. Entries are named by their index; each has a node and a byte for the policy (struct scout__entry: node,
+ * An eviction policy orders the unpinned entries of one chunk index. The chunk index tells it every change; a policy
+ * never walks. Entries are named by their index; each has a node and a byte for the policy (struct scout__entry: node,
  * policy_bits), both zero when the entry is created. An entry leaves the order while it is pinned, and comes back as
- * UNPINNED; node and byte stay meanwhile. From CREATED to GONE it counts as alive; GONE comes once, and always out of the
- * order. Loop thread only.
+ * UNPINNED; node and byte stay meanwhile. From CREATED to GONE it counts as alive; GONE comes once, and always out of
+ * the order. Loop thread only.
  *
- * UNPINNED makes an entry the newest of its queue, whatever it was before. A store relies on that: it takes a session's own
- * chunk at the head out of the order and puts it back, to skip it (find_victim() in chunk_index.c).
+ * UNPINNED makes an entry the newest of its queue, whatever it was before. A store relies on that: to skip a session's
+ * own chunk at the head, it takes the chunk out of the order and puts it back (find_victim() in chunk_index.c).
  *
  * A policy is a file with a struct scout__evict_ops; lru.c is the shortest. A new one is declared below, and
  * named in the list of evict.c, in meson.build, and in the text of the key `eviction` (server_config.c;
@@ -33,7 +33,7 @@ enum scout__insert {
 };
 
 enum scout__remove {
-	SCOUT__REMOVE_PINNED = 1, /* it will be back */
+	SCOUT__REMOVE_PINNED = 1, /* pinned: it will be back */
 	SCOUT__REMOVE_GONE = 2    /* evicted or dropped; its key is still in the entry */
 };
 
@@ -48,17 +48,17 @@ enum scout__access {
 /* The touch of a chunk by a session that is over. */
 struct scout__touch {
 	enum scout__access how;
-	uint32_t kind;   /* of the session's request: scout__touch_kind() */
+	uint32_t kind;   /* kind of the session's request: scout__touch_kind() */
 	uint32_t hinted; /* 1: the session's caller expects that nothing continues the request; else 0 */
 	/*
 	 * Set by the policy, 0 at first: the most touches of a chunk that the session has touched until now. Chunks are
-	 * touched from the last to the first, so these are chunks behind the next one, which counts as touched as often.
+	 * touched from the last to the first, so these are chunks after the next one, which counts as touched as often.
 	 */
 	uint32_t behind; /* at most 255 */
 };
 
 /*
- * The kind of a request by its new tokens: those behind the leading run that was in the pool, in L2, or was evicted
+ * The kind of a request by its new tokens: those after the leading run that was in the pool, in L2, or was evicted
  * lately. A short question, a turn of a conversation, a document, a repository: 3, 16 and 64 blocks of 512 tokens.
  */
 static inline uint32_t
@@ -75,7 +75,7 @@ struct scout__hint_counts {
 
 /* What follows the name of a policy. */
 struct scout__evict_args {
-	uint32_t share; /* of the queue for what was not used again yet, in percent of the entries */
+	uint32_t share; /* of the queue for chunks not used again yet, in percent of the entries */
 };
 
 struct scout__evict_ops {
@@ -87,7 +87,7 @@ struct scout__evict_ops {
 	int (*open)(void **ret_state, struct scout__entry *entries, uint32_t max_entries,
 		    const struct scout__evict_args *args);
 	void (*close)(void *state);
-	/* NULL, or: a chunk is stored, and CREATED will come when it is readable: load what that takes. Changes nothing. */
+	/* NULL, or: a chunk is stored, and CREATED will come when it is readable. Prefetch for that; change nothing. */
 	void (*expect)(const void *state, uint32_t entry);
 	void (*insert)(void *state, uint32_t entry, enum scout__insert why);
 	void (*remove)(void *state, uint32_t entry, enum scout__remove why);
@@ -101,11 +101,11 @@ struct scout__evict_ops {
 	void (*count_hints)(void *state, struct scout__hint_counts *counts);
 	/* NULL, or: was this key, SCOUT_MAX_HASH bytes, zero-padded, evicted lately? */
 	bool (*remembers)(const void *state, uint32_t space, const uint8_t *hash);
-	/* The last reader of a shard is done (retrieve). Only told, the order need not change. */
+	/* The last reader of a shard is done (retrieve). For information: the order need not change. */
 	void (*read_finished)(void *state, uint32_t entry);
-	/* The entry to go next; stays in the order. SCOUT__NO_ENTRY when the order is empty. */
+	/* The entry to evict next; it stays in the order. SCOUT__NO_ENTRY when the order is empty. */
 	uint32_t (*victim)(void *state);
-	/* One that will probably go next, to load what that takes; SCOUT__NO_ENTRY. Changes nothing. */
+	/* An entry that will probably be evicted soon, to prefetch for that; or SCOUT__NO_ENTRY. Changes nothing. */
 	uint32_t (*soon)(const void *state);
 	/* Debug and tests: abort unless the order is sound and has exactly @n entries. */
 	void (*check)(void *state, uint32_t n);
@@ -118,7 +118,8 @@ extern const struct scout__evict_ops scout__evict_lru;
 extern const struct scout__evict_ops scout__evict_s3fifo;
 
 /*
- * A policy from its text: "hdc", "lru", "s3fifo:10". NULL when there is none; @err then says what there is. @ret_args has the defaults where the text has no number.
+ * A policy from its text: "hdc", "lru", "s3fifo:10". NULL when there is none; @err then lists all. @ret_args has
+ * defaults if there is no number.
  */
 const struct scout__evict_ops *scout__evict_parse(const char *text, struct scout__evict_args *ret_args, char *err,
 						  size_t err_len);

@@ -11,14 +11,14 @@
  * Purpose: the list of evicted keys, in little memory and in two cache lines a call. Threads: loop.
  *
  * A key has two buckets of 8 cells and may lie in either; a new one goes into the emptier one, or takes the place of
- * the oldest in both. There are four cells for each entry of the chunk index. With two choices that is room for a
- * window of three times the entries without losing one in thousands before its time; with one bucket for a key, one in
- * ten would be gone early. That matters: a chunk whose parent is forgotten looks as if it was touched more often than
- * its parent, outlives it, and is of no use then (up to 1 point of hit ratio).
+ * the oldest in both. There are four cells for each entry of the chunk index. With two choices this is room for a
+ * window of three times the entries, and not one key in thousands is lost too early; with one bucket for a key, one in
+ * ten would be. That matters: a chunk whose parent is forgotten looks as if it was touched more often than its parent,
+ * outlives the parent, and is then of no use (up to 1 point of hit ratio).
  *
  * Time is the number of additions, in units of a thousandth of the chunk index: the 13 bits of a cell last for 8 times
- * the index. A cell that is neither overwritten nor asked for that long counts as new again; like any false yes it costs
- * a little room in the wrong queue.
+ * the index. A cell that is neither overwritten nor asked about for that long counts as new again; like any false yes,
+ * this costs a little room in the wrong queue.
  *
  * Rejected: a list with an index (24 bytes and more for each entry), a Bloom filter (cannot forget in order), a window
  * of one and a half times the entries (small pools lose up to 1.8 points of hit ratio).
@@ -26,7 +26,7 @@
 
 #define CELLS 8u
 #define WINDOW 3u         /* times the entries: the longest window */
-#define TIME_UNITS 1024u  /* in as many additions as the chunk index has entries */
+#define TIME_UNITS 1024u  /* units in as many additions as the chunk index has entries */
 #define TIME_MASK 0x1fffu /* of a unit's number */
 #define TIME_SHIFT 3u
 #define PRINT_MASK 0xffff0000u
@@ -60,7 +60,7 @@ first_bucket(const struct scout__ghost *ghost, uint64_t print)
 	return bucket_of(ghost, (uint32_t)(print >> 32));
 }
 
-/* The fingerprint's bits have a part in it, but the cell does not have them all: these are mixed anew. */
+/* The other bucket depends on the fingerprint's bits, but the cell does not hold them all: they are mixed anew. */
 static uint32_t *
 second_bucket(const struct scout__ghost *ghost, uint64_t print)
 {
@@ -100,7 +100,7 @@ scout__ghost_fini(struct scout__ghost *ghost)
 /* A bucket's place for a new key: a cell that is free or out of every window, else the oldest one. */
 struct ghost_place {
 	uint32_t *cell;
-	uint32_t age;    /* of what is in it; FREE_AGE: it is free */
+	uint32_t age;    /* of the key in it; FREE_AGE: it is free */
 	uint32_t n_free; /* in the bucket */
 };
 
@@ -176,7 +176,7 @@ scout__ghost_load(const struct scout__ghost *ghost, uint64_t print)
 		return;
 	__builtin_prefetch(first_bucket(ghost, print), 1);
 	__builtin_prefetch(second_bucket(ghost, print), 1);
-	__asm__ volatile(""); /* gcc takes a function that only prefetches for one without effect */
+	__asm__ volatile(""); /* gcc believes that a function that only prefetches has no effect */
 }
 
 bool

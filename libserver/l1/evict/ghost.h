@@ -10,8 +10,8 @@
 
 /*
  * Which keys were evicted lately, and how often each was touched before: up to three times as many as there are
- * entries. 16 bytes for each entry of the chunk index; a key is a fingerprint, one in 8,000 questions is answered with
- * yes by mistake. Each call touches 32 bytes. Loop thread.
+ * entries. 16 bytes for each entry of the chunk index; a key is a fingerprint, and one in 8,000 questions gets a false
+ * yes. Each call touches 32 bytes. Loop thread.
  */
 struct scout__ghost {
 	uint32_t *cells; /* n_buckets * 8: fingerprint, time, touches; 0 = free */
@@ -21,7 +21,7 @@ struct scout__ghost {
 	uint32_t in_now; /* evictions in the current unit */
 };
 
-#define SCOUT__GHOST_TOUCHES 7u /* more are noted as that many */
+#define SCOUT__GHOST_TOUCHES 7u /* more touches are noted as this many */
 
 /* Returns 0 or SCOUT_ERR_NOMEM. Memory is used as it is touched. */
 int scout__ghost_init(struct scout__ghost *ghost, uint32_t max_entries);
@@ -29,7 +29,7 @@ void scout__ghost_fini(struct scout__ghost *ghost);
 void scout__ghost_add(struct scout__ghost *ghost, uint64_t print, uint32_t touches);
 /* Was @print among the last @window additions? Changes nothing. @window <= 3 * max_entries. */
 bool scout__ghost_has(const struct scout__ghost *ghost, uint64_t print, uint64_t window);
-/* The same; if it was, it is forgotten, and *ret_touches is what was noted with it. */
+/* The same; if so, @print is forgotten, and *ret_touches is what was noted with it. */
 bool scout__ghost_take(struct scout__ghost *ghost, uint64_t print, uint64_t window, uint32_t *ret_touches);
 /* Start loading what the calls above need for @print. Changes nothing. */
 void scout__ghost_load(const struct scout__ghost *ghost, uint64_t print);

@@ -12,38 +12,38 @@
  *
  * Hit-density classes. Each chunk is in a class: how often it was touched, how much was new in the request that touched
  * it last, and the hint of that request. There is an LRU queue for each class. What the classes are worth is learned
- * from a sample of keys (history.h), as an index of class and age (density.h); the victim is the one of the queues'
- * heads with the least index. That is all: a chunk never moves but for its own touch, and a class that turns out to be
- * worthless is drained from its oldest end.
+ * from a sample of keys (history.h), as an index of class and age (density.h); the victim is the queue head with the
+ * least index. That is all: only its own touch moves a chunk, and a class that turns out to be worthless is drained
+ * from its oldest end.
  *
- * Clock: chunks that lookups asked for. Wall time would let an idle hour age what the next hour needs. A unit, in which
- * ages are learned, is a 256th of the capacity; a tick, in which they are noted, is a 16384th of the largest capacity.
+ * Clock: it counts the chunks that lookups ask for. With wall time, an idle hour would age what the next hour needs.
+ * Ages are learned in units of a 256th of the capacity, and noted in ticks of a 16384th of the largest capacity.
  *
- * Touches count while the chunk is cached, and while it is in the list of those that were evicted lately. The kind
- * of a request is for all its chunks: what few tokens of a long prompt were new says that a conversation goes on.
+ * Touches count while the chunk is cached, and while it is in the list of chunks that were evicted lately. All chunks
+ * of a request have its kind: if few tokens of a long prompt were new, a conversation goes on.
  *
- * Hint: a caller that expects no continuation says so of a request. It is one bit of the class of all its chunks, until
- * the next touch, so what it is worth is learned for each number of touches: a shared beginning that others touch soon
- * keeps a high index in spite of it. A wrong hint costs next to nothing.
+ * Hint: a caller that expects no continuation of a request says so. The hint is one bit of the class of all its chunks,
+ * until the next touch, so its worth is learned for each number of touches: a shared beginning that others touch soon
+ * keeps a high index in spite of the hint. A wrong hint costs next to nothing.
  *
- * SPARE: a queue for what would have less than half of the least index of all heads as soon as it is touched: a scan,
- * or a loop that is longer than the cache. Evicting the heads for it would trade better chunks for worse. In SPARE, the
- * oldest goes first, and its head competes by the index of its own class; the next touch decides anew.
+ * SPARE: a queue for chunks that would have less than half of the least index of all heads as soon as they are touched:
+ * a scan, or a loop that is longer than the cache. Evicting the heads for these would trade better chunks for worse. In
+ * SPARE, the oldest is evicted first, and the head competes by the index of its own class; the next touch decides anew.
  *
- * Guard: the newest part of the sample is what LRU would hold. While it would hit significantly more than this policy
- * does, plain LRU order is in force: for one capacity of the clock, then for two, and so on up to 64.
+ * Guard: the newest part of the sample is what LRU would hold. While LRU would hit significantly more than this policy,
+ * plain LRU order is in force: for one capacity of the clock, then for two, and so on up to 64.
  *
- * A parent rarely goes before its child, because it is touched at least as often and as late, in the same kind of
- * request, and the index never falls with touches at one age. What is cached behind a gap is lost: below 0.5 % of what
- * is asked for, but for pools of a few requests and for loads that change altogether (docs/eviction.md).
+ * A parent is rarely evicted before its child, because it is touched at least as often and as late, in the same kind of
+ * request, and the index never falls with touches at one age. Chunks that are cached after a gap are lost: below 0.5 %
+ * of what is asked for, except with pools of a few requests and loads that change altogether (docs/eviction.md).
  *
- * Cost: a touch moves an entry between queues, and looks for its record when it is of the sample; a victim looks at the
- * heads; one of them has changed since the last victim. Relearning takes slices of at most SLICE_RECORDS records or
- * one class, every SLICE_TOUCHES touches.
+ * Cost: a touch moves an entry between queues, and looks for its record if the key is in the sample; choosing a victim
+ * looks at the heads, of which one has changed since the last victim. Relearning takes slices of at most SLICE_RECORDS
+ * records or one class, every SLICE_TOUCHES touches.
  *
  * Rejected: hints only for chunks with fewer than five touches (up to 2.1 points less in small pools, and no gain on
  * agentic loads), evicting only chunks without a cached child (17 % hits where 23 are possible: the parents block the head of
- * their queue), evicting what was hinted at once (loses up to 2.7 points where the hint is wrong).
+ * their queue), evicting hinted chunks at once (loses up to 2.7 points where the hint is wrong).
  *
  * Threads: loop.
  */
@@ -55,8 +55,8 @@
 #define SLICE_TOUCHES 4u
 #define SPARE_FACTOR 2.0f
 #define GUARD_DOUBT 6.0   /* standard deviations that LRU's lead must exceed */
-#define GUARD_LEAD 0.003  /* of all sampled touches, likewise */
-#define GUARD_FORGET 0.93 /* of what was counted, at each look */
+#define GUARD_LEAD 0.003  /* part of all sampled touches that it must exceed, too */
+#define GUARD_FORGET 0.93 /* factor for the counts, at each look */
 #define GUARD_LONGEST 64u /* capacities */
 
 _Static_assert(SCOUT__HDC_QUEUES <= SCOUT__QUEUES, "each class has a queue");
@@ -93,7 +93,7 @@ guard_holds(const struct scout__hdc *h)
 
 /* ---- queues and their heads ---- */
 
-/* While the guard holds, the older the less; else the index of class and age. */
+/* While the guard holds, older is less; else the index of class and age. */
 static float
 index_of(const struct scout__hdc *h, uint32_t entry)
 {
@@ -144,7 +144,7 @@ refresh_heads(struct scout__hdc *h)
 	h->fresh |= h->used;
 }
 
-/* Whether the head of queue @a goes before that of @b: of equal index, the older one. */
+/* Whether the head of queue @a is evicted before the head of @b: with equal index, the older one. */
 static bool
 goes_before(const struct scout__hdc *h, uint32_t a, uint32_t b)
 {
@@ -371,7 +371,7 @@ hdc_remove(void *state, uint32_t entry, enum scout__remove why)
 	h->live--;
 }
 
-/* Whether an entry of @class that is touched now is worth less than everything that could go instead. */
+/* Whether an entry of @class that is touched now is worth less than everything that could be evicted instead. */
 static bool
 is_spare(struct scout__hdc *h, uint32_t class)
 {
@@ -391,7 +391,7 @@ hdc_accessed(void *state, uint32_t entry, struct scout__touch *touch)
 
 	touches += touches < MAX_TOUCHES;
 	if (touches < touch->behind)
-		touches = touch->behind; /* it was gone for a while, and they were not */
+		touches = touch->behind; /* it was gone for a while, and the chunks after it were not */
 	touch->behind = touches;
 	e->policy_bits = (uint8_t)(touches | touch->kind << BITS_KIND_SHIFT | (touch->hinted ? BITS_HINTED : 0));
 	class = class_of(e->policy_bits);
@@ -402,7 +402,7 @@ hdc_accessed(void *state, uint32_t entry, struct scout__touch *touch)
 	if (h->relearning != SCOUT__RELEARN_IDLE && ++h->touches % SLICE_TOUCHES == 0)
 		scout__hdc_slice(h);
 	queue = is_spare(h, class) ? SCOUT__SPARE_QUEUE : class;
-	/* As after most unpins: it is the newest there already. */
+	/* As after most unpins: the entry is the newest there already. */
 	if (queue == from && e->node.stamp == (h->now & SCOUT__STAMP_MASK) &&
 	    scout__chunked_queue_is_tail(&h->queues, entry))
 		return;

@@ -24,10 +24,10 @@ enum scout__relearning {
 };
 
 struct scout__hdc_guard {
-	double lru_only, own_only, all; /* sampled touches that one of the two would have hit; all of them */
+	double lru_only, own_only, all; /* sampled touches that only one of the two would have hit; all of them */
 	uint64_t look_at;               /* clock */
-	uint64_t holds_until;           /* clock; 0: it does not hold */
-	uint32_t length;                /* capacities, of the next hold */
+	uint64_t holds_until;           /* clock; 0: the guard does not hold */
+	uint32_t length;                /* capacities that the next hold lasts */
 };
 
 struct scout__hdc {
@@ -51,13 +51,13 @@ struct scout__hdc {
 	uint32_t touches;         /* until the next slice */
 	uint64_t next_relearning; /* clock */
 	struct scout__hdc_guard guard;
-	struct scout__hint_counts hints; /* since they were asked for */
+	struct scout__hint_counts hints; /* since the last count_hints() */
 	/* The queues' heads, as far as they are known: the indexes are of this moment of the clock. */
 	uint64_t used;  /* a bit for each queue that is not empty */
 	uint64_t fresh; /* a bit for each queue whose head is known */
 	uint32_t head[SCOUT__HDC_QUEUES];
 	float head_index[SCOUT__HDC_QUEUES];
-	bool least_known; /* what follows is, of all heads: until one of them changes, or time passes */
+	bool least_known; /* the fields below are known, over all heads: until a head changes, or time passes */
 	uint32_t least_queue;
 	float least_index;
 };
@@ -78,11 +78,11 @@ scout__hdc_forget_heads(struct scout__hdc *h)
 
 /* ---- hdc_learn.c ---- */
 
-/* Of the clock, until the next relearning. */
+/* How much of the clock passes until the next relearning. */
 uint64_t scout__hdc_relearn_period(const struct scout__hdc *h);
-/* It is time to relearn: begin, unless it runs. */
+/* It is time to relearn: begin, unless a relearning runs. */
 void scout__hdc_relearn(struct scout__hdc *h);
-/* A key of the sample is touched; @class is its new one. @hits: it was cached. */
+/* A key of the sample is touched; @class is its new class. @hits: it was cached. */
 void scout__hdc_learn(struct scout__hdc *h, const struct scout__entry *entry, uint32_t class, bool hits);
 /* One slice of the relearning that runs; without one, nothing. */
 void scout__hdc_slice(struct scout__hdc *h);

@@ -9,7 +9,7 @@
  * slices. Loop thread.
  */
 
-#define HISTORY_CAPACITIES 16u /* a record is older than so many of the clock: it does not count any more */
+#define HISTORY_CAPACITIES 16u /* a record older than this many capacities of the clock no longer counts */
 #define SLICE_RECORDS 64u
 
 static bool
@@ -53,7 +53,7 @@ relearn_records(struct scout__hdc *h)
 		if (!scout__history_at(&h->history, h->relearn_at++, &past))
 			continue;
 		age = (h->relearn_now - past.time) & SCOUT__STAMP_MASK;
-		/* Touched since this relearning began: what it did until then has been counted as ended. */
+		/* Touched since this relearning began: its time until then has been counted as ended. */
 		if (age <= SCOUT__STAMP_MASK / 2)
 			scout__density_open(h->density, past.class, (float)age * h->units_per_tick);
 	}
@@ -82,14 +82,14 @@ scout__hdc_slice(struct scout__hdc *h)
 	}
 }
 
-/* What was not seen for too long counts as time without a touch. */
+/* A key that was not seen for too long counts as time without a touch. */
 static void
 expire(struct scout__hdc *h)
 {
 	uint32_t limit = (uint32_t)((uint64_t)h->capacity * HISTORY_CAPACITIES / h->tick);
 	struct scout__past past;
 
-	/* One record comes at a time, so two at a time catch up. */
+	/* Records come one at a time, so dropping two at a time catches up. */
 	for (uint32_t n = 0; n < 2; n++) {
 		bool force = scout__history_is_full(&h->history);
 

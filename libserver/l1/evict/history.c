@@ -10,19 +10,19 @@
 /*
  * DESIGN
  *
- * Purpose: what became of a key that was touched, whether it stayed cached or not; and what LRU would have hit.
+ * Purpose: know what happened to a touched key, whether it stayed cached or not; and what LRU would have hit.
  *
  * Keys are sampled by their fingerprint, not requests: each key of the sample is seen at all its touches, and many
  * requests are in the sample with a part of their chunks. The records are a list in the order of the last touch, so the
- * first lru_size of them are exactly what an LRU cache of that size holds; one pointer says where it ends. That costs
- * one bit and one pointer where a second simulation would cost a table.
+ * first lru_size of them are exactly what an LRU cache of that size holds; one pointer says where that cache ends. This
+ * costs one bit and one pointer; a second simulation would cost a table.
  *
  * Memory: RECORDS for each entry of the sample, 20 bytes and a table of 2 to 4 each; but half a megabyte, or 12 bytes
- * for each entry of the chunk index, is the limit. When there are no more records the oldest is dropped; to the caller
- * it is like a key that was not seen for long.
+ * for each entry of the chunk index, is the limit. When there are no more records, the oldest is dropped; to the caller
+ * it looks like a key that was not seen for long.
  *
- * A record is found by 32 bits, of which a sample leaves 26 to 32: with 32768 records one key in 2000 is taken for
- * another one, which adds that much noise to what is learned.
+ * A record is found by 32 bits, of which a sample leaves 26 to 32: with 32768 records one key in 2000 is mistaken for
+ * another, which adds that much noise to what is learned.
  *
  * Rejected: buckets of 8 cells as in the list of evicted keys (no order, so no LRU and no oldest one).
  *

@@ -7,8 +7,8 @@
 #include "thread.h"
 
 /*
- * Least recently used: one queue, the next to go at its head. What was created, unpinned or accessed becomes the
- * newest; reading and storing count alike. Loop thread.
+ * Least recently used: one queue, the next victim at its head. An entry that is created, unpinned or accessed becomes
+ * the newest; reading and storing count alike. Loop thread.
  */
 
 struct lru {

@@ -9,19 +9,19 @@
 /*
  * DESIGN
  *
- * S3-FIFO (Yang and others, SOSP 2023): what was stored enters a small queue; at its end, what was read meanwhile goes
- * on to the main queue and the rest is evicted and remembered in a ghost list; what comes back while it is remembered
- * enters the main queue at once. At the end of the main queue, what was read goes round again, with one read less on
- * its account. An entry's account (policy_bits) is 3 at most.
+ * S3-FIFO (Yang and others, SOSP 2023): an entry that is stored enters a small queue. At the end of that queue, an
+ * entry that was read meanwhile goes on to the main queue; any other is evicted and remembered in a ghost list. An
+ * entry that comes back while it is remembered enters the main queue at once. At the end of the main queue, an entry
+ * that was read goes round again, with one read less on its account. An entry's account (policy_bits) is 3 at most.
  *
  * Here an entry leaves its queue while it is pinned, and every read pins: it comes back as the queue's newest. So the
- * queues are in the order of the last pin and not of entry; the accounts decide as ever.
+ * queues are in the order of the last pin, not of entering; the accounts decide as in the paper.
  *
- * The main queue has the share that the small one has not; what is pinned counts as small, because nearly all of it is
- * just being stored.
+ * The main queue has the share that the small queue has not; pinned entries count as small, because nearly all of them
+ * are just being stored.
  *
- * A victim is looked for over MAX_MOVES entries, so that no call is long when a large cache was read completely; then
- * the next one goes whatever its account. Asking twice gives the same victim.
+ * The search for a victim covers at most MAX_MOVES entries, so that no call is long when a large cache was read
+ * completely; then the next entry is evicted whatever its account. Asking twice gives the same victim.
  *
  * Threads: loop.
  */
