@@ -54,7 +54,7 @@ accept4(int fd, __SOCKADDR_ARG address, socklen_t *restrict len, int flags)
 	conn = accept_plain(fd, address.__sockaddr__, len, flags);
 	if (conn >= 0 || (errno != EMFILE && errno != ENOMEM && errno != ENOBUFS))
 		return conn;
-	if (errno != EMFILE) { /* fatal for an ipc listener, too; it tries again */
+	if (errno != EMFILE) { /* these abort an ipc listener, too; now it tries again */
 		errno = ECONNABORTED;
 		return -1;
 	}

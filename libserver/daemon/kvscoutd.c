@@ -432,7 +432,7 @@ main(int argc, char **argv)
 	command.argc = argc;
 	command.argv = argv;
 	if (read_options(&cfg, argc, argv, &rc) == 0) {
-		/* If a process was started by hand, an operator limited its CPUs: keep a taskset or CPUAffinity=. */
+		/* Only an operator can have limited a process started by hand: keep a taskset or CPUAffinity=. */
 		if (!is_instance && strcmp(cfg.cpus, "auto") == 0)
 			cfg.cpus = "inherit";
 		rc = serve(&cfg);

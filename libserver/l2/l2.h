@@ -280,7 +280,7 @@ SCOUT_ON_LOOP uint32_t scout__l2_running(const struct scout__l2 *l2);
 SCOUT_ON_LOOP uint32_t scout__l2_running_of(const struct scout__l2 *l2, uint32_t adapter);
 /*
  * Stop all adapters, reap everything. False: an adapter hangs; then the pool's mappings must stay as they are (they are
- * leaked) and _free() frees only what is safe.
+ * leaked) and scout__l2_free() frees only what is safe.
  */
 SCOUT_ON_LOOP bool scout__l2_stop(struct scout__l2 *l2, uint32_t timeout_ms);
 SCOUT_ON_ANY void scout__l2_free(struct scout__l2 *l2);

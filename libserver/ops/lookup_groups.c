@@ -15,7 +15,7 @@
 /*
  * DESIGN
  *
- * LOOKUP in a namespace of several groups, or with options that only these need: which lengths can be restored? With
+ * LOOKUP in a namespace of several groups, or with features that only these need: which lengths can be restored? With
  * windows and states no run grows chunk by chunk, so nothing is promised before the lengths are known:
  *
  *   SCAN      which objects the pool has

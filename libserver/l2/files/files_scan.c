@@ -138,7 +138,7 @@ examine(const struct folder_scan *scan, const char *path, struct scout__l2_diges
 		rc = errno;
 	else if (!S_ISREG(ret_st->st_mode))
 		rc = SCOUT__FILES_DAMAGED;
-	/* Read ahead nothing: only one block of each file is wanted. */
+	/* No readahead: only one block of each file is wanted. */
 	if (rc == 0)
 		(void)posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
 	if (rc == 0)
