@@ -4,39 +4,38 @@
  *
  * The lengths of an answer, and admitting one of them, on the caller's thread.
  *
- * Where all groups have policy `all`, any part of a hit can be restored that ends where objects of all of them end: what is shorter
- * follows from the longest length, a token count is rounded down to one, and the answer may be one token short of its last object.
- * Windows and states are there for their own length only: such an answer knows its longest length and those that want_lengths asked
- * for, and any other one is refused, for nothing promises what it needs.
+ * If all groups have policy `all`, any part of a hit can be restored that ends where objects of all groups end. Shorter lengths
+ * then follow from the longest, a token count is rounded down to such a length, and the answer may be one token short of its last
+ * object. Windows and states are there for their own length only: such an answer knows its longest length and the lengths that
+ * want_lengths asked for. Any other length is refused, because what it needs is not promised.
  *
- * Lookups ahead are asked before it is known how many leading tokens the GPU has. The answer says of each object whether it is there
- * (lookup_answer.c), and all that is there is promised. The first scout_try_lookup() settles the answer: computed_tokens says what the
- * GPU has, so a head that was evicted here and is still on the GPU is no miss; the lengths are found by the rules of restorable.h; and
- * a SETTLE word gives back what the longest length does not need. (If the caller wants to hear of other lengths, its admit gives that
- * back.) From then on it is an answer like any other.
+ * Lookups ahead are sent before the engine knows how many leading tokens the GPU has. The answer says for each object whether it is
+ * there (lookup_answer.c), and all objects that are there are promised. The first scout_try_lookup() settles the answer:
+ * computed_tokens says what the GPU has, so chunks at the start that the server evicted and the GPU still has are no miss;
+ * restorable.h has the rules that find the lengths; and a SETTLE word gives back what the longest length does not need. (If the caller
+ * wants to hear of other lengths, its admit gives that back.) From then on it is an answer like any other.
  *
- * Several servers that hold windows or states are always asked in this way: which lengths all of them can restore follows from which
- * objects each has, and from nothing less.
+ * Several servers that hold windows or states are always asked in this way: only the objects that each server has tell which lengths
+ * all of them can restore.
  *
- * An ahead lookup that failed is that failure for the first ask, and is renewed as such. One from before a restart of a server starts
- * over, like all answers.
+ * If a lookup ahead failed, the first ask returns that failure, and it is renewed like any failure. An answer from before a restart
+ * of a server starts over, as all answers do.
  *
- * Renewals keep an answer young that was not admitted. A request may wait for minutes while another one stores its prefix, or while others hold what max_promised allows. So an ask that
- * finds its answer older than lookup_refresh_ms returns it and lets the courier ask anew; a later ask takes over what came. Nothing
- * else does, so an answer never changes between an ask and its admit. Nothing is asked on a timer: what the caller asks for no more is
- * not renewed either.
+ * Renewals keep an answer fresh until it is admitted. A request may wait for minutes while another one stores its prefix, or while others hold what max_promised allows. So an ask that
+ * finds its answer older than lookup_refresh_ms returns it and lets the courier ask anew; a later ask takes over the newer answer. Nothing else takes it over, so an answer never
+ * changes between an ask and its admit. No timer renews: an answer that the caller no longer asks for is not renewed either.
  *
- * The arena has given the hashes back long ago. The caller passes them with each ask, and they are copied once more; a poll, which has
- * none, returns SCOUT_NEED_QUERY when their answer has its turn. A full arena, a server that is known to be gone, or the bound below
- * means: not now, perhaps at the next ask. It is never an error.
+ * By then the arena has freed the hashes. The caller passes them with each ask, and they are copied once more; a poll, which has no
+ * hashes, returns SCOUT_NEED_QUERY when its answer has its turn. A full arena, a server that is known to be gone, or the bound below
+ * only delays the renewal to a later ask. None of them is an error.
  *
- * Bound: RENEWALS_PER_S for each client, and RENEWALS_BURST at once, which is also the most that may be unanswered. A queue of
- * thousands, asked for in each step, would else ask the server for all of it each second. The first ask of a step has the first
- * turn: a scheduler asks in the order in which it will admit, so what is admitted next has the youngest answers.
- * Rejected: a turn for each, oldest answer first. With 2,000 waiting the head of the queue would be 8 s old.
+ * Bound: RENEWALS_PER_S for each client, and RENEWALS_BURST at once, which is also the most that may be unanswered. Without the
+ * bound, a queue of thousands that is asked for in each step would be looked up again each second. The first ask of a step has
+ * the first turn: a scheduler asks in the order in which it will admit, so the requests that are admitted next have the
+ * youngest answers. Rejected: a turn for each, oldest answer first. With 2,000 waiting the head of the queue would be 8 s old.
  *
- * The lengths of a newer answer come with it, and replace the others when it is taken over. Not renewed is an answer of a lookup
- * ahead that tells several lengths of windows and states: until its admit the servers promise all that they have.
+ * A newer answer brings its own lengths, which replace the others when it is taken over. The answer to a lookup ahead is not
+ * renewed if it has several lengths of windows and states: until its admit the servers promise all that they have.
  *
  * An answer with a session (hit, miss, limited) is renewed in it: promised chunks stay promised, and tokens only grow. One without a
  * session (timeout, unreachable, refused) is asked under a new ticket.
@@ -56,7 +55,7 @@ scout__slot_hit(const struct scout_client *client, const struct scout__lookup_sl
 	if (client->is_plain && hash_tokens == client->cfg.chunk_tokens)
 		return slot->hit.chunks;
 	hit = (uint32_t)((slot->hit.tokens + hash_tokens - 1) / hash_tokens);
-	/* With a hash for each token, the token that is left to compute is a whole hash of the last object. */
+	/* With a hash for each token, the one token that is left to compute costs a whole hash of the last object: count it. */
 	if (client->is_run && hash_tokens == 1 && hit % client->stride != 0 && (hit + 1) % client->stride == 0 &&
 	    hit + UINT64_C(1) == slot->prompt_tokens)
 		hit++;
@@ -103,7 +102,7 @@ lengths_of(const struct scout_client *client, const char *id, uint64_t *ret_toke
 	n = n < slot->want ? n : slot->want;
 	hit = scout__slot_hit(client, slot);
 	if (client->is_run)
-		/* What is not behind the part that the GPU has is no length of the answer, nor is its longest one once more. */
+		/* A length within the part that the GPU has does not count, and the longest length is not repeated. */
 		while (known < n && hit > client->stride && hit - client->stride > slot->skip) {
 			hit -= client->stride;
 			if (hit * hash_tokens < slot->hit.tokens)
@@ -166,7 +165,7 @@ admit(struct scout_client *client, const char *id, int64_t from_token, int64_t t
 	hit = scout__slot_hit(client, slot);
 	from = clamp_token(&slot->hit, from_token, (uint64_t)hit * hash_tokens);
 	to = clamp_token(&slot->hit, to_token, (uint64_t)hit * hash_tokens);
-	/* Of windows and states only what was promised can be had; an empty range gives back all. */
+	/* For windows and states only a promised length can be admitted; an empty range gives back all. */
 	if (!client->is_run && from < to &&
 	    (to % hash_tokens != 0 || !is_told(slot, hit, (uint32_t)(to / hash_tokens))))
 		return SCOUT_ERR_NOT_RESTORABLE;
@@ -196,8 +195,8 @@ scout_admit(struct scout_client *client, const char *id, int64_t from_token, int
 /* ---- lookups ahead ---- */
 
 /*
- * The longest length from @from on, and into slot->lengths those below it that the caller wants to hear of. Without memory for the
- * maps, the leading run is all that is known, or the longest length of the only server.
+ * Returns the longest length from @from on, and writes to slot->lengths the shorter ones that the caller wants to hear of. Without
+ * memory for the maps, only the leading run is known, or the longest length of the only server.
  */
 static uint32_t
 find_lengths(const struct scout_client *client, struct scout__lookup_slot *slot, uint32_t from)
@@ -208,7 +207,7 @@ find_lengths(const struct scout_client *client, struct scout__lookup_slot *slot,
 
 	slot->n_lengths = 0;
 	if (!slot->present) {
-		/* The shortest of several servers' lengths need not be one of the others. */
+		/* The shortest of several servers' lengths need not be restorable on the others. */
 		bool is_told = client->is_run || client->n_links == 1;
 
 		return is_told && slot->least > from && slot->least <= slot->at_most ? slot->least : from;
@@ -232,8 +231,8 @@ find_lengths(const struct scout_client *client, struct scout__lookup_slot *slot,
 	return length;
 }
 
-/* Objects that a restore of [@from, @to) reads, and how many of them are in L2 only. A restore of nothing reads none,
-   although the object in which @from lies may not be there. */
+/* Count the objects that a restore of [@from, @to) reads, and how many of them are in L2 only. An empty restore reads
+   none, so the object in which @from lies may be missing. */
 static uint32_t
 count_objects(const struct scout_client *client, const struct scout__lookup_slot *slot, uint32_t from, uint32_t to,
 	      uint32_t *ret_l2)
@@ -274,7 +273,7 @@ scout__request_settle(struct scout_client *client, uint32_t i, uint64_t computed
 	n = count_objects(client, slot, from, to, &slot->settle_l2);
 	slot->settle_from = from;
 	slot->settle_to = to;
-	/* The other lengths need what is promised. */
+	/* Keep all promises: the other lengths need them. */
 	slot->settle_keeps = slot->n_lengths > 0;
 	slot->hit.tokens = tokens < slot->prompt_tokens ? tokens : slot->prompt_tokens - 1;
 	slot->hit.chunks = (uint32_t)(tokens / client->cfg.chunk_tokens);
@@ -307,7 +306,7 @@ refill_turns(struct scout_client *client, uint64_t now_us)
 	}
 }
 
-/* Whether one more may be asked for now. */
+/* Whether one more renewal may be asked for now. */
 static bool
 has_turn(const struct scout_client *client)
 {
@@ -346,7 +345,7 @@ scout__renew_ask(struct scout_client *client, uint32_t i, const struct scout_que
 	scout__client_push(client, SCOUT__WORD(SCOUT__WORD_RENEW, i));
 }
 
-/* What came is the answer from now on, unless it says less: within a server's life tokens never decrease. */
+/* The newer answer replaces the old one, unless it says less: within a server's life tokens never decrease. */
 static void
 take_over(struct scout_client *client, struct scout__lookup_slot *slot, uint64_t now_us)
 {

@@ -3,16 +3,16 @@
  * DESIGN
  *
  * Asking and finishing, on the caller's thread, which owns the slot table and the caller's fields of each slot. A call
- * validates, finds the slot of the id, and either reads it or fills it and pushes one word. None of these calls allocates, and
- * none blocks but the polling adapter below.
+ * validates its arguments, finds the slot of the id, and either reads the slot, or fills it and pushes one word. None of these
+ * calls allocates, and only the polling adapter below blocks.
  *
  * Asking again for a live id compares number, length and last hash of the question: hashes are chained, so the last one covers
- * all before it, and a pending answer stays a matter of one cache line.
+ * all before it, and asking for a pending answer reads only one cache line.
  *
  * While a server is known to be gone, a new lookup is answered here and the courier never hears of it. It still gets a slot: an
- * answer must not change between an ask and its admit (C3). What becomes of answers that grow old is in client_answer.c.
+ * answer must not change between an ask and its admit (C3). client_answer.c says how old answers are renewed.
  *
- * The public calls that ask take the caller's structures of whatever version, and choose by mode. The polling adapter is the same
+ * The public calls that ask accept structures of any version of the header, and choose by mode. The polling adapter is the same
  * lookup followed by a wait: it submits as scout_try_lookup() does and sleeps on the answer word (answer_word.c), so it wakes when
  * the answer lands, not at the next tick. The deadline is the courier's (C2): the answer word is set by then in any case, and the
  * adapter adds no request and no timer of its own.
@@ -27,19 +27,19 @@
 #include "sized.h"
 #include "utf8.h"
 
-/* Of the hashes, what is fetched ahead of copying them: it comes while the slot is made. Their rest the processor sees coming. */
+/* So many bytes of the hashes are prefetched, while the slot is made; the processor's own prefetcher finds the rest. */
 #define FETCH_AHEAD_BYTES 1536u
 
 /* ---- lookup ---- */
 
-/* Hashes that the prompt has before those of @q. */
+/* How many hashes the prompt has before the hashes of @q. */
 static uint64_t
 before(const struct scout_client *client, const struct scout_query *q)
 {
 	return q->from_token ? q->from_token / client->cfg.hash_tokens : 0; /* the usual case needs no division */
 }
 
-/* The hashes of @q, and those before them, are of the prompt; and what is before them the engine has. */
+/* Whether the hashes of @q, and those before them, fit into the prompt, and the engine has the tokens before them. */
 static bool
 fits_prompt(const struct scout_client *client, const struct scout_query *q)
 {
@@ -78,7 +78,7 @@ min_hashes(uint64_t tokens, uint32_t hash_tokens, uint32_t at_most)
 }
 
 /*
- * The longest length that may be asked for. At least one token of a prompt is computed. Where all policies are `all` the engine can
+ * The longest length that may be asked for. At least one token of a prompt is computed. If all policies are `all` the engine can
  * take any part of a hit, and gets all but one token; a window or a state is of use at its own length only.
  */
 static uint32_t
@@ -89,7 +89,7 @@ lengths_allowed(const struct scout_client *client, const struct scout_query *q)
 	return client->is_run ? n : min_hashes(q->prompt_tokens - 1, client->cfg.hash_tokens, n);
 }
 
-/* The length up to which the server may wait for late chunks. 0: it waits for none, the lookup is one shot. */
+/* The length up to which the server may wait for late chunks. 0: the server waits for none, the lookup is one shot. */
 static uint32_t
 expected_length(const struct scout_client *client, const struct scout_query *q)
 {
@@ -123,7 +123,7 @@ last_hash(const struct scout_query *q)
 	return (const uint8_t *)q->hashes + (q->n - 1) * q->hash_len;
 }
 
-/* Of 16 to 32 bytes: the first 16 and the last 16, which may overlap. Without a call, or a branch for the length. */
+/* Compare 16 to 32 bytes: the first 16 and the last 16, which may overlap. No call, and no branch on the length. */
 static bool
 same_hash(const uint8_t *a, const uint8_t *b, size_t len)
 {
@@ -144,7 +144,7 @@ same_question(const struct scout_client *client, const struct scout__lookup_slot
 	       (q->tenant && *q->tenant ? strcmp(slot->tenant, q->tenant) == 0 : slot->tenant_len == 0);
 }
 
-/* What was computed on the GPU when it was asked is still there. */
+/* Whether the GPU still has the part that the lookup skipped. */
 static bool
 covers_skipped(const struct scout_client *client, const struct scout__lookup_slot *slot, uint64_t computed_tokens)
 {
@@ -187,7 +187,7 @@ fill_slot(const struct scout_client *client, struct scout__lookup_slot *slot, co
 	slot->at_most = lengths_allowed(client, q);
 	slot->skip = min_hashes(q->computed_tokens, client->cfg.hash_tokens, slot->at_most);
 	if (slot->skip < slot->first)
-		slot->skip = slot->at_most = slot->first; /* the prompt ends with what the engine has */
+		slot->skip = slot->at_most = slot->first; /* the engine has the whole prompt */
 	slot->expect = expected_length(client, q);
 	slot->want = q->want_lengths > 0 ? (uint8_t)q->want_lengths : 1;
 	slot->timeout_ms = timeout_of(client, q, slot->expect);
@@ -200,7 +200,7 @@ fill_slot(const struct scout_client *client, struct scout__lookup_slot *slot, co
 	scout__slot_begin(slot);
 }
 
-/* A server is known to be gone: answer here. */
+/* A server is known to be gone: answer without the courier. */
 void
 scout__answer_unreachable(struct scout_client *client, struct scout__lookup_slot *slot, unsigned down)
 {
@@ -264,12 +264,12 @@ submit(struct scout_client *client, const struct scout_query *q, size_t id_len, 
 	slot->arena_pos = pos;
 	slot->ticket = ticket;
 	slot->submitted = true;
-	if (slot->want > 1 && !client->is_run) /* without memory there is one length */
+	if (slot->want > 1 && !client->is_run) /* if malloc() fails, only the longest length is known */
 		slot->lengths = malloc(2 * (slot->want - 1u) * sizeof(*slot->lengths));
-	/* Which lengths several servers have in common follows from which objects they have. */
+	/* Only the objects that each of several servers has tell which lengths they have in common. */
 	slot->ahead = when == ASK_AHEAD || (!client->is_run && client->n_links > 1);
 	if (slot->ahead)
-		slot->skip = slot->first; /* it is not known yet, or looked at later */
+		slot->skip = slot->first; /* skip is not known yet, or is applied when the answer is settled */
 	if (when == ASK_AHEAD)
 		slot->unasked = true;
 	else
@@ -293,7 +293,7 @@ scout__client_forget(struct scout_client *client, uint32_t i)
 		scout__table_release(client, i);
 }
 
-/* A server was restarted since @i was answered: what it promised is gone, and what it said with it. */
+/* A server was restarted since @i was answered: its promises are gone, and its answer is void. Ask again. */
 __attribute__((noinline)) static int
 ask_restarted(struct scout_client *client, uint32_t i, const struct scout_query *q, struct scout_hit *ret_hit)
 {
@@ -324,7 +324,7 @@ read_answer(struct scout_client *client, uint32_t i, const struct scout_query *q
 	return 0;
 }
 
-/* Asked for and not answered yet. A lookup ahead becomes one of the step that asks for it first: scout_step_wait() waits for it, too. */
+/* Asked for and not answered yet. A lookup ahead joins the step that asks for it first: scout_step_wait() waits for it, too. */
 static int
 not_yet(struct scout_client *client, uint32_t i)
 {
@@ -338,7 +338,7 @@ not_yet(struct scout_client *client, uint32_t i)
 	return SCOUT_NOT_YET;
 }
 
-/* The slot is live: its answer, or what stands in the way of one. */
+/* The slot is live: return its answer, or that it has none yet. */
 static int
 read_slot(struct scout_client *client, uint32_t i, const struct scout_query *q, struct scout_hit *ret_hit)
 {
@@ -348,8 +348,8 @@ read_slot(struct scout_client *client, uint32_t i, const struct scout_query *q, 
 }
 
 /*
- * Whether @q is, to the letter, what @slot was asked; no error is lost by a no. What check_question() wants holds for an equal one,
- * but for what the slot does not keep.
+ * Whether @q is exactly the question of @slot; if not, the caller checks @q in full. An equal question would pass check_question(),
+ * except for fields that the slot does not keep.
  */
 static bool
 asks_again(const struct scout_client *client, const struct scout__lookup_slot *slot, const struct scout_query *q)
@@ -409,7 +409,7 @@ ask_ahead(struct scout_client *client, const struct scout_query *q)
 	if (i != SCOUT__NO_SLOT && !client->slots[i].admitted)
 		return q->n == 0 || !same_question(client, &client->slots[i], q) ? SCOUT_ERR_STATE : 0;
 	if (q->n == 0 || atomic_load_explicit(&client->down, memory_order_relaxed))
-		return 0; /* there is nothing to ask, or no server to be asked */
+		return 0; /* there is nothing to ask, or no server to ask */
 	if (i != SCOUT__NO_SLOT)
 		scout__client_forget(client, i);
 	rc = submit(client, q, id_len, tenant_len, hash, ASK_AHEAD, &unused);
@@ -449,7 +449,7 @@ scout__client_ask_ahead(struct scout_client *client, const struct scout_query *q
 
 /* ---- poll ---- */
 
-/* The answer of a live, unadmitted slot, as far as it can be given without its hashes. */
+/* The answer of a live, unadmitted slot, unless it needs the hashes. */
 __attribute__((noinline)) static int
 poll_answer(struct scout_client *client, uint32_t i, uint64_t computed_tokens, struct scout_hit *ret_hit)
 {
@@ -540,7 +540,7 @@ scout_finish_hint(struct scout_client *client, const char *id, enum scout_hint h
 	return scout__client_leave(client, 0);
 }
 
-/* Of a request that was asked for just now. */
+/* The slot of a request that was asked for just now. */
 static struct scout__lookup_slot *
 slot_of(struct scout_client *client, const char *id)
 {
@@ -554,7 +554,7 @@ wait_lookup(struct scout_client *client, const struct scout_query *query, struct
 {
 	int rc;
 
-	/* More than once only if a server was restarted just when it had answered. */
+	/* This repeats only if a server restarts just after it has answered. */
 	while ((rc = scout__client_ask(client, query, ret_hit)) == SCOUT_NOT_YET) {
 		struct scout__lookup_slot *slot = slot_of(client, query->id);
 
@@ -564,7 +564,7 @@ wait_lookup(struct scout_client *client, const struct scout_query *query, struct
 	return rc;
 }
 
-/* scout_try_lookup(), and what is left of the step's budget for its answer. */
+/* scout_try_lookup(), then wait for its answer as long as the step's budget lasts. */
 static int
 lookup_in_step(struct scout_client *client, const struct scout_query *query, struct scout_hit *ret_hit)
 {
@@ -598,7 +598,7 @@ lookup_by_mode(struct scout_client *client, const struct scout_query *query, str
 
 typedef int ask_fn(struct scout_client *client, const struct scout_query *query, struct scout_hit *ret_hit);
 
-/* @ask, with structures of whatever version of the header: see sized.h. */
+/* Call @ask with structures of any version of the header: see sized.h. */
 static int
 ask_sized(ask_fn *ask, struct scout_client *client, const struct scout_query *query, size_t query_size,
 	  struct scout_hit *ret_hit, size_t hit_size)

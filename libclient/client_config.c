@@ -14,7 +14,7 @@
 /* The client's option table, and the public calls on it. Any thread. */
 
 #define MAX_LOOKUPS 65536u
-/* One step may ask for the whole queue: for each the hashes of 65,536 tokens, with some room around them. */
+/* One step may ask for the whole queue: for each request the hashes of 65,536 tokens, and some room more. */
 #define ARENA_BYTES (MAX_LOOKUPS * UINT64_C(8704))
 
 #define FIELD(name) offsetof(struct scout_client_config, name)
@@ -157,7 +157,7 @@ const struct scout__option_table scout__client_options = {
 	.options = options,
 	.n = sizeof(options) / sizeof(options[0]),
 	.struct_size = sizeof(struct scout_client_config),
-	/* Fixed for ever: what was there in 0.1. */
+	/* Fixed for ever: the size of the structure in 0.1. */
 	.v1_size = FIELD(owned) + sizeof(void *),
 	.owned_offset = FIELD(owned),
 	.env_prefix = "KVSCOUT_",
@@ -199,7 +199,7 @@ scout_client_config_fini(struct scout_client_config *cfg)
 	scout__options_fini(&scout__client_options, cfg);
 }
 
-/* What one row of the table cannot say. */
+/* Checks that one row of the table cannot express. */
 static int
 check(const struct scout_client_config *cfg, char *err, size_t err_len)
 {

@@ -2,17 +2,17 @@
 /*
  * DESIGN
  *
- * Questions for keys, on the caller's thread. They have slots of the same table as lookups, the same deadlines, and the
- * same way to the courier; what differs is the question, which names objects by group, and the answer, which is a state
- * for each key.
+ * Questions for keys, on the caller's thread. They use the slot table, the deadlines and the path to the courier of
+ * lookups. They differ in the question, which names objects by group, and in the answer, which has a state for each
+ * key.
  *
- * The message names the keys group by group (protocol.h, KEYS). The caller's order is another one, and is not kept: the
- * keys are sorted by group as they are copied into the arena, and when the answer is read they are sorted in the same
- * way once more, for then the caller passes them again. Nothing is allocated here.
+ * The message names the keys group by group (protocol.h, KEYS). The caller's order may differ, and is not kept: the
+ * keys are sorted by group as they are copied into the arena. The caller passes them again to read the answer, and they
+ * are sorted in the same way once more. Nothing is allocated here.
  *
- * Keys are no chain, so the last one does not tell them all. A pending question is recognised by number, tenant and
- * last key, which is cheap; before states are written, a digest of all keys is compared, because states of other keys
- * could be taken for hits.
+ * Keys are no chain, so the last key does not stand for all. A pending question is recognised by number, tenant and
+ * last key, which is cheap. Before states are written, a digest of all keys is compared: states of other keys could
+ * be taken for hits.
  */
 #include "client_internal.h"
 
@@ -27,11 +27,11 @@
 
 _Static_assert(SCOUT_KEYS_MAX == SCOUT_MAX_KEYS, "the limit of the protocol");
 
-/* How many keys each group has, and where its first one is in the message. */
+/* How many keys each group has, and where its first key is in the message. */
 struct order {
 	uint32_t n[SCOUT__GROUPS_MAX];
 	uint32_t begin[SCOUT__GROUPS_MAX];
-	uint32_t n_parts; /* groups with a key */
+	uint32_t n_parts; /* how many groups have a key */
 };
 
 static uint32_t
@@ -40,7 +40,7 @@ group_at(const struct scout_key_query *q, size_t i)
 	return q->groups ? q->groups[i] : 0;
 }
 
-/* 0, SCOUT_ERR_GROUP, or SCOUT_ERR_KEY_COUNT: a retrieve could not name the last key of a group. */
+/* Returns 0, SCOUT_ERR_GROUP, or SCOUT_ERR_KEY_COUNT: a retrieve could not name the last key of a group. */
 static int
 order_of(const struct scout_client *client, const struct scout_key_query *q, struct order *ret)
 {
@@ -73,7 +73,7 @@ arena_bytes_of(const struct scout_key_query *q, uint32_t n_parts)
 	return n_parts * sizeof(struct scout__keys_part) + q->n * q->hash_len;
 }
 
-/* Parts, then hashes, as lookup_answer.c reads them. */
+/* Copy the parts, then the hashes, as lookup_answer.c reads them. */
 static void
 copy_keys(const struct scout_client *client, const struct scout_key_query *q, struct order *order, uint8_t *to)
 {
@@ -147,7 +147,7 @@ fill_slot(const struct scout_client *client, struct scout__lookup_slot *slot, co
 	slot->keys_digest = digest_of(q);
 }
 
-/* SCOUT_NOT_YET; 0: a server is known to be gone, and the slot says so. */
+/* Returns SCOUT_NOT_YET; 0: a server is known to be gone, and the slot says so. */
 static int
 submit(struct scout_client *client, const struct scout_key_query *q, size_t id_len, size_t tenant_len, uint64_t hash,
        uint32_t *ret_slot)
@@ -203,7 +203,7 @@ bit(const uint8_t *bits, uint32_t i)
 	return bits[i / 8] >> i % 8 & 1;
 }
 
-/* Of an answer that came from all servers: see lookup_answer.c for the maps. */
+/* Write the states of an answer that came from all servers; lookup_answer.c describes the maps. */
 static void
 write_states(const struct scout_client *client, const struct scout__lookup_slot *slot, const struct scout_key_query *q,
 	     uint8_t *ret_states)
@@ -211,7 +211,7 @@ write_states(const struct scout_client *client, const struct scout__lookup_slot 
 	const uint8_t *hit = slot->present, *not_miss = slot->present + ((size_t)slot->n + 7) / 8;
 	struct order order;
 
-	SCOUT_ASSERT(order_of(client, q, &order) == 0); /* the same keys were asked for */
+	SCOUT_ASSERT(order_of(client, q, &order) == 0); /* the slot was asked for the same keys */
 	for (size_t i = 0; i < q->n; i++) {
 		uint32_t at = order.begin[group_at(q, i)]++;
 
@@ -274,7 +274,7 @@ lookup_keys(struct scout_client *client, const struct scout_key_query *q, uint8_
 		client->stats.not_yet++;
 		return SCOUT_NOT_YET;
 	}
-	/* A server was restarted since: what it promised is gone. */
+	/* A server was restarted since the answer: what it promised is gone. */
 	if (i != SCOUT__NO_SLOT &&
 	    client->slots[i].epochs != atomic_load_explicit(&client->epochs, memory_order_relaxed)) {
 		if (client->slots[i].keys_digest != digest_of(q))

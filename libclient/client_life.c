@@ -3,18 +3,18 @@
  * DESIGN
  *
  * How a client begins and ends, on the caller's thread: its memory, the content of its HELLO, and its courier. One destroy() also
- * takes what is half built. The courier's thread is started last and joined first, so nothing else runs while there is only a part
- * of the client.
+ * frees a half-built client. The courier's thread is started last and joined first, so no second thread ever sees a part of a
+ * client.
  *
- * What can be seen of a client: its event descriptor, its counters, and whether its servers are there. Only
+ * Calls that look at a client: its event descriptor, its counters, and whether its servers are there. Only
  * scout_client_wait_ready() blocks.
  *
  * A reset (new weights) and a clear (drop what is cached) end the live requests and leave one number for the courier: the version,
  * or the clear's name. lookup_broadcast.c sends the number to every server.
  *
- * The latest one wins. The number lies in one word that a later call overwrites, and at most one word is in the ring for it:
- * so the call is never refused, however long a server is away. The courier clears `queued` before it reads the number: a call that
- * comes later pushes a word of its own.
+ * The latest one wins. The number lies in one word that a later call overwrites, and at most one word for the number is in the
+ * ring: so the call is never refused, however long a server is away. The courier clears `queued` before it reads the number: a
+ * call that comes later pushes a word of its own.
  */
 #include "client_internal.h"
 
@@ -35,7 +35,7 @@
 #include "option_list.h"
 #include "sized.h"
 
-/* KV ranks are spread over the servers in the order of the list, evenly. */
+/* Spread the KV ranks evenly over the servers, in the order of the list. */
 static void
 fill_hellos(const struct scout_client *client, struct scout__hello *hello)
 {
@@ -153,7 +153,7 @@ destroy(struct scout_client *client)
 	free(client);
 }
 
-/* What follows from the groups. */
+/* Set the fields that follow from the groups. */
 static void
 take_groups(struct scout_client *client)
 {
@@ -215,7 +215,7 @@ start(struct scout_client *client, char *err, size_t err_len)
 	const char **endpoints;
 	int rc;
 
-	/* Until the courier has something to say. */
+	/* The text until the courier has written one. */
 	(void)snprintf(client->ready_text, sizeof(client->ready_text), "%s", endpoint);
 	rc = scout__list_split(endpoint, &endpoints, &client->n_links);
 	if (rc)
@@ -282,7 +282,7 @@ void
 scout_client_free(struct scout_client *client)
 {
 	if (!client || scout__courier_forked(client->courier))
-		return; /* a child's copy: the parent's courier uses the original, and here no thread does */
+		return; /* a child's copy: its courier runs only in the parent */
 	scout__courier_free(client->courier);
 	destroy(client);
 }
@@ -295,7 +295,7 @@ scout_client_log_off(struct scout_client *client)
 		scout__log_shut(&client->log_gate);
 }
 
-/* ---- what can be seen of it ---- */
+/* ---- looking at a client ---- */
 
 int
 scout_client_fd(struct scout_client *client)

@@ -3,13 +3,13 @@
  * DESIGN
  *
  * Words to the courier, and steps, on the caller's thread: a word that is pushed between scout_step_begin() and scout_step_end() is
- * marked as held, so the courier sends nothing for it before the word that ends the step, and rings once for all.
+ * marked as held, so the courier sends nothing for it before the word that ends the step. The caller rings once for all.
  *
- * The lookups of a step are in a list, the last one first, for scout_step_wait(): those that it submitted, and pending lookups ahead
- * that it was the first to ask for. A later step that asks for them again does not wait for them again: an answer that takes longer
- * than one wait (from a slow L2) would cost every step a wait. scout_step_wait() sleeps on the last one: answers of one frame come
- * together, so when that one is there the others are, and it seldom sleeps twice. A slot is in the list if it has the number of the
- * step; so a new step forgets the list of the one before without a walk.
+ * For scout_step_wait() the lookups of a step are in a list, the last one first: lookups that the step submitted, and pending
+ * lookups ahead that it was the first to ask for. A later step that asks for a lookup again does not wait for it again: an answer
+ * that takes longer than one wait (from a slow L2) would cost every step a wait. scout_step_wait() sleeps on the last lookup:
+ * answers of one frame come together, so when the last one is there the others are too, and the caller seldom sleeps twice. A slot
+ * is in the list if it has the number of the step, so a new step forgets the old list without a walk.
  */
 #include "client_internal.h"
 
@@ -76,7 +76,7 @@ scout_step_begin(struct scout_client *client)
 	if (!client->in_step) {
 		client->step_left_us = client->cfg.step_wait_us;
 		client->step_head = SCOUT__NO_SLOT;
-		if (++client->step_no == 0) /* slots that are in no list have 0 */
+		if (++client->step_no == 0) /* 0 marks slots that are in no list */
 			client->step_no = 1;
 	}
 	client->in_step = true;

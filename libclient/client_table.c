@@ -2,18 +2,18 @@
 /*
  * DESIGN
  *
- * The caller's side of the slots: chained hash table from request id to slot, and the free list. Only the caller's thread
- * comes here; slots that the courier is done with arrive through the `freed` ring. Chains, not open addressing: ids come and go all
+ * The caller's side of the slots: a chained hash table from request id to slot, and the free list. Only the caller's thread runs
+ * this code; slots that the courier is done with arrive through the `freed` ring. Chains, not open addressing: ids come and go all
  * the time, and a slot has room for the link.
  *
- * max_lookups is a limit that engines set to more than they ever need, so everything here is mapped for the limit and touched as it
- * is used for the first time: slots are handed out again before fresh ones, in order, and a bucket that was never written is empty
- * (0; a slot is named in it by its index plus 1).
+ * Engines set max_lookups to more than they ever need, so everything here is mapped for that limit and touched only at its first
+ * use: used slots are handed out again before fresh ones, fresh slots in order, and a bucket that was never written is empty (0; a
+ * slot is named in it by its index plus 1).
  *
- * Buckets are not spread over the whole mapping, for then each new id would touch a cold line of it (a submit took 190 ns more at a
- * limit of 131,072). There are as many as there are live requests: linear hashing (W. Litwin, VLDB 1980) adds one with each
- * request too many, by splitting one chain, and takes the last one away, by joining two, when there are twice too many. So
- * no call ever does more than two chains' work, and nothing is allocated.
+ * Buckets are not spread over the whole mapping: each new id would then touch a cold line (a submit took 190 ns more at a limit of
+ * 131,072). There are about as many buckets as live requests, by linear hashing (W. Litwin, VLDB 1980): when there are too few, one
+ * chain is split to add a bucket, and when there are twice too many, the last bucket is joined to another. So no call ever works on
+ * more than two chains, and nothing is allocated.
  */
 #include "client_internal.h"
 
@@ -78,7 +78,7 @@ scout__table_fini(struct scout_client *client)
 	client->lanes = NULL;
 }
 
-/* What a bucket or a chain says: a slot, or SCOUT__NO_SLOT for 0. */
+/* The slot that a bucket or a chain link names; SCOUT__NO_SLOT for 0. */
 static uint32_t
 named(uint32_t link)
 {
@@ -94,7 +94,7 @@ bucket_of(const struct scout_client *client, uint64_t hash)
 	return &client->buckets[i < client->n_buckets ? i : i & client->bucket_mask >> 1];
 }
 
-/* One more bucket: it takes its part of the chain in which its requests are now. */
+/* Add a bucket: move its requests from the chain in which they are now. */
 static void
 add_bucket(struct scout_client *client)
 {
@@ -117,7 +117,7 @@ add_bucket(struct scout_client *client)
 	}
 }
 
-/* One bucket less: its chain goes behind that of the bucket from which it was split. */
+/* Remove the last bucket: append its chain to the chain of the bucket from which it was split. */
 static void
 remove_bucket(struct scout_client *client)
 {
@@ -155,7 +155,7 @@ collect_freed(struct scout_client *client)
 		scout__table_release(client, (uint32_t)(word - 1));
 }
 
-/* A slot that was used before, or else the next one that was not. */
+/* A free slot that was used before, or else the next fresh one. */
 static uint32_t
 take_free(struct scout_client *client)
 {
@@ -215,7 +215,7 @@ scout__table_forget(struct scout_client *client, uint32_t i)
 uint32_t
 scout__table_any(const struct scout_client *client, uint32_t *bucket)
 {
-	/* From the end: a bucket that is taken away meanwhile leaves what it has to one in front of it. */
+	/* From the end: a bucket that is removed meanwhile leaves its chain to a bucket before it. */
 	if (*bucket >= client->n_buckets)
 		*bucket = client->n_buckets - 1;
 	while (*bucket > 0 && client->buckets[*bucket] == 0)
@@ -255,7 +255,7 @@ scout__client_landed_ns(const struct scout_client *client, const char *id)
 	return client->slots[i].landed_ns;
 }
 
-/* Tickets are random words that are drawn ahead: one system call for many lookups. */
+/* Random words, drawn ahead: one system call for many lookups. */
 uint64_t
 scout__client_ticket(struct scout_client *client)
 {

@@ -2,13 +2,13 @@
 /*
  * DESIGN
  *
- * Sleeping until a slot's answer lands: the caller sleeps on the slot's answer word (a futex), the courier wakes it. The caller looks by
- * itself every lookup_poll_interval_ms all the same, so that a lost wake costs one interval and no more.
+ * How a caller sleeps until its slot's answer lands: it sleeps on the slot's answer word (a futex), and the courier wakes it. The caller
+ * still looks by itself every lookup_poll_interval_ms, so a lost wake costs at most one interval.
  *
- * With spin_us it looks for that long before it first sleeps, and yields the core now and then: the answer comes from other threads,
- * which may have no other one.
+ * With spin_us the caller spins for that long before it first sleeps, and yields the core now and then: the answer comes from other
+ * threads, which may have no other core.
  *
- * It parks as doorbell.h says, on the slot's word `sleeping`; the courier stores the answer (release) and makes the futex wake.
+ * The caller parks as doorbell.h says, on the slot's word `sleeping`. The courier stores the answer (release) and wakes it.
  */
 #include "answer_word.h"
 
@@ -49,7 +49,7 @@ sleep_on(struct scout__lookup_slot *slot, uint64_t us)
 	scout__awake(&slot->sleeping);
 }
 
-/* Tell the processor that this is a loop that waits: it gives way to the other thread of its core, where there is one. */
+/* Tell the processor that this loop waits: the other hardware thread of the core, if there is one, then runs faster. */
 static void
 relax(void)
 {

@@ -27,14 +27,14 @@
  *
  * A slot belongs to one lookup generation of one request. scout_finish() forgets the id at once; the slot itself comes
  * back through `freed` when the courier is done with it. So an answer that lands late finds a slot without a reader,
- * never that of a later request of the same id. There are twice as many slots as live requests.
+ * never the slot of a later request with the same id. There are twice as many slots as live requests.
  *
- * The files of the caller's half; each calls only those after it: client_life.c, client_keys.c, client_ask.c -> client_answer.c ->
- * client_step.c, client_table.c -> answer_word.c, reason.c. lookup_internal.h has the courier's half.
+ * The files of the caller's half; each calls only files after it in this list: client_life.c, client_keys.c, client_ask.c ->
+ * client_answer.c -> client_step.c, client_table.c -> answer_word.c, reason.c. lookup_internal.h has the courier's half.
  *
- * Room in the ring: a slot causes at most LOOKUP, SETTLE, RENEW, ADMIT and FINISH, each with at most one END of a step;
- * a second RENEW only when the first was answered. The ring holds that for all slots and for one BROADCAST of each
- * kind, so no push can fail, and finish and admit need no error path.
+ * Room in the ring: a slot pushes at most LOOKUP, SETTLE, RENEW, ADMIT and FINISH, each with at most one END of a step;
+ * a second RENEW only when the first was answered. The ring has room for these words of all slots and for one BROADCAST
+ * of each kind, so no push can fail, and finish and admit need no error path.
  */
 
 #define SCOUT__NO_SLOT UINT32_MAX
@@ -44,7 +44,7 @@ enum scout__word_op {
 	SCOUT__WORD_LOOKUP = 1,
 	SCOUT__WORD_ADMIT,
 	SCOUT__WORD_FINISH,
-	SCOUT__WORD_BROADCAST, /* the "slot" is what: enum scout__broadcast_what */
+	SCOUT__WORD_BROADCAST, /* in place of the slot: enum scout__broadcast_what */
 	SCOUT__WORD_STEP_END,
 	SCOUT__WORD_RENEW,
 	SCOUT__WORD_SETTLE
@@ -55,7 +55,7 @@ enum scout__word_op {
 #define SCOUT__WORD(op, slot) ((uint64_t)(op) | (uint64_t)(slot) << 8)
 #define SCOUT__WORD_SLOT(word) ((uint32_t)((word) >> 8))
 #define SCOUT__WORDS_PER_SLOT 10u
-/* One word, so that it is read whole: which endpoint, and why. */
+/* Which endpoint is down, and why: in one word, so that a reader always gets a matching pair. */
 #define SCOUT__DOWN(endpoint, error) ((uint32_t)((endpoint) + 1) | (uint32_t) - (error) << 16)
 #define SCOUT__DOWN_ENDPOINT(down) ((int)((down)&0xffff) - 1)
 #define SCOUT__DOWN_ERROR(down) (-(int)((down) >> 16))
@@ -64,12 +64,12 @@ enum scout__word_op {
 enum scout__answer {
 	SCOUT__PENDING = 0,
 	SCOUT__ANSWERED = 1,
-	SCOUT__RENEWED = 2 /* and slot->newer says what was found when it was asked anew */
+	SCOUT__RENEWED = 2 /* and slot->newer says what a renewal found */
 };
 
 /* What the courier does with one slot on one link. */
 enum scout__lookup_lane_state {
-	SCOUT__LANE_NONE = 0, /* the server knows nothing of it */
+	SCOUT__LANE_NONE = 0, /* the server knows nothing of the slot */
 	SCOUT__LANE_WAIT,     /* LOOKUP waits for credit or for the connection */
 	SCOUT__LANE_ASKED,    /* LOOKUP is sent; the server may have a session */
 	SCOUT__LANE_OPEN,     /* the server answered: it has a session */
@@ -87,22 +87,22 @@ struct scout__lookup_lane {
 };
 
 /*
- * The order of the fields follows from which thread reads and writes them: a request that waits is asked for in every
- * step, and what that touches - `hot`, and the id behind it - must not lie in a cache line that the courier writes
- * meanwhile.
+ * The order of the fields follows from which thread reads and writes them: the caller asks in every step for a
+ * request that waits, and what it reads then (`hot`, and the id after it) must not lie in a cache line that the
+ * courier writes meanwhile.
  */
 struct scout__lookup_slot {
-	/* hot: one cache line; caller, but for `answer` */
+	/* hot: one cache line; the caller's, except `answer` */
 	uint64_t id_hash;
 	/* courier writes (release), caller reads (acquire); also a futex */
 	atomic_uint answer;
 	uint32_t next_in_bucket; /* slot plus 1; 0: the last one */
-	uint32_t next_asked;     /* the slot that the caller asked for after this one, last time; a guess */
+	uint32_t next_asked;     /* a guess: the slot that the caller asked for next, last time */
 	uint32_t skip;           /* all lengths of a slot are in hashes from the start of the prompt */
-	uint32_t n;              /* the hashes reach so far */
+	uint32_t n;              /* the length up to which there are hashes */
 	uint8_t id_len;          /* 0: not in the table */
 	uint8_t tenant_len;
-	bool submitted; /* the courier knows it */
+	bool submitted; /* the courier knows the slot */
 	bool admitted : 1;
 	bool unasked : 1; /* a lookup ahead that no step has asked for yet */
 	bool is_keys : 1; /* a question for keys: n of them, and no lengths */
@@ -112,68 +112,68 @@ struct scout__lookup_slot {
 
 	/* caller; const for the courier between the LOOKUP word and the return through `freed` */
 	uint32_t next_free;
-	uint32_t first;      /* the hashes begin behind so many */
-	uint32_t at_most;    /* no longer one is asked for: n, or less; see lengths_allowed() in client_ask.c */
-	uint32_t expect;     /* length that the server waits for when parts of it are late */
+	uint32_t first;      /* the length at which the hashes begin */
+	uint32_t at_most;    /* longest length that may be asked for, at most n; lengths_allowed() in client_ask.c */
+	uint32_t expect;     /* length that the server waits for if some chunks are late */
 	uint8_t want;        /* how many lengths the caller wants to hear of, 1 at least */
-	uint8_t n_parts;     /* a question for keys: groups that it names; else 0 */
-	uint32_t timeout_ms; /* what deadline_us was made from */
-	/* caller writes: it sleeps on `answer` */
+	uint8_t n_parts;     /* a question for keys: how many groups it names; else 0 */
+	uint32_t timeout_ms; /* deadline_us was computed from this */
+	/* caller writes: 1 while it sleeps on `answer` */
 	atomic_uint sleeping;
 	uint64_t prompt_tokens;
 	uint64_t deadline_us;
-	uint64_t ticket; /* the courier's with the RENEW word of an answer without a session */
+	uint64_t ticket; /* the courier's, once RENEW was pushed for an answer without a session */
 	uint64_t arena_pos;
-	uint64_t keys_digest; /* caller: of all keys */
+	uint64_t keys_digest; /* caller: digest of all keys */
 	/* caller, before the ADMIT word */
 	uint32_t admit_from, admit_to;
-	/* caller, before the FINISH word; read meanwhile where the courier ends a lookup by itself */
+	/* caller, before the FINISH word; the courier reads it earlier if it ends a lookup by itself */
 	atomic_uchar finish_hint; /* enum scout_hint */
-	/* caller, see client_step.c; in the list of its step if that number is the client's */
+	/* caller, see client_step.c; in the list of its step if step_no is the client's */
 	uint32_t step_no, step_prev, step_next;
 	/* caller, see client_answer.c; before the LOOKUP word, and before the SETTLE word */
-	bool ahead; /* and the answer was not read yet */
+	bool ahead; /* a lookup ahead whose answer was not read yet */
 	uint32_t settle_from, settle_to, settle_l2;
 	bool settle_keeps; /* nothing is given back yet */
 	/* caller, see client_answer.c */
-	bool renewing;         /* asked anew, and no news yet */
-	uint64_t renewed_us;   /* when that ended last; 0: never */
-	uint64_t renew_ticket; /* before the RENEW word: of a new session; 0: in that of the answer */
+	bool renewing;         /* a renewal is asked for, and its answer was not read yet */
+	uint64_t renewed_us;   /* when the last renewal ended; 0: never */
+	uint64_t renew_ticket; /* before the RENEW word: ticket of a new session; 0: renew in the answer's session */
 
 	/* courier until ANSWERED, then the caller's */
 	_Alignas(SCOUT__CACHE_LINE) struct scout_hit hit;
 	uint64_t landed_us; /* when it was published */
-	uint32_t epochs;    /* of the client, likewise */
-	uint64_t landed_ns; /* the same, if the client stamps answers */
+	uint32_t epochs;    /* client->epochs at that time */
+	uint64_t landed_ns; /* landed_us in nanoseconds, if the client stamps answers */
 	/* courier from the RENEW word until RENEWED, then the caller's */
 	struct scout_hit newer; /* reason NONE: no news */
 	uint32_t newer_epochs;
-	/* courier until the answer, of a lookup ahead: then the caller's until the SETTLE word */
-	uint8_t *present; /* by group a bit for each object, then one for each that is in L2; NULL: no memory. Of a
-			     question for keys the maps of lookup_answer.c */
+	/* courier until the answer; of a lookup ahead then the caller's until the SETTLE word */
+	uint8_t *present; /* by group a bit for each object, then a bit for each object in L2; NULL: no memory. For a
+			     question for keys: the maps of lookup_answer.c */
 	uint32_t known;   /* length that the bits are about */
 	bool known_limited;
-	/* The writer of the answer: restorable lengths below it, want - 1 at most, the longest first; NULL: none. Where
-	   all policies are `all` they follow from the longest. There is room for twice as many: those of `newer` are
-	   behind the others. */
+	/* Owned by the answer's writer: restorable lengths below the answer's, want - 1 at most, the longest first.
+	   NULL: none, as when all policies are `all`: then they follow from the longest. There is room for twice as
+	   many: the lengths of `newer` come after the others. */
 	uint32_t *lengths;
 	uint32_t n_lengths;
 	uint32_t n_newer;
 
 	/* courier */
 	bool ended;    /* answered in some way */
-	bool finished; /* FINISH word came */
+	bool finished; /* the FINISH word came */
 	bool admit_came;
 	bool was_renewed;       /* servers may promise more than they have told */
-	bool again;             /* a lookup in place of an answer without a session: its answer goes to `newer` */
+	bool again;             /* a lookup that renews an answer without a session: its answer goes to `newer` */
 	uint16_t renew_left;    /* lanes that have not answered a renewal; 0: none is under way */
 	uint32_t least;         /* chunks that all servers promise */
-	uint32_t base, base_l2; /* of a lookup ahead that was settled: the first of them, and those in L2 */
+	uint32_t base, base_l2; /* of a settled lookup ahead: the first of these chunks, and how many are in L2 */
 	bool in_todo;
 	bool in_deadlines;
 	uint16_t unanswered;                                   /* lanes */
-	uint16_t unsent;                                       /* lanes that need the arena's bytes */
-	uint32_t todo_prev, todo_next;                         /* in whichever list it is */
+	uint16_t unsent;                                       /* lanes that still need the slot's bytes in the arena */
+	uint32_t todo_prev, todo_next;                         /* in `todo` or `blocked` */
 	uint32_t deadline_prev, deadline_next, deadline_child; /* lookup_deadlines.c */
 	struct scout__lookup_lane *lanes;                      /* n_links */
 };
@@ -194,11 +194,11 @@ struct scout__lookup_list {
 struct scout__give_back {
 	uint64_t *tickets; /* ring of cap */
 	uint32_t cap, first, n;
-	uint32_t sent;      /* the first of them are on their way */
+	uint32_t sent;      /* so many, from the first, are on their way */
 	uint32_t in_flight; /* operations; more than `sent` when a full ring has dropped some */
 };
 
-/* What goes to every server and ends everything, see client_life.c. */
+/* What is sent to every server and ends all requests, see client_life.c. */
 enum scout__broadcast_what {
 	SCOUT__BROADCAST_RESET = 0, /* number: version of the weights */
 	SCOUT__BROADCAST_CLEAR,     /* number: generation */
@@ -229,23 +229,23 @@ struct scout_client {
 	struct scout__groups groups;
 	bool is_plain;       /* one group with policy all, an object for each hash, no margin */
 	bool is_run;         /* all groups have policy all: any shorter length in strides is restorable, too */
-	uint32_t stride;     /* in hashes: where objects of all such groups end together */
+	uint32_t stride;     /* in hashes: objects of all groups with policy all end together at its multiples */
 	bool stamps_answers; /* set before the first lookup; for the latency tool */
 
 	/* caller */
 	struct scout__lookup_slot *slots;
 	struct scout__lookup_lane *lanes; /* n_slots * n_links; courier's content */
 	uint32_t *buckets;                /* each a slot plus 1; 0: empty */
-	uint32_t n_buckets;               /* in use: about as many as there are live requests */
-	uint32_t bucket_mask;             /* the least 2^k - 1 that is not below n_buckets - 1 */
+	uint32_t n_buckets;               /* buckets in use: about as many as there are live requests */
+	uint32_t bucket_mask;             /* the smallest 2^k - 1 that is at least n_buckets - 1 */
 	uint32_t last_asked;              /* slot, in the table or not */
-	uint32_t free_head;               /* of the slots that were used before */
+	uint32_t free_head;               /* list of the free slots that were used before */
 	uint32_t n_fresh;                 /* slots from this one on were never used */
 	uint32_t n_live;
 	bool in_step;
 	bool step_dirty;             /* a word was pushed in this step */
 	uint32_t step_no, step_head; /* see client_step.c */
-	uint32_t step_left_us;       /* of step_wait_us, in this step */
+	uint32_t step_left_us;       /* what is left of step_wait_us in this step */
 	uint32_t n_renewing;         /* see client_answer.c */
 	uint32_t renew_tokens;
 	uint64_t renew_refill_us;
@@ -258,7 +258,7 @@ struct scout_client {
 	struct scout__arena arena;
 	struct scout__ring freed; /* courier -> caller: slot + 1 */
 	atomic_uint down;         /* courier writes: 0, or SCOUT__DOWN() of a server that is not there */
-	atomic_uint epochs;       /* courier writes: counts server starts seen. What was answered before is over */
+	atomic_uint epochs;       /* courier writes: counts server starts seen. An answer with an older count is void */
 	int event_fd;             /* scout_client_fd(); made at start */
 	atomic_uint event_armed;
 	pthread_mutex_t ready_mu;  /* wait_ready only */
@@ -267,18 +267,19 @@ struct scout_client {
 	int ready_error;
 	char ready_text[512];
 
-	/* courier; on lines of its own, for it writes them all the time */
+	/* courier; in cache lines of their own, because the courier writes them all the time */
 	/*
-	 * A slot with something unsent is in one of these: not looked at yet, and what could not be sent when it was.
+	 * A slot with something unsent is in one of two lists: `todo` before the courier looks at it, `blocked` if
+	 * its links then had no room.
 	 */
 	_Alignas(SCOUT__CACHE_LINE) struct scout__lookup_list todo;
 	struct scout__lookup_list blocked;
-	bool may_unblock; /* something has changed since: a credit, a connection, a reset */
+	bool may_unblock; /* a credit, a connection or a reset came since slots were blocked */
 	uint32_t deadline_head, deadline_tail, deadline_root; /* lookup_deadlines.c */
 	struct scout__log_limit timeout_limit;
-	uint32_t n_seen;      /* slots from this one on never came in a word: what walks over all slots ends here */
+	uint32_t n_seen;      /* no word has named a slot from this one on: a walk over all slots ends here */
 	uint32_t n_renewals;  /* slots whose renew_left is not 0 */
-	uint32_t n_finishing; /* slots that are finished and not given back to the caller */
+	uint32_t n_finishing; /* slots that are finished and not yet returned to the caller */
 	bool held;            /* inside a step: nothing is sent */
 	bool closing;
 	struct scout__give_back *give_back;                    /* n_links */
@@ -291,16 +292,16 @@ struct scout_client {
 /* ---- client_table.c: caller ---- */
 int scout__table_init(struct scout_client *client);
 void scout__table_fini(struct scout_client *client);
-/* Whether the id is legal; its length. */
+/* Whether the id is legal; @ret_len: its length. */
 bool scout__id_ok(const char *id, size_t *ret_len);
 uint64_t scout__id_hash(const char *id, size_t len);
 uint32_t scout__table_find(const struct scout_client *client, const char *id, size_t len, uint64_t hash);
 /*
- * A live slot; SCOUT__NO_SLOT: none. To forget all: call it with the same @bucket, UINT32_MAX at first, and forget what
- * it returns, until there is none.
+ * A live slot; SCOUT__NO_SLOT: none. To forget all slots, start with UINT32_MAX in @bucket, and forget each slot that
+ * is returned until there is none.
  */
 uint32_t scout__table_any(const struct scout_client *client, uint32_t *bucket);
-/* The caller has just asked for this one. */
+/* The caller has just asked for this slot. */
 void scout__table_asked(struct scout_client *client, uint32_t slot);
 /* A slot for a new request id, in the table; SCOUT__NO_SLOT when there is none. */
 uint32_t scout__table_add(struct scout_client *client, const char *id, size_t len, uint64_t hash);
@@ -315,13 +316,13 @@ uint64_t scout__client_landed_ns(const struct scout_client *client, const char *
 
 /* ---- client_step.c: caller ---- */
 
-/* The slot was submitted by an ask, or is a lookup ahead that is asked for the first time and pending. */
+/* The slot was submitted by an ask, or is a pending lookup ahead that is asked for the first time. */
 void scout__step_add(struct scout_client *client, uint32_t slot);
-/* It has landed, or is over. */
+/* The slot's answer has landed, or its request is over. */
 void scout__step_remove(struct scout_client *client, uint32_t slot);
-/* One word to the courier; outside of a step it is woken. There is always room, see above. */
+/* Push one word to the courier; outside of a step wake it, too. There is always room, see above. */
 void scout__client_push(struct scout_client *client, uint64_t word);
-/* Inside a step: what was pushed is sent now all the same, because the caller is about to wait. */
+/* Inside a step: send now what was pushed, because the caller is about to wait. */
 void scout__client_push_on(struct scout_client *client);
 
 /* A random ticket; 0: no entropy yet, at boot. */
@@ -329,21 +330,21 @@ uint64_t scout__client_ticket(struct scout_client *client);
 
 /* ---- client_answer.c: caller ---- */
 
-/* Of what length the answer of a slot is. */
+/* The length that a slot's answer says, in hashes. */
 uint32_t scout__slot_hit(const struct scout_client *client, const struct scout__lookup_slot *slot);
 
-/* Where the bits of group @g lie in slot->present, and how many bytes one map of it has; the other one follows. */
+/* Where the bits of group @g begin in slot->present, and how many bytes one of its two maps has; the second one follows the first. */
 size_t scout__present_at(const struct scout_client *client, const struct scout__lookup_slot *slot, uint32_t g,
 			 size_t *ret_bytes);
 
 /* The answer to a lookup ahead is asked for the first time. */
 void scout__request_settle(struct scout_client *client, uint32_t slot, uint64_t computed_tokens);
 
-/* An answered, unadmitted slot is asked for: take over what is newer. Whether its answer is old, and is to be asked anew now. */
+/* An answered, unadmitted slot is asked for: take over a newer answer. Returns whether the answer is old, and should be renewed now. */
 bool scout__renew_look(struct scout_client *client, uint32_t slot);
-/* It is, by @q. */
+/* Renew the slot's answer, with the hashes of @q. */
 void scout__renew_ask(struct scout_client *client, uint32_t slot, const struct scout_query *q);
-/* The slot is admitted or forgotten: a renewal of it has no reader any more. */
+/* The slot is admitted or forgotten: nobody will read its renewal any more. */
 void scout__renew_forget(struct scout_client *client, struct scout__lookup_slot *slot);
 
 /* ---- client_ask.c: caller ---- */
@@ -355,14 +356,14 @@ int scout__client_ask_ahead(struct scout_client *client, const struct scout_quer
 int scout__client_poll(struct scout_client *client, const char *id, uint64_t computed_tokens,
 		       struct scout_hit *ret_hit);
 
-/* What a new question of any kind begins with. */
+/* Reset the fields with which a new question of any kind begins. */
 void scout__slot_begin(struct scout__lookup_slot *slot);
-/* A server is known to be gone, as client->down says: the answer of a new slot. */
+/* A server is known to be gone, as client->down says: write the answer of a new slot. */
 void scout__answer_unreachable(struct scout_client *client, struct scout__lookup_slot *slot, unsigned down);
 
 /*
- * Around every call that touches the caller's fields. A build with SCOUT_DEBUG aborts when two threads are in one
- * client at once.
+ * These two enclose every call that touches the caller's fields. A build with SCOUT_DEBUG aborts when two threads are
+ * in one client at once.
  */
 static inline void
 scout__client_enter(struct scout_client *client)
@@ -385,14 +386,14 @@ scout__client_leave(struct scout_client *client, int rc)
 	return rc;
 }
 
-/* The request is over; a later one of its id finds nothing of it. */
+/* The request is over; a later one with the same id finds nothing of it. */
 void scout__client_forget(struct scout_client *client, uint32_t slot);
-/* The slot of a request that has its answer and was not admitted. 0, SCOUT_ERR_REQUEST_ID, SCOUT_ERR_STATE. */
+/* Find the slot of a request that is answered and not admitted. 0, SCOUT_ERR_REQUEST_ID, SCOUT_ERR_STATE. */
 int scout__client_answered(const struct scout_client *client, const char *id, uint32_t *ret_slot);
 
 /* ---- reason.c: any thread ---- */
 
-/* enum scout_reason of an answer that failed with SCOUT_ERR_*. */
+/* The enum scout_reason of an answer that failed with @error, a SCOUT_ERR_*. */
 int scout__reason_of(int error);
 
 /* ---- lookup.c: courier ---- */

@@ -3,18 +3,18 @@
  * DESIGN
  *
  * The client's half on the courier thread: the words of the ring become operations on every link, and replies, lost connections
- * and deadlines become answers. How an answer is made is in lookup_answer.c; which slots have something unsent is known to
- * lookup_todo.c, which deadline is next to lookup_deadlines.c. Inside a step nothing is sent before the step ends.
+ * and deadlines become answers. lookup_answer.c makes the answers, lookup_todo.c keeps the slots that have something unsent,
+ * lookup_deadlines.c knows the next deadline. Inside a step nothing is sent before the step ends.
  *
- * A slot has one lane for each link (client_internal.h). An answer is one of
+ * A slot has one lane for each link (client_internal.h). A lookup ends in one of two ways:
  *   - all lanes answered: the minimum of their hits; lanes that promised more give the rest back;
- *   - one lane refused, lost its connection, or the deadline passed: 0 tokens with that reason. What other lanes have promised, or
- *     may still promise when a late reply comes, is given back by FINISH: a connection keeps the order, so a FINISH sent after a
- *     LOOKUP ends the session that the LOOKUP opens, whether its reply comes or not.
- * Nothing is ever sent twice but FINISH, which changes nothing the second time.
+ *   - one lane refused, lost its connection, or the deadline passed: 0 tokens with that reason. FINISH gives back what other lanes
+ *     have promised, or promise in a late reply: a connection keeps the order, so a FINISH sent after a LOOKUP ends the session
+ *     that the LOOKUP opens, whether its reply comes or not.
+ * Only FINISH is ever sent twice; the second one changes nothing.
  *
- * A reply that comes after its lookup has ended is counted and dropped: the FINISH that gives back its promise follows it or is on
- * its way. A lookup that ends by its deadline is logged, at most once a second.
+ * A reply that comes after its lookup has ended is counted and dropped: the FINISH that gives back its promise is on its way or
+ * will be sent. A lookup that ends by its deadline is logged, at most once a second.
  *
  * A FINISH whose connection is lost is kept as a bare ticket in a bounded ring and sent when the same server start is back; a
  * server that restarted has nothing to give back. So a slot never waits for a dead server.
@@ -35,7 +35,7 @@ budget_us(const struct scout__lookup_slot *slot, uint64_t now_us)
 	return left > UINT32_MAX ? UINT32_MAX : (uint32_t)left;
 }
 
-/* LOOKUP, as COOKIE_LOOKUP or COOKIE_RENEW. False: the link has no room. */
+/* Write a LOOKUP; @kind: COOKIE_LOOKUP or COOKIE_RENEW. False: the link has no room. */
 static bool SCOUT_ON_COURIER
 put_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, enum lookup_cookie kind, uint64_t now_us)
 {
@@ -64,7 +64,7 @@ put_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, enum lo
 	} else if (slot->ahead) {
 		msg.flags = SCOUT_LOOKUP_AHEAD;
 	}
-	/* Several servers need not have the same ones. */
+	/* Several servers need not have the same lengths. */
 	if (slot->lengths && !slot->ahead && c->n_links == 1)
 		msg.more = (uint16_t)(slot->want - 1);
 	scout__put_lookup(w, &msg, c->cfg.hash_bytes);
@@ -72,7 +72,7 @@ put_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, enum lo
 	return true;
 }
 
-/* As COOKIE_LOOKUP, or COOKIE_RENEW. */
+/* Send a LOOKUP; @kind: COOKIE_LOOKUP or COOKIE_RENEW. */
 static bool SCOUT_ON_COURIER
 send_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, enum lookup_cookie kind, uint64_t now_us)
 {
@@ -101,7 +101,7 @@ send_admit(struct scout_client *c, uint32_t i, struct scout__link *link)
 
 	if (!w)
 		return false;
-	if (slot->admit_came) { /* else it cuts a lane that promised more than all do */
+	if (slot->admit_came) { /* else this ADMIT cuts a lane that promised more than the minimum */
 		msg.from = slot->admit_from;
 		msg.to = slot->admit_to;
 	}
@@ -139,7 +139,7 @@ lane_send(struct scout_client *c, uint32_t i, uint32_t index, uint64_t now_us)
 	struct scout__link *link = scout__courier_link(c->courier, index);
 	struct scout__lookup_lane *lane = &c->slots[i].lanes[index];
 
-	/* A lookup that comes after a reset must not be answered before it. */
+	/* A lookup that follows a reset must not be answered before the reset. */
 	if (lane->state == SCOUT__LANE_WAIT &&
 	    (scout__broadcast_is_due(c, index) || !send_lookup(c, i, link, COOKIE_LOOKUP, now_us)))
 		return false;
@@ -175,7 +175,7 @@ may_send(const struct scout_client *c)
 		return true;
 	for (uint32_t i = 0; i < c->n_links; i++)
 		if (!scout__link_is_up(scout__courier_link(c->courier, i)))
-			return true; /* what is for that one may end, or be kept for later */
+			return true; /* what waits for that link may end, or be kept for later */
 	return false;
 }
 
@@ -193,12 +193,12 @@ walk_todo(struct scout_client *c, uint64_t now_us)
 		for (uint32_t link = 0; link < c->n_links; link++)
 			done &= lane_send(c, i, link, now_us);
 		if (c->slots[i].in_todo)
-			continue; /* a connection was lost meanwhile, and something else is to be sent */
+			continue; /* a connection was lost meanwhile, and the slot has something new to send */
 		if (done) {
 			scout__slot_release_if_done(c, i);
 		} else {
 			scout__todo_block(c, i);
-			/* Room everywhere: memory for the frame is what is short. The next turn tries again. */
+			/* All links have room, so memory for the frame was missing. The next turn tries again. */
 			c->may_unblock |= links_with_room(c) == c->n_links;
 		}
 	}
@@ -215,7 +215,7 @@ on_flush(void *user, uint64_t now_us)
 	for (uint32_t link = 0; link < c->n_links; link++)
 		scout__give_back_send(c, link);
 	walk_todo(c, now_us);
-	/* Behind the FINISHes that it implies, and before the lookups that follow it. */
+	/* A broadcast goes after the FINISHes that it implies, and before the lookups that follow it. */
 	if (scout__broadcast_send(c)) {
 		c->may_unblock = true;
 		walk_todo(c, now_us);
@@ -224,7 +224,7 @@ on_flush(void *user, uint64_t now_us)
 
 /* ---- words ---- */
 
-/* The LOOKUP word, or a RENEW word that opens a session. The arena's region was seen. */
+/* The LOOKUP word, or a RENEW word that opens a session. The slot's region of the arena was seen. */
 static void SCOUT_ON_COURIER
 start_lookup(struct scout_client *c, uint32_t i)
 {
@@ -257,7 +257,7 @@ start_admit(struct scout_client *c, uint32_t i)
 	slot->admit_came = true;
 	scout__renew_stop(c, i);
 	if (slot->admit_from == 0 && slot->admit_to >= slot->least && !slot->was_renewed)
-		return; /* all of it: nothing to give back. Longer lanes were cut when the answer was made. */
+		return; /* all is admitted: nothing to give back. Longer lanes were cut when the answer was made. */
 	for (uint32_t link = 0; link < c->n_links; link++)
 		slot->lanes[link].want_admit = slot->lanes[link].state == SCOUT__LANE_OPEN;
 	scout__todo_add(c, i);
@@ -273,9 +273,9 @@ start_finish(struct scout_client *c, uint32_t i)
 	scout__renew_stop(c, i);
 	if (!slot->ended)
 		scout__count_n(&c->counts.dropped, 1);
-	slot->ended = true; /* an answer has no reader any more; a late reply finds this */
+	slot->ended = true; /* nobody reads an answer any more; a late reply sees this */
 	scout__deadlines_remove(c, i);
-	scout__todo_remove(c, i); /* it may have waited to ask */
+	scout__todo_remove(c, i); /* its LOOKUP may still have waited */
 	for (uint32_t link = 0; link < c->n_links; link++)
 		scout__lane_end(c, i, link);
 	for (uint32_t link = 0; link < c->n_links; link++)
@@ -334,7 +334,7 @@ lookup_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct sco
 	const char *field;
 	int error = scout__wire_error(op->status);
 
-	if (slot->ended) { /* its FINISH follows or is on its way */
+	if (slot->ended) { /* its FINISH is on its way or will be sent */
 		scout__count_n(&c->counts.late, 1);
 		return;
 	}
@@ -359,7 +359,7 @@ lookup_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct sco
 		scout__lookup_all_answered(c, i);
 }
 
-/* The connection went while an operation of this lane was in flight. */
+/* The connection was lost while an operation of this lane was in flight. */
 static void SCOUT_ON_COURIER
 lane_lost(struct scout_client *c, uint32_t i, uint32_t link, uint32_t kind, int error)
 {
@@ -411,7 +411,7 @@ lookup_ended(void *user, struct scout__link *link, uint64_t cookie, const struct
 
 /* ---- links ---- */
 
-/* @news: the link that has just come up or gone; @text: why it is gone, NULL when it is up. */
+/* @news: the link that has just come up or gone down; @text: why it is down, NULL when it is up. */
 static void SCOUT_ON_COURIER
 tell_ready(struct scout_client *c, const struct scout__link *news, const char *text)
 {
@@ -499,7 +499,7 @@ on_link_down(void *user, struct scout__link *link, int error, const char *text)
 
 	(void)text;
 	scout__enter_courier();
-	c->may_unblock = true; /* what is to be given back there is kept for later */
+	c->may_unblock = true; /* what this server must get back is kept for later */
 	index = scout__link_index(link);
 	while ((i = scout__deadlines_first(c)) != SCOUT__NO_SLOT)
 		scout__lookup_fail(c, i, scout__reason_of(error), error, (int)index);
@@ -528,10 +528,10 @@ on_tick(void *user, uint64_t now_us)
 }
 
 /*
- * The answers to ADMIT and FINISH change nothing but the slot, which comes back with them: a courier that is woken for each would
- * be woken three times for a lookup instead of twice, and the server would ring twice instead of once. As long as at most half of
- * the slots are on their way back, the caller finds a free one (client_internal.h: there are twice as many as live requests), and
- * what it asks wakes the courier.
+ * Whether an answer is awaited. Answers to ADMIT and FINISH only bring the slot back: if each woke the courier, a lookup would
+ * wake it three times instead of twice, and the server would ring twice instead of once. As long as at most half of the slots are
+ * on their way back, the caller finds a free one (client_internal.h: there are twice as many as live requests), and its next
+ * lookup wakes the courier.
  */
 static bool
 on_is_awaited(void *user)

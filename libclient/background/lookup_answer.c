@@ -2,31 +2,29 @@
 /*
  * DESIGN
  *
- * How a lookup ends: each LOOKUP word is published exactly once, from whichever comes first of all replies, a refusal, a lost
- * connection, the deadline and closing. Courier thread only. What servers have promised beyond the answer is given back from here;
- * the slot returns to the caller when it is finished and no operation names it.
+ * How a lookup ends: each LOOKUP word gets exactly one answer, by what comes first: all replies, a refusal, a lost connection, the
+ * deadline, or closing. Courier thread only. This file gives back what servers have promised beyond the answer; the slot returns
+ * to the caller when it is finished and no operation names it.
  *
- * Lookups ahead. The slot keeps bitmaps of the objects that the servers have; if there are several servers, of the objects that
- * all of them have. The bitmaps are made with the first reply and freed with the SETTLE word or with the slot. If there is no memory
- * for them, only the leading run is known, and the rest is given back when the answer is settled.
+ * Lookups ahead. The slot keeps bitmaps of the objects that the servers have; if there are several servers, of the objects that all
+ * of them have. The bitmaps are made with the first reply and freed with the SETTLE word or with the slot. If there is no memory for
+ * them, only the leading run is known, and settling the answer gives back the rest.
  *
- * Questions for keys (client_keys.c). A lane sends KEYS in place of LOOKUP; deadlines, lost connections and giving back are as for
- * lookups. The slot keeps two maps: keys that all servers promise, and keys that no server has called a miss. A key in the first map
- * is a hit; a key in the second map alone is to be asked for again: one server without the key makes a miss, and one that cannot say
- * makes a retry. The maps are made with the first reply and freed with the slot. What one server promises and another one does not
- * have stays promised until FINISH.
+ * Questions for keys (client_keys.c). A lane sends KEYS in place of LOOKUP. Deadlines, lost connections and giving back are handled
+ * as for lookups. The slot keeps two maps: keys that all servers promise, and keys that no server has called a miss. A key in the
+ * first map is a hit; a key in the second map alone is a retry; any other key is a miss. So one server without the key makes a miss,
+ * and one that cannot say makes a retry. The maps are made with the first reply and freed with the slot. A key that one server
+ * promises and another one does not have stays promised until FINISH.
  *
- * Renewals, which client_answer.c asks for. Each RENEW word is answered once in slot->newer, with news or without, unless ADMIT or
- * FINISH comes first: then nobody reads the answer. If all servers have the session, every lane sends LOOKUP with
- * SCOUT_LOOKUP_RENEW; the new hit is the minimum, lanes that promised more give that back, and a lane that refuses or whose answer is
- * lost counts with what it said before. Without a session a renewal is a lookup like the first one, under a new ticket, whose answer
- * goes to `newer`.
+ * Renewals (client_answer.c asks for them). Each RENEW word is answered once in slot->newer, with news or without, unless ADMIT or
+ * FINISH comes first: then nobody reads the answer. If all servers have the session, every lane sends LOOKUP with SCOUT_LOOKUP_RENEW;
+ * the new hit is the minimum, and lanes that promised more give the rest back. A lane that refuses, or whose answer is lost, counts
+ * with its earlier hit. Without a session a renewal is a lookup like the first one, under a new ticket; its answer goes to `newer`.
  *
  * A lane with anything in flight is left alone: an ADMIT that trims it and a renewal that extends it would meet in the server.
  *
- * A renewal has no deadline of its own: a server that is alive answers within the budget that it is sent, and the end of a
- * connection ends what is in flight on it. From the first renewal on servers may promise more than the answer says, so every ADMIT is
- * sent.
+ * A renewal has no deadline of its own: a live server answers within the budget that it is sent, and the end of a connection ends
+ * what is in flight on it. From the first renewal on servers may promise more than the answer says, so every ADMIT is sent.
  */
 #include "lookup_internal.h"
 
@@ -39,7 +37,7 @@
 
 /* ---- lanes ---- */
 
-/* A lane that waited to send its LOOKUP does so no more. */
+/* The lane no longer waits to send its LOOKUP. */
 static void SCOUT_ON_COURIER
 lane_unsend(struct scout_client *c, struct scout__lookup_slot *slot, struct scout__lookup_lane *lane)
 {
@@ -91,7 +89,7 @@ scout__slot_release_if_done(struct scout_client *c, uint32_t i)
 	scout__ahead_free(slot);
 	scout__lengths_free(slot);
 	c->n_finishing--;
-	SCOUT_ASSERT(scout__ring_push(&c->freed, (uint64_t)i + 1)); /* as large as there are slots */
+	SCOUT_ASSERT(scout__ring_push(&c->freed, (uint64_t)i + 1)); /* the ring has room for all slots */
 }
 
 /* ---- single objects: lookups ahead ---- */
@@ -129,7 +127,7 @@ first_reply(const struct scout_client *c, struct scout__lookup_slot *slot, const
 	}
 }
 
-/* Less what another one does not have. */
+/* Remove what another server does not have. */
 static void SCOUT_ON_COURIER
 next_reply(const struct scout_client *c, struct scout__lookup_slot *slot, const struct scout__ahead_groups *reply)
 {
@@ -189,7 +187,7 @@ scout__apply_settle(struct scout_client *c, uint32_t i)
 	slot->base = slot->settle_from;
 	slot->base_l2 = slot->settle_l2;
 	slot->least = slot->settle_to;
-	slot->was_renewed = true; /* what an ADMIT gives back is not for the caller's side to know */
+	slot->was_renewed = true; /* so that every ADMIT is sent: servers may promise more than the caller knows */
 	scout__ahead_free(slot);
 	for (uint32_t link = 0; link < c->n_links; link++) {
 		struct scout__lookup_lane *lane = &slot->lanes[link];
@@ -300,7 +298,7 @@ count_answer(struct scout_client *c, const struct scout_hit *hit, bool is_ahead)
 	case SCOUT_REASON_HIT:
 	case SCOUT_REASON_LIMITED:
 		if (is_ahead)
-			break; /* how many count is known when it is asked for: client_answer.c */
+			break; /* its hit tokens are counted when the caller asks: client_answer.c */
 		scout__count_n(&c->counts.hits, hit->tokens > 0);
 		scout__count_n(&c->counts.hit_tokens, hit->tokens);
 		break;
@@ -391,11 +389,11 @@ scout__take_lengths(struct scout__lookup_slot *slot, const struct scout__lookup_
 	return true;
 }
 
-/* Whether each server's longest length is one that the others can restore, too, as far as they have told. */
+/* Whether the other servers can also restore each server's longest length, as far as their replies say. */
 static bool SCOUT_ON_COURIER
 lanes_agree(const struct scout_client *c, const struct scout__lookup_slot *slot)
 {
-	/* A lookup ahead knows all objects; of groups with policy all only, each length holds the shorter ones. */
+	/* A lookup ahead knows all objects; if all groups have policy all, a length includes all shorter ones. */
 	if (c->is_run || slot->ahead)
 		return true;
 	for (uint32_t link = 1; link < c->n_links; link++)
@@ -404,7 +402,7 @@ lanes_agree(const struct scout_client *c, const struct scout__lookup_slot *slot)
 	return true;
 }
 
-/* Servers that promise more than @length give that back. */
+/* Servers that promise more than @length give the rest back. */
 static void SCOUT_ON_COURIER
 cut_lanes(struct scout_client *c, uint32_t i, uint32_t length)
 {
@@ -436,7 +434,7 @@ lookup_minimum(struct scout_client *c, uint32_t i, struct scout_hit *ret_hit)
 	for (uint32_t link = 1; link < c->n_links; link++)
 		if (slot->lanes[link].hit < least->hit)
 			least = &slot->lanes[link];
-	/* It could be longer only if none of those that end here has nothing more. */
+	/* The hit could be longer only if max_promised cut each server whose hit ends here. */
 	for (uint32_t link = 0; link < c->n_links; link++)
 		limited &= slot->lanes[link].hit > least->hit || slot->lanes[link].limited;
 	tokens = (uint64_t)least->hit * c->cfg.hash_tokens;
@@ -453,7 +451,7 @@ lookup_minimum(struct scout_client *c, uint32_t i, struct scout_hit *ret_hit)
 		.endpoint = -1,
 	};
 	slot->least = least->hit;
-	if (!slot->ahead) /* else what is to be given back is known when it is settled */
+	if (!slot->ahead) /* a lookup ahead gives back when it is settled */
 		cut_lanes(c, i, slot->least);
 	return true;
 }
@@ -478,7 +476,7 @@ no_news(struct scout_client *c, uint32_t i)
 	renew_publish(c, i, &(struct scout_hit){.reason = SCOUT_REASON_NONE, .endpoint = -1});
 }
 
-/* Nothing more is sent for it, and what comes is not waited for. False: there is none under way. */
+/* Stop the renewal under way: send nothing more, and wait for no reply. False: there is none. */
 static bool SCOUT_ON_COURIER
 stop(struct scout_client *c, uint32_t i)
 {
@@ -515,7 +513,7 @@ scout__renew_stop(struct scout_client *c, uint32_t i)
 		scout__lane_end(c, i, link);
 }
 
-/* Whether all lanes are in this state, and nothing is on its way. */
+/* Whether all lanes are in @state, and nothing is in flight. */
 static bool SCOUT_ON_COURIER
 lanes_are(const struct scout_client *c, const struct scout__lookup_slot *slot, enum scout__lookup_lane_state state)
 {
@@ -570,7 +568,7 @@ scout__renew_reply(struct scout_client *c, uint32_t i, uint32_t link, const stru
 		       scout__get_lookup_reply(op, &reply, &field) == SCOUT_WIRE_OK && reply.hit <= slot->at_most &&
 		       reply.hit >= lane->hit;
 
-	if (slot->renew_left == 0) { /* it was ended: an ADMIT or FINISH gives back what came */
+	if (slot->renew_left == 0) { /* the renewal was ended: an ADMIT or FINISH gives back what it promised */
 		if (is_news && reply.n_more == 0)
 			scout__lane_take(lane, &reply);
 		return;

@@ -2,19 +2,19 @@
 /*
  * DESIGN
  *
- * The courier's side of client_life.c: a RESET or CLEAR goes to every server, behind the FINISHes that the call
- * implies and before the lookups that follow it. This file owns the fields of struct scout__broadcast that the courier
- * writes.
+ * The courier's side of client_life.c: a RESET or CLEAR goes to every server, after the FINISHes that the call implies
+ * and before the lookups that follow it. This file owns the fields of struct scout__broadcast that the courier writes.
  *
- * For each link there is the number to be sent (0: none), and how many were sent and are not answered. One that is lost
- * with its connection is sent again, then as the latest number; carrying out the same one twice changes nothing. A link
- * is settled when nothing is to be sent and nothing is unanswered. Until a reset is settled its HELLO gives no version
- * of the weights: neither the old nor the new one may lock the RESET out.
+ * Each link has the number to send (0: none), and a count of messages that were sent and not answered. A message that
+ * is lost with its connection is sent again, with the latest number; carrying out the same number twice changes
+ * nothing. A link is settled when nothing is to be sent and nothing is unanswered. Until a reset is settled the
+ * link's HELLO gives no version of the weights: neither the old nor the new version may lock the RESET out.
  *
- * A server that is stopping, or has no room for it, carries nothing out: its answer counts as lost.
+ * A server that is stopping, or that has no room, does not carry the message out: its answer counts as lost.
  *
- * A clear goes to every server under one name. Each carries it out when it reads it; its answer comes when its stores
- * have recorded it. The answer goes to the log, and to the link, which tells later servers of the clear.
+ * A clear goes to every server under one name. Each server carries the clear out when it reads the message, and
+ * answers when its stores have recorded the clear. The answer goes to the log, and to the link, which tells later
+ * servers of the clear.
  */
 #include "lookup_internal.h"
 
@@ -57,7 +57,7 @@ scout__broadcast_is_open(const struct scout_client *c)
 	return is_open;
 }
 
-/* Whether one was sent. */
+/* Returns whether one was sent. */
 static bool SCOUT_ON_COURIER
 send_one(struct scout_client *c, uint32_t what, uint32_t index)
 {

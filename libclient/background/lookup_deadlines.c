@@ -2,15 +2,16 @@
 /*
  * DESIGN
  *
- * Which pending lookup has the nearest deadline; courier thread only. Most have the client's own timeout: their deadlines come in
- * the order of their submits, so they stand in a list, and adding and removing are a few stores. Lookups with another timeout
- * (their own timeout_ms, or the time for late keys) are in a pairing heap: a list sorted by deadline would cost each of them a walk
- * over all that wait longer.
+ * Finds the pending lookup with the nearest deadline; courier thread only. Most lookups have the client's own timeout: their
+ * deadlines come in the order of their submits, so they are in a list, and adding and removing cost a few stores. Lookups with
+ * another timeout (their own timeout_ms, or the time for late keys) are in a pairing heap: in a list sorted by deadline each of
+ * them would walk past all that wait longer.
  *
- * The heap's links are in the slots, so it needs no memory of its own. `deadline_prev` of a node is its left sibling, or its parent if
- * it is the first child; `deadline_next` is its right sibling.
+ * The heap's links are in the slots, so the heap needs no memory of its own. `deadline_prev` of a node is its left sibling, or its
+ * parent if it is the first child; `deadline_next` is its right sibling.
  *
- * Rejected: one array heap for all. Each removal would write the positions of a dozen other slots, whose lines nothing else touches.
+ * Rejected: one array heap for all. Each removal would write the positions of a dozen other slots, in cache lines that nothing else
+ * touches.
  */
 #include "lookup_internal.h"
 
@@ -51,7 +52,7 @@ list_remove(struct scout_client *c, const struct scout__lookup_slot *slot)
 
 /* ---- the heap: all others ---- */
 
-/* Two heaps become one; either may be empty. Returns its root. */
+/* Make one heap of two; either may be empty. Returns the root. */
 static uint32_t SCOUT_ON_COURIER
 meld(struct scout_client *c, uint32_t a, uint32_t b)
 {
@@ -75,7 +76,7 @@ meld(struct scout_client *c, uint32_t a, uint32_t b)
 	return a;
 }
 
-/* The siblings from @first on become one heap: melded by pairs, and the pairs from the last to the first. Returns its root. */
+/* Make one heap of the siblings from @first on: meld pairs, then the pairs from the last to the first. Returns the root. */
 static uint32_t SCOUT_ON_COURIER
 meld_siblings(struct scout_client *c, uint32_t first)
 {

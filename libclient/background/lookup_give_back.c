@@ -2,8 +2,8 @@
 /*
  * DESIGN
  *
- * FINISH, and the tickets whose FINISH was lost with its connection; courier thread only. For each link this file owns a bounded ring of
- * tickets, sent when the same server start is back; a server that restarted has nothing to give back.
+ * Sends FINISH, and keeps the tickets whose FINISH was lost with its connection; courier thread only. For each link this file owns a
+ * bounded ring of tickets, sent when the same server start is back; a server that restarted has nothing to give back.
  */
 #include "lookup_internal.h"
 
@@ -24,7 +24,7 @@ scout__give_back_later(struct scout_client *c, uint32_t link, uint64_t ticket)
 {
 	struct scout__give_back *g = &c->give_back[link];
 
-	if (g->n == g->cap) { /* the oldest has waited longest: if its server lives, our death ends it there */
+	if (g->n == g->cap) { /* drop the oldest: its server ends it when this client ends */
 		g->first = (g->first + 1) % g->cap;
 		g->n--;
 		g->sent -= g->sent > 0;
@@ -46,8 +46,8 @@ scout__give_back_send(struct scout_client *c, uint32_t index)
 }
 
 /*
- * The tickets stay until all that were sent are answered: one that is lost on the way is sent again with the others, for giving
- * back twice changes nothing.
+ * The tickets stay until all FINISHes that were sent are answered. If one is lost on the way, all are sent again: giving back
+ * twice changes nothing.
  */
 void
 scout__give_back_ended(struct scout_client *c, uint32_t index, bool lost)
@@ -56,7 +56,7 @@ scout__give_back_ended(struct scout_client *c, uint32_t index, bool lost)
 
 	g->in_flight--;
 	if (lost)
-		g->sent = 0; /* so do all others in flight */
+		g->sent = 0; /* all others in flight are lost, too */
 	if (g->in_flight > 0)
 		return;
 	g->first = (g->first + g->sent) % g->cap;

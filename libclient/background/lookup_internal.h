@@ -5,8 +5,8 @@
 #include "client_internal.h"
 
 /*
- * Between the files of the client's half on the courier thread. Each calls only those after it: lookup.c -> lookup_answer.c ->
- * lookup_todo.c, lookup_deadlines.c, lookup_give_back.c, lookup_broadcast.c -> answer_word.c, reason.c.
+ * What the files of the client's courier half share. Each calls only files after it in this list: lookup.c -> lookup_answer.c
+ * -> lookup_todo.c, lookup_deadlines.c, lookup_give_back.c, lookup_broadcast.c -> answer_word.c, reason.c.
  */
 
 /* Cookies of operations: kind and slot. */
@@ -28,20 +28,20 @@ scout__count_n(atomic_uint_fast64_t *counter, uint64_t n)
 
 /* ---- lookup_todo.c ---- */
 
-/* The slot has something to send that was not tried yet. Also for one that is waiting. */
+/* The slot has something new to send. The slot may be waiting already. */
 void scout__todo_add(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
-/* It has nothing to send any more. */
+/* The slot has nothing to send any more. */
 void scout__todo_remove(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
-/* It was removed and tried; what is left of it waits for a link. */
+/* The slot was removed and tried; the rest of it waits for a link. */
 void scout__todo_block(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
-/* Everything that was blocked is to be tried again, before what came after it. */
+/* Try all blocked slots again, before the slots that came later. */
 void scout__todo_unblock(struct scout_client *c) SCOUT_ON_COURIER;
 
 /* ---- lookup_give_back.c ---- */
 
-/* FINISH, now. False: the link has no room. */
+/* Send FINISH now. False: the link has no room. */
 bool scout__send_finish(struct scout__link *link, uint64_t ticket, uint32_t hint, uint64_t cookie) SCOUT_ON_COURIER;
-/* FINISH @ticket once its server is there again. */
+/* Send FINISH for @ticket once its server is there again. */
 void scout__give_back_later(struct scout_client *c, uint32_t link, uint64_t ticket) SCOUT_ON_COURIER;
 /* Send what waits, as far as there is room. */
 void scout__give_back_send(struct scout_client *c, uint32_t index) SCOUT_ON_COURIER;
@@ -50,48 +50,48 @@ void scout__give_back_ended(struct scout_client *c, uint32_t index, bool lost) S
 
 /* ---- lookup_deadlines.c ---- */
 
-/* Before the courier runs. */
+/* Initialise; before the courier runs. */
 void scout__deadlines_init(struct scout_client *c);
-/* A pending lookup; its slot's deadline_us and timeout_ms stay as they are until it is removed. */
+/* Add a pending lookup; its slot's deadline_us and timeout_ms stay as they are until it is removed. */
 void scout__deadlines_add(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
-/* Nothing if it is not there. */
+/* Remove a lookup; does nothing if it is not there. */
 void scout__deadlines_remove(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 /* The pending lookup whose deadline is the nearest; SCOUT__NO_SLOT: none is pending. */
 uint32_t scout__deadlines_first(const struct scout_client *c) SCOUT_ON_COURIER;
 
 /* ---- lookup_answer.c ---- */
 
-/* What one server has of it. 0 or SCOUT_ERR_PROTOCOL. */
+/* Note which objects of a lookup ahead one server has. 0 or SCOUT_ERR_PROTOCOL. */
 int scout__ahead_take_reply(struct scout_client *c, struct scout__lookup_slot *slot, const struct scout__op *op,
 			    struct scout__lookup_reply *ret) SCOUT_ON_COURIER;
-/* The SETTLE word. */
+/* The SETTLE word came. */
 void scout__apply_settle(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 /* On the courier, or on the thread that destroys the client. */
 void scout__ahead_free(struct scout__lookup_slot *slot);
 void scout__lengths_free(struct scout__lookup_slot *slot);
-/* KEYS, now. False: the link has no room. */
+/* Send KEYS now. False: the link has no room. */
 bool scout__keys_send(struct scout_client *c, uint32_t i, struct scout__link *link, uint32_t budget_us)
 	SCOUT_ON_COURIER;
-/* What one server says of the keys. 0, SCOUT_ERR_PROTOCOL or SCOUT_ERR_NOMEM. */
+/* Note what one server says of the keys. 0, SCOUT_ERR_PROTOCOL or SCOUT_ERR_NOMEM. */
 int scout__keys_take_reply(struct scout_client *c, struct scout__lookup_slot *slot, const struct scout__op *op,
 			   struct scout__lookup_reply *ret) SCOUT_ON_COURIER;
 
-/* The RENEW word. True: it opens a session, so a lookup is to be started. */
+/* The RENEW word came. True: it opens a session, so the caller starts a lookup. */
 bool scout__renew_start(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
-/* ADMIT or FINISH came: what is under way is of no use any more. */
+/* ADMIT or FINISH came: end the renewal that is under way. */
 void scout__renew_stop(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 /* The connection of a lane was lost: a renewal that is under way ends without news. */
 void scout__renew_lost(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
-/* The answer of a lane. Its lookup may have ended already. */
+/* A lane's answer to a renewal. Its lookup may have ended already. */
 void scout__renew_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct scout__op *op) SCOUT_ON_COURIER;
 
-/* What a server has answered. */
+/* Store in the lane what its server answered. */
 void scout__lane_take(struct scout__lookup_lane *lane, const struct scout__lookup_reply *reply) SCOUT_ON_COURIER;
-/* The lengths below the longest, of the answer or of a newer one. False: more than were asked for. */
+/* Take the lengths below the longest from an answer, or from a newer one. False: more than were asked for. */
 bool scout__take_lengths(struct scout__lookup_slot *slot, const struct scout__lookup_reply *reply, bool is_newer)
 	SCOUT_ON_COURIER;
 
-/* Answer 0 tokens, and give back what any server may have promised. Nothing if there is an answer already. */
+/* Answer 0 tokens, and give back what any server may have promised. Does nothing if there is an answer already. */
 void scout__lookup_fail(struct scout_client *c, uint32_t i, int reason, int error, int endpoint) SCOUT_ON_COURIER;
 /* All lanes have answered: the hit is their minimum. */
 void scout__lookup_all_answered(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
@@ -102,15 +102,15 @@ void scout__slot_release_if_done(struct scout_client *c, uint32_t i) SCOUT_ON_CO
 
 /* ---- lookup_broadcast.c ---- */
 
-/* The caller has left a number. */
+/* The caller has left a number to send. */
 void scout__broadcast_start(struct scout_client *c, uint32_t what) SCOUT_ON_COURIER;
-/* Whether something has to be sent on this link before any lookup. */
+/* Whether a broadcast has to be sent on this link before any lookup. */
 bool scout__broadcast_is_due(const struct scout_client *c, uint32_t link) SCOUT_ON_COURIER;
 /* Whether anything is to be sent or not answered. */
 bool scout__broadcast_is_open(const struct scout_client *c) SCOUT_ON_COURIER;
 /* Whether anything was sent. */
 bool scout__broadcast_send(struct scout_client *c) SCOUT_ON_COURIER;
-/* @op NULL: the connection was lost. */
+/* A broadcast was answered; @op NULL: its connection was lost. */
 void scout__broadcast_reply(struct scout_client *c, uint32_t what, uint32_t index, const struct scout__op *op)
 	SCOUT_ON_COURIER;
 

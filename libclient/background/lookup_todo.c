@@ -2,11 +2,11 @@
 /*
  * DESIGN
  *
- * The slots that have something unsent; courier thread only. This file owns two lists: `todo`, from which each turn takes what the
- * links have room for, and `blocked`, of slots that need a link that was away or full when they were looked at. Those are looked at
- * again when a credit or a connection has come, never just because a turn is made: a scheduler may have 65,536 requests waiting for
- * 4,096 credits, and each frame of replies is a turn. Both lists are linked in both directions, so a request that is finished while
- * it waits leaves at once.
+ * Keeps the slots that have something unsent; courier thread only. This file owns two lists: `todo`, from which each turn takes
+ * what the links have room for, and `blocked`, with slots whose link was away or full when they were looked at. Blocked slots are
+ * looked at again when a credit or a connection has come, never just because a turn is made: a scheduler may have 65,536 requests
+ * waiting for 4,096 credits, and each frame of replies is a turn. Both lists are linked in both directions, so a request that is
+ * finished while it waits leaves at once.
  */
 #include "lookup_internal.h"
 
@@ -33,7 +33,7 @@ scout__todo_remove(struct scout_client *c, uint32_t i)
 	if (!slot->in_todo)
 		return;
 	slot->in_todo = false;
-	for (unsigned k = 0; k < 2; k++) { /* the ends of a list tell which one it is in */
+	for (unsigned k = 0; k < 2; k++) { /* the ends of the lists tell in which list the slot is */
 		struct scout__lookup_list *list = k ? &c->blocked : &c->todo;
 
 		if (list->head == i)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reasons of answers: their names, and which error means which. Any thread; no state. */
+/* The reasons of answers: their names, and which error gives which reason. Any thread; no state. */
 #include "client_internal.h"
 
 int

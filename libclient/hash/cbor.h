@@ -31,16 +31,16 @@ uint8_t *scout__cbor_put_int(uint8_t *at, int64_t value);
 uint8_t *scout__cbor_put_string(uint8_t *at, enum scout__cbor_major major, const void *bytes, size_t len);
 
 /*
- * One token id. May write SCOUT_CBOR_TOKEN_MAX bytes for any id; the bytes behind the returned end are then garbage.
+ * One token id. May write SCOUT_CBOR_TOKEN_MAX bytes for any id; the bytes after the returned end are then garbage.
  *
  * Whether an id takes three bytes or five is close to random, and a mispredicted branch costs more than the encoding:
- * these two are computed without one, by moving the shorter form's two bytes to the front. Only the first 256 ids
- * branch.
+ * so these two forms are written without a branch, by moving the shorter form's two bytes to the front. Only the
+ * first 256 ids branch.
  */
 static inline uint8_t *
 scout__cbor_put_token(uint8_t *at, uint32_t token)
 {
-	/* 1 where the id fits two bytes: then the difference is negative. Compilers make a branch of a comparison. */
+	/* 1 if the id fits into two bytes: then the difference is negative. Compilers would make a branch of a comparison. */
 	uint32_t is_short = (uint32_t)(((uint64_t)token - 0x10000) >> 63);
 	uint32_t big_endian = htobe32(token << (16 * is_short));
 

@@ -16,11 +16,11 @@
  *
  * Purpose: vLLM's sha256_cbor block hashes at the speed of SHA-256 itself. The format comes from vLLM's
  * vllm/v1/core/kv_cache_utils.py (hash_block_tokens, generate_block_hash_extra_keys, _gen_mm_extra_hash_keys,
- * _gen_lora_extra_hash_keys, _gen_prompt_embeds_extra_hash_keys, init_none_hash) and vllm/utils/hashing.py (sha256_cbor).
- * vLLM 0.31 put a word in front of each extra key ("tags"), for two kinds of keys could spell the same, and took the adapter's
- * path in; the two dialects differ in nothing else.
+ * _gen_lora_extra_hash_keys, _gen_prompt_embeds_extra_hash_keys, init_none_hash) and vllm/utils/hashing.py (sha256_cbor). vLLM
+ * 0.31 put a word in front of each extra key ("tags"), because keys of two kinds could have the same bytes, and added the
+ * adapter's path. The two dialects differ in nothing else.
  *
- * Each block is encoded into one scratch buffer, whose front never changes but for the parent's hash:
+ * Each block is encoded into one scratch buffer, whose front stays the same, except the parent's hash:
  *
  *   83            array of 3
  *   58 20 ..      the parent's hash, a byte string of 32 bytes
@@ -29,17 +29,18 @@
  *
  * The digest is written over the parent's hash, so the next block of the chain finds it in place.
  *
- * Invariants: everything that a caller can get wrong, and all memory, is checked before the first hash is written. The
+ * Invariants: the caller's arguments are checked, and all memory is allocated, before the first hash is written. The
  * scratch buffer holds the longest block of the call.
  *
  * Threads: none of its own; a hasher belongs to the thread that calls.
  *
- * Rejected: EVP_sha256() (looked up again at each init, three times as slow as a fetched EVP_MD); two tokens encoded in
- * one go, or each with a single store of eight bytes (no faster); blocks encoded ahead of the digest (slower: the processor
- * overlaps the encoding with the digest before it as it is); a state of the walk over the multimodal items kept between
- * calls (it can be computed from the position, so a request keeps nothing but its last hash). vLLM up to 0.30, when decoding
- * completes a block, looks only at the last item; that differs from its own hash of the same tokens given as one prompt if
- * two items share that block. Here both are the hash of the whole prompt, which is what another request will ask for.
+ * Rejected: EVP_sha256() (looked up again at each init, three times as slow as a fetched EVP_MD); two tokens encoded at
+ * once, or each with a single store of eight bytes (no faster); blocks encoded ahead of the digest (slower: the processor
+ * already overlaps a block's encoding with the digest of the block before); the position in the list of multimodal items
+ * kept between calls (it follows from the block's position, so a request keeps only its last hash). When decoding
+ * completes a block, vLLM up to 0.30 looks only at the last item. If two items share that block, its hash then differs
+ * from vLLM's own hash of the same tokens given as one prompt. Here both are the hash of the whole prompt, as another
+ * request asks for it.
  */
 
 /* The tags of extra keys; each is shorter than 24 bytes, so its head is one byte. */
@@ -64,7 +65,7 @@ struct scout_hasher {
 	uint8_t empty_digest[SCOUT_SHA256_BYTES]; /* const after new: SHA-256 of no bytes */
 };
 
-/* What one call hashes. On the stack, the caller's thread only. */
+/* The input of one call. On the stack, the caller's thread only. */
 struct hash_run {
 	const uint32_t *tokens;
 	size_t n_blocks;
@@ -75,14 +76,14 @@ struct hash_run {
 	size_t lora_len;
 	size_t path_len;
 	size_t salt_len;
-	size_t mm_next; /* all items before this one end at or before the block at hand */
+	size_t mm_next; /* all items before this one end at or before the current block's start */
 };
 
-/* The items that one block has. */
+/* The items of one block. */
 struct mm_span {
-	size_t first; /* candidates are [first, end); those that ended before the block do not count */
+	size_t first; /* candidates are [first, end); items that ended before the block do not count */
 	size_t end;
-	size_t count; /* how many do */
+	size_t count; /* how many count */
 };
 
 static int
@@ -96,7 +97,7 @@ check_text(const char *text, size_t *ret_len)
 	return 0;
 }
 
-/* Room for the longest block without extra keys; the null that stands for them is in it. */
+/* Room for the longest block without extra keys, with the null in their place. */
 static size_t
 plain_bytes(const struct scout_hasher *h)
 {
@@ -237,7 +238,7 @@ item_end(const struct scout_hash_mm_item *item)
 	return (uint64_t)item->offset + item->length;
 }
 
-/* Check the items and add up in @bytes what those within the run can take. */
+/* Check the items, and add to @bytes the room that items within the run may need. */
 static int
 check_items(const struct hash_run *run, uint64_t end_token, size_t *bytes)
 {
@@ -270,11 +271,11 @@ check_lora(const struct scout_hasher *h, struct hash_run *run)
 	rc = check_text(extra->lora_name, &run->lora_len);
 	if (rc || !h->has_tags)
 		return rc;
-	/* Without the path the hash would be another one than the engine's: never a hit, and no word of why. */
+	/* Without the path the hash would differ from the engine's: never a hit, and no message says why. */
 	return extra->lora_path ? check_text(extra->lora_path, &run->path_len) : SCOUT_ERR_INVALID;
 }
 
-/* Check and take over @extra, and make room for the longest block that it can give. */
+/* Check and copy @extra, and make room for the longest block that it can make. */
 static int
 take_extra(struct scout_hasher *h, struct hash_run *run, const struct scout_hash_extra *extra)
 {
@@ -306,9 +307,9 @@ take_extra(struct scout_hasher *h, struct hash_run *run, const struct scout_hash
 }
 
 /*
- * The items that belong to the block [@start, @end), as vLLM walks them: in order, past those that ended, up to the
- * first that begins at or after the block's end, or that reaches past it. Nothing counts once the last of the list has
- * ended, even if an earlier and longer one still covers the block.
+ * The items that belong to the block [@start, @end), as vLLM walks them: in order, past items that ended, up to the
+ * first item that begins at or after the block's end, or that reaches past it. Nothing counts once the last item of
+ * the list has ended, even if an earlier and longer item still covers the block.
  */
 static struct mm_span
 find_items(struct hash_run *run, uint64_t start, uint64_t end)
@@ -336,7 +337,7 @@ find_items(struct hash_run *run, uint64_t start, uint64_t end)
 	return span;
 }
 
-/* Begin an extra key of @n_values: in a tagged dialect an array with the tag in front, else an array only where needed. */
+/* Begin an extra key of @n_values: in a tagged dialect an array with the tag in front, else an array only if needed. */
 static uint8_t *
 put_key(uint8_t *at, const struct scout_hasher *h, const char *tag, uint64_t n_values)
 {
@@ -406,7 +407,7 @@ put_extra(uint8_t *at, const struct scout_hasher *h, struct hash_run *run, uint6
 	return at;
 }
 
-/* Hash block @i of the run; its parent's hash is in the scratch buffer, its own will be. */
+/* Hash block @i of the run; its parent's hash is in the scratch buffer, its own hash replaces it. */
 static int
 hash_block(struct scout_hasher *h, struct hash_run *run, size_t i)
 {
@@ -422,7 +423,7 @@ hash_block(struct scout_hasher *h, struct hash_run *run, size_t i)
 	return scout__sha256_digest(&h->sha, h->scratch, (size_t)(at - h->scratch), h->scratch + PARENT_AT);
 }
 
-/* Hash the run, and give out the hash of every @stride-th block. */
+/* Hash the run, and write out the hash of every @stride-th block. */
 static int
 hash_all(struct scout_hasher *h, struct hash_run *run, const uint8_t *parent, size_t stride, uint8_t *ret_hashes)
 {

@@ -11,18 +11,18 @@
 /*
  * DESIGN
  *
- * Purpose: a digest of a hundred bytes without paying for more than its two compressions.
+ * Purpose: a digest of a hundred bytes at little more than the cost of its two compressions.
  *
  * libcrypto 3.0, which Debian 12 and Ubuntu 24.04 have, frees the provider's context and allocates a new one whenever an
- * EVP_MD_CTX is initialised again: a third of the time of such a digest. 3.1 and later keep it, and only call the provider's init
- * once more. We do the same with every version: EVP_MD_fetch() chooses the provider as the host has configured it (FIPS or not),
- * and OSSL_PROVIDER_query_operation() names its functions.
+ * EVP_MD_CTX is initialised again: this takes a third of the time of such a digest. 3.1 and later keep the context, and only call
+ * the provider's init again. We do the same with every version: EVP_MD_fetch() chooses the provider as the host has configured it
+ * (FIPS or not), and OSSL_PROVIDER_query_operation() names its functions.
  *
- * That a context may be initialised again after its final is what later versions rely on with any provider, but it is written
- * nowhere. So it is tried out: a provider whose context does not start over, or that hides a function, is used through EVP.
+ * Later versions rely on every provider's context starting over after its final, but no document promises this. So we try it
+ * out: a provider whose context does not start over, or that hides a function, is used through EVP.
  *
- * Rejected: SHA256_Update() and its like (deprecated, and past the host's choice of provider); EVP_MD_CTX_copy_ex() of a context that
- * is initialised already (allocates as well).
+ * Rejected: SHA256_Update() and its like (deprecated, and they ignore the host's choice of provider); EVP_MD_CTX_copy_ex() of an
+ * initialised context (allocates, too).
  */
 
 #define NAME_MAX_BYTES 64
@@ -40,12 +40,12 @@ direct(struct scout__sha256 *sha, const uint8_t *bytes, size_t len, uint8_t *ret
 static bool
 through_evp(struct scout__sha256 *sha, const uint8_t *bytes, size_t len, uint8_t *ret_digest)
 {
-	/* Without a digest named, init takes the one that the context has already: nothing is looked up. */
+	/* If no digest is named, init keeps the context's digest: nothing is looked up. */
 	return EVP_DigestInit_ex2(sha->evp, NULL, NULL) == 1 && EVP_DigestUpdate(sha->evp, bytes, len) == 1 &&
 	       EVP_DigestFinal_ex(sha->evp, ret_digest, NULL) == 1;
 }
 
-/* Whether one of the names, which colons separate, is the digest's. The first will do: a provider lists each digest once. */
+/* Whether one of the names, separated by colons, is the digest's. The first match will do: a provider lists each digest once. */
 static bool
 is_ours(const struct scout__sha256 *sha, const char *names)
 {
@@ -85,7 +85,7 @@ take_functions(struct scout__sha256 *sha, const OSSL_DISPATCH *functions)
 	}
 }
 
-/* Whether the provider names all that is needed. */
+/* Whether the provider names all functions that we need. */
 static bool
 find_functions(struct scout__sha256 *sha, const OSSL_PROVIDER *provider)
 {
@@ -128,7 +128,7 @@ drop_ctx(struct scout__sha256 *sha)
 	sha->ctx = NULL;
 }
 
-/* Take the short way if there is one. */
+/* Use the provider's own functions if that works. */
 static int
 go_direct(struct scout__sha256 *sha)
 {
@@ -168,7 +168,7 @@ scout__sha256_init(struct scout__sha256 *sha)
 	int rc;
 
 	*sha = (struct scout__sha256){0};
-	/* The code returned says what failed. libcrypto's own account of it must not stay in a queue that the caller's code may read. */
+	/* The code returned says what failed. libcrypto's own error entries must not stay in a queue that the caller's code may read. */
 	(void)ERR_set_mark();
 	rc = fetch(sha);
 	(void)ERR_pop_to_mark();

@@ -15,8 +15,8 @@
 #include <kvscout/hash.h>
 
 /*
- * SHA-256 of many short messages, by libcrypto: through its providers (sha256.c), or by its SHA256_*() functions, where a build has
- * only those of libcrypto (sha256_alone.c, the option sha256=libcrypto-sha256).
+ * SHA-256 of many short messages, by libcrypto: through its providers (sha256.c), or by its SHA256_*() functions, if a build has
+ * only these (sha256_alone.c, the option sha256=libcrypto-sha256).
  *
  * Threads: none of its own; belongs to the thread that calls.
  */
@@ -25,7 +25,7 @@ struct scout__sha256 {
 	SHA256_CTX ctx; /* caller */
 #else
 	EVP_MD *md;      /* const after init; keeps the provider loaded */
-	EVP_MD_CTX *evp; /* caller; NULL where the provider's own functions are used */
+	EVP_MD_CTX *evp; /* caller; NULL if the provider's own functions are used */
 	void *ctx;       /* caller: the provider's context, or NULL */
 
 	/* const after init */
@@ -37,7 +37,7 @@ struct scout__sha256 {
 #endif
 };
 
-/* The caller's queue of libcrypto errors stays as it was. 0, SCOUT_ERR_NOMEM, SCOUT_ERR_UNSUPPORTED (no provider has it), SCOUT_ERR_SYSTEM. To be ended in any case. */
+/* The caller's queue of libcrypto errors stays as it was. 0, SCOUT_ERR_NOMEM, SCOUT_ERR_UNSUPPORTED (no provider has it), SCOUT_ERR_SYSTEM. Call scout__sha256_fini() even after an error. */
 int scout__sha256_init(struct scout__sha256 *sha);
 void scout__sha256_fini(struct scout__sha256 *sha);
 /* @ret_digest may lie within @bytes. 0, or SCOUT_ERR_SYSTEM. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SHA256_Init() and its like are deprecated for programs that shall follow the host's choice of provider. Here is none to choose. */
+/* SHA256_Init() and its like are deprecated, because programs should follow the host's choice of provider. Here there is no provider. */
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include "sha256.h"
 
@@ -12,9 +12,9 @@
  * of OpenSSL and the detection of the CPU, but no provider and no EVP (packaging/third-parties/meson.build). A whole libcrypto in the
  * wheel would add 3 MB, and a second configuration of OpenSSL to the process that loads it.
  *
- * Measured beside sha256.c on the same CPU: docs/wheel.md.
+ * docs/wheel.md compares its speed with sha256.c on the same CPU.
  *
- * Threads: those of sha256.h.
+ * Threads: as in sha256.h.
  */
 
 int
