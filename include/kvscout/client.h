@@ -6,8 +6,8 @@
  * The scheduler's side: how many leading tokens of this prompt are cached outside the GPU?
  *
  * THREADS  A client has one caller: all functions that take a client are called by one thread at a time (the scheduler
- * loop), except where a function says "any". Debug builds check this. Behind the client one thread of its own, the
- * courier, owns every socket; the caller and the courier share only a ring of jobs and a table of slots.
+ * loop), except where a function says "any". Debug builds check this. Each client has one thread of its own, the
+ * courier, which owns every socket; the caller and the courier share only a ring of jobs and a table of slots.
  *
  * A request is named by its id, a string of 1..255 bytes. It goes through
  *
@@ -16,10 +16,10 @@
  * and scout_finish is legal at any point of it.
  *
  * SIZES  Each structure may grow at its end in a later version. The calls below are inline and pass the sizes that the
- * caller was compiled with to a function of the same name with _sized behind it; a language that cannot call inline
- * functions calls that one, with the size of its own copy of the structure. Of a structure that the library reads,
- * missing fields count as 0, and bytes that the library does not know must be 0. In one that it writes, it sets such
- * bytes to 0. A size below that of the first version, or an unknown byte that is not 0, gives SCOUT_ERR_UNSUPPORTED.
+ * caller was compiled with to a function of the same name with _sized at its end; a language that cannot call inline
+ * functions calls that one, with the size of its own copy of the structure. In a structure that the library reads,
+ * missing fields count as 0, and bytes that it does not know must be 0. In a structure that it writes, it sets such
+ * bytes to 0. A size below the first version's, or an unknown byte that is not 0, gives SCOUT_ERR_UNSUPPORTED.
  */
 
 #include <stdbool.h>
@@ -51,7 +51,7 @@ enum scout_lookup_mode {
  */
 struct scout_client_config {
 	uint32_t size;          /* of this structure; set by scout_client_config_init() */
-	const char *endpoint;   /* NULL or "auto": the server of this host; else one or several, with blanks between */
+	const char *endpoint;   /* NULL or "auto": the server of this host; else one or several, separated by blanks */
 	const char *name_space; /* key "namespace" */
 	uint32_t chunk_tokens;  /* tokens in a chunk, default 256 */
 	uint32_t kv_ranks;      /* default 1 */
@@ -79,19 +79,19 @@ struct scout_client_config {
 	uint32_t lookup_refresh_ms; /* default 1000: answers older than this are asked anew; SCOUT_NEVER: not at all */
 	const char *cpus;           /* of the threads: "auto" (default), "inherit" or a list as "0-3,8" */
 	uint32_t step_wait_us;      /* default 0: a budget for the waits of scout_lookup() in each step */
-	/* The groups of the model, a list with blanks between its items; their numbers count from 0. NULL: one group
-	   with policy "all". docs/configuration.md says how an item is written. */
+	/* The groups of the model, separated by blanks and numbered from 0. NULL: one group with policy "all".
+	   docs/configuration.md says how an item is written. */
 	const char *group;
 	uint32_t hash_tokens; /* tokens from one hash of a prompt to the next, default chunk_tokens */
-	/* Of endpoint=auto: kvscoutd by its absolute path, and "key=value key=value" for it; NULL: none. */
+	/* For endpoint=auto: kvscoutd by its absolute path, and "key=value key=value" for it; NULL: none. */
 	const char *server_program;
 	const char *server_keys;
 };
 
-/* Instead of a time, where a key takes the word "never". */
+/* In place of a time, if the key accepts the word "never". */
 #define SCOUT_NEVER UINT32_MAX
 
-/* In C and C++ call scout_client_config_init(). @size: of the caller's struct scout_client_config. */
+/* In C and C++ call scout_client_config_init(). @size: sizeof the caller's struct scout_client_config. */
 SCOUT_API void scout_client_config_init_sized(struct scout_client_config *cfg, uint32_t size);
 
 /** Fill @cfg with the defaults. Any thread, does not block. */
@@ -118,7 +118,7 @@ SCOUT_API SCOUT_MUST_CHECK int scout_client_config_set(struct scout_client_confi
 						       const char *value, char *err, size_t err_len);
 
 /**
- * Read "key = value" lines ('#' at the start or behind a blank begins a comment) from @path.
+ * Read "key = value" lines ('#' at the start or after a blank begins a comment) from @path.
  *
  * @err    receives the line number and the fault; may be NULL.
  *
@@ -149,7 +149,7 @@ SCOUT_API SCOUT_MUST_CHECK int scout_client_config_help_sized(size_t i, struct s
  *
  * Thread:   any.
  * Blocks:   no.
- * Returns:  0, SCOUT_ERR_INVALID (@i is behind the last key, NULL), SCOUT_ERR_UNSUPPORTED (structure size).
+ * Returns:  0, SCOUT_ERR_INVALID (@i is beyond the last key, NULL), SCOUT_ERR_UNSUPPORTED (structure size).
  */
 static inline SCOUT_MUST_CHECK int
 scout_client_config_help(size_t i, struct scout_config_row *ret_row)
@@ -163,14 +163,14 @@ SCOUT_API void scout_client_config_fini(struct scout_client_config *cfg);
 /* The reason for an answer. */
 enum scout_reason {
 	SCOUT_REASON_NONE = 0,
-	SCOUT_REASON_HIT = 1,         /* at least one chunk, and all that the servers have */
+	SCOUT_REASON_HIT = 1,         /* at least one chunk: all chunks that the servers have */
 	SCOUT_REASON_MISS = 2,        /* the server has nothing, or the prompt has no full chunk */
 	SCOUT_REASON_TIMEOUT = 3,     /* no answer before the deadline (timeout_ms of struct scout_query) */
 	SCOUT_REASON_UNREACHABLE = 4, /* a server is not there; @error says more */
 	SCOUT_REASON_REFUSED = 5,     /* a server refused; @error is its reason */
 	SCOUT_REASON_CLOSED = 6,      /* the client is being closed */
-	/* The hit was cut, to 0 or more tokens: other requests hold all that max_promised of a server allows. Its
-	   tokens are promised, as with HIT. An ask after lookup_refresh_ms may find more. */
+	/* The hit was cut, to 0 or more tokens: other requests hold all that max_promised of a server allows. The
+	   tokens of the hit are promised, as with HIT. An ask after lookup_refresh_ms may find more. */
 	SCOUT_REASON_LIMITED = 7
 };
 
@@ -193,33 +193,33 @@ struct scout_query {
 	uint64_t prompt_tokens;   /* length of the prompt */
 	uint64_t computed_tokens; /* leading tokens that the GPU's own cache has already */
 	/* Leading tokens that should be cached by now or soon (disaggregated prefill): with lookup_poll_key_timeout_ms
-	   and lookup_poll_key_intervals_ms both set, the server waits for those that are late. 0: no expectation, or,
-	   with lookup_poll_key_all, all n chunks. */
+	   and lookup_poll_key_intervals_ms both set, the server waits for late chunks. 0: no expectation, or, with
+	   lookup_poll_key_all, all n chunks. */
 	uint64_t expect_tokens;
 	const char *tenant; /* cache salt, at most 255 bytes; NULL = "" */
-	/* This lookup's own timeout, at most SCOUT_LOOKUP_TIMEOUT_MAX_MS; 0: none. The deadline is the largest of it,
+	/* This lookup's own timeout, at most SCOUT_LOOKUP_TIMEOUT_MAX_MS; 0: none. The deadline is the largest of this,
 	   lookup_timeout_ms and, for a lookup that waits for late keys, lookup_poll_key_timeout_ms. A server with
 	   prefetch=before_answer counts what it can load until then: give long prompts more. */
 	uint32_t timeout_ms;
-	/* How many restorable lengths scout_lookup_lengths() is to tell, the longest first: at most 64; 0 counts as 1.
-	   What all of them need is promised. Of windows and states, an answer with several is not asked anew. */
+	/* How many restorable lengths scout_lookup_lengths() should tell, the longest first: at most 64; 0 counts as 1.
+	   What all of them need is promised. With windows or states, an answer with several is not renewed. */
 	uint32_t want_lengths;
-	/* The hashes begin behind this many leading tokens, which the engine has itself: a multiple of hash_tokens, at
+	/* The hashes begin after this many leading tokens, which the engine has itself: a multiple of hash_tokens, at
 	   most computed_tokens. */
 	uint64_t from_token;
 };
 
 /* One answer. */
 struct scout_hit {
-	/* Leading tokens that are cached, at most prompt_tokens - 1. Usable as it stands. Where a group has another
-	   policy than `all`: the longest length up to prompt_tokens - 1 that can be restored. */
+	/* Leading tokens that are cached, at most prompt_tokens - 1. Usable as it stands. If a group has another policy
+	   than `all`: the longest length up to prompt_tokens - 1 that can be restored. */
 	uint64_t tokens;
 	uint64_t ticket;    /* names the session; for the workers' retrieve and store. 0: no session */
-	uint32_t chunks;    /* whole chunks behind @tokens */
-	uint32_t l1_chunks; /* of them in host memory; of several groups: of the objects that are needed */
+	uint32_t chunks;    /* whole chunks that @tokens stands for */
+	uint32_t l1_chunks; /* of them in host memory; with several groups: of the objects that are needed */
 	uint32_t l2_chunks; /* likewise, in L2 */
 	int reason;         /* enum scout_reason */
-	int error;          /* 0, or the SCOUT_ERR_* behind unreachable, refused and timeout */
+	int error;          /* 0, or the SCOUT_ERR_* that explains unreachable, refused and timeout */
 	int endpoint;       /* index of the endpoint that was unreachable or refused, else -1 */
 };
 
@@ -228,8 +228,8 @@ struct scout_hit {
  *
  * Without an endpoint, or with "auto", the background thread finds the server of this host, and starts kvscoutd as a
  * process of its own if there is none, now and whenever it is gone (kvscout/instance.h). Until it serves, lookups wait
- * connect_timeout_ms and then answer 0 tokens, `unreachable`, as with any server; where one of another version serves,
- * `refused` with SCOUT_ERR_VERSION. The log has one warning for each reason, and scout_client_wait_ready() says it.
+ * connect_timeout_ms and then answer 0 tokens, `unreachable`, as with any server; if another version serves, `refused`
+ * with SCOUT_ERR_VERSION. The log has one warning for each reason, and scout_client_wait_ready() reports it.
  *
  * @cfg         borrowed for the call; copied.
  * @err         receives one sentence on error; may be NULL.
@@ -256,7 +256,7 @@ SCOUT_API SCOUT_MUST_CHECK int scout_client_new(const struct scout_client_config
 SCOUT_API void scout_client_free(struct scout_client *client);
 
 /**
- * Wait until every endpoint has answered HELLO. For program start; the loop itself need not.
+ * Wait until every endpoint has answered HELLO. For program start; the scheduler loop need not call it.
  *
  * @err    receives the server's or the library's sentence, with the endpoint; may be NULL.
  *
@@ -280,13 +280,13 @@ SCOUT_API SCOUT_MUST_CHECK int scout_try_lookup_sized(struct scout_client *clien
  * that finds an answer older than lookup_refresh_ms, not admitted yet, returns it and lets the server be asked anew in
  * the background; a later call returns what came. Nothing else changes an answer, so it is the same from an ask to its
  * admit. `tokens` only grows, except after a restart of the server: its earlier answers end, and the next call is
- * SCOUT_NOT_YET, with a new ticket and a new deadline. At most 256 answers a second are asked anew for each client, at
- * most 32 at once: first those that are asked for first. A renewal needs the hashes again, so pass them with every
- * call, or ask by scout_poll_lookup(), which tells when they are needed. With a full arena a renewal comes later; it
- * is never BUSY.
+ * SCOUT_NOT_YET, with a new ticket and a new deadline. At most 256 answers a second are renewed for each client, at
+ * most 32 at once: first the answers that are asked for first. A renewal needs the hashes again, so pass them with
+ * every call, or ask by scout_poll_lookup(), which says when they are needed. With a full arena a renewal comes later;
+ * a renewal is never BUSY.
  *
- * "Other hashes" are recognised by hash_len, n, tenant length and the last hash, which in a chain covers all before
- * it.
+ * "Other hashes" are recognised by hash_len, n, tenant length and the last hash, which in a chain covers all hashes
+ * before it.
  *
  * @query    borrowed for the call.
  * @ret_hit  written when 0 is returned.
@@ -312,11 +312,10 @@ SCOUT_API SCOUT_MUST_CHECK int scout_poll_lookup_sized(struct scout_client *clie
 
 /**
  * Ask again by the id alone: scout_try_lookup() without the hashes, for the many asks of a request that waits. It
- * answers as that call would, but for what cannot be done without the query: then it returns SCOUT_NEED_QUERY, changes
- * nothing, and the caller calls scout_try_lookup(), which always has an answer to that. The cases are: the id is not
- * known (never asked, finished, reset) or was admitted; @computed_tokens is smaller than the lookup was asked with; a
- * server was restarted since it answered; the answer is older than lookup_refresh_ms and has its turn to be asked
- * anew.
+ * answers as that call would. If it cannot answer without the query, it returns SCOUT_NEED_QUERY and changes nothing;
+ * the caller then calls scout_try_lookup(). The cases are: the id is not known (never asked, finished, reset) or was
+ * admitted; @computed_tokens is smaller than the lookup was asked with; a server was restarted since it answered; the
+ * answer is older than lookup_refresh_ms and has its turn to be renewed.
  *
  * @id               as in struct scout_query; borrowed for the call.
  * @computed_tokens  as in struct scout_query. The first ask after scout_lookup_ahead() may be this one.
@@ -337,20 +336,20 @@ SCOUT_API SCOUT_MUST_CHECK int scout_lookup_ahead_sized(struct scout_client *cli
 							size_t query_size);
 
 /**
- * Ask before it is known what the GPU has: when the engine learns of a request, ahead of the step that schedules it.
- * What the servers have of its chunks is promised (within max_promised), and kept chunk by chunk. The first
- * scout_try_lookup() of the id then reads the answer with its computed_tokens: a head that was evicted from the
- * servers and is still on the GPU is no miss, and the promise on chunks that the GPU has, or that lie behind the first
- * gap, is given back. From then on it is a lookup like any other; if it is never asked for, scout_finish() ends it.
+ * Ask before the engine knows what the GPU has: when it learns of a request, ahead of the step that schedules it. The
+ * servers promise the chunks that they have (within max_promised), each chunk by itself. The first scout_try_lookup()
+ * of the id then reads the answer with its computed_tokens: leading chunks that the servers evicted and the GPU still
+ * has are no miss, and the promise on chunks that the GPU has, or that lie after the first gap, is given back. From
+ * then on it is a lookup like any other; if it is never asked for, scout_finish() ends it.
  *
- * @query    as for scout_try_lookup(), which then gets the same one; computed_tokens is ignored. Borrowed for the
+ * @query    as for scout_try_lookup(), which later gets the same query; computed_tokens is ignored. Borrowed for the
  *           call.
  *
  * Thread:   the caller's.
  * Blocks:   never, as scout_try_lookup(): inside a step nothing is sent before its end.
- * Returns:  0: it is on its way; or the id is known already, the prompt has no full chunk, or a server is known to be
- *           unreachable, and nothing was asked. Else the errors of scout_try_lookup(); after SCOUT_ERR_BUSY nothing is
- *           lost but time.
+ * Returns:  0: the lookup is on its way; or the id is known already, the prompt has no full chunk, or a server is
+ *           known to be unreachable, and nothing was asked. Else the errors of scout_try_lookup(); after
+ *           SCOUT_ERR_BUSY only time is lost.
  */
 static inline SCOUT_MUST_CHECK int
 scout_lookup_ahead(struct scout_client *client, const struct scout_query *query)
@@ -362,7 +361,7 @@ SCOUT_API SCOUT_MUST_CHECK int scout_wait_lookup_sized(struct scout_client *clie
 						       size_t query_size, struct scout_hit *ret_hit, size_t hit_size);
 
 /**
- * Ask and wait for the answer: scout_try_lookup() with a wait behind it. Sends no second request.
+ * Ask and wait for the answer: scout_try_lookup(), then a wait. Sends no second request.
  *
  * Thread:   the caller's.
  * Blocks:   until the answer lands, at the latest until the lookup's deadline (timeout_ms of struct scout_query; then
@@ -379,10 +378,10 @@ SCOUT_API SCOUT_MUST_CHECK int scout_lookup_sized(struct scout_client *client, c
 						  size_t query_size, struct scout_hit *ret_hit, size_t hit_size);
 
 /**
- * scout_wait_lookup() with lookup_mode=polled. With lookup_mode=async scout_try_lookup(), which waits for a pending
- * answer as long as something is left of step_wait_us: a budget for each step (scout_step_begin()) that all calls of
- * it share; outside of steps each call has it. To submit a whole queue first and wait once for all of it, call
- * scout_try_lookup() for each and scout_step_wait().
+ * With lookup_mode=polled scout_wait_lookup(). With lookup_mode=async scout_try_lookup(), then a wait for a pending
+ * answer until step_wait_us is used up: this budget is shared by all calls of a step (scout_step_begin()); outside of
+ * steps each call has it for itself. To submit a whole queue first and wait once for all of it, call
+ * scout_try_lookup() for each request, then scout_step_wait().
  *
  * Thread:   the caller's.
  * Blocks:   async: for at most step_wait_us (default 0) in each step, and inside a step it sends the queued lookups
@@ -397,11 +396,11 @@ scout_lookup(struct scout_client *client, const struct scout_query *query, struc
 
 /**
  * The lengths that this request can go on from, in tokens: up to each of them every group has what its policy needs,
- * on all KV ranks and servers, and it is promised. Those of the answer that the last scout_try_lookup() of the id
- * returned, without lengths that the GPU has itself.
+ * on all KV ranks and servers, and that is promised. They are the lengths of the answer that the last
+ * scout_try_lookup() of the id returned, without lengths that the GPU has itself.
  *
- * @ret_tokens  room for @n lengths, the longest first (that one is scout_hit.tokens); written on success. Not more
- *              than want_lengths of the query are known.
+ * @ret_tokens  room for @n lengths, the longest (scout_hit.tokens) first; written on success. Not more than
+ *              want_lengths of the query are known.
  *
  * Thread:   the caller's.
  * Blocks:   never; makes no system call.
@@ -422,40 +421,41 @@ SCOUT_API void scout_step_begin(struct scout_client *client);
 SCOUT_API void scout_step_end(struct scout_client *client);
 
 /**
- * Wait once until all lookups of this step have landed, or until the time is over: those submitted since
- * scout_step_begin(), and those of scout_lookup_ahead() that this step is the first to ask for. Legal inside a step,
- * where it sends the queued lookups first, and after its end. It does not wait for finished requests. Then ask again.
+ * Wait once until all lookups of this step have landed, or until the time is over: lookups submitted since
+ * scout_step_begin(), and lookups of scout_lookup_ahead() that this step is the first to ask for. Legal inside a
+ * step, where it sends the queued lookups first, and after its end. It does not wait for finished requests. Then ask
+ * again.
  *
- * @us  at most so many microseconds; 0: only sends the queued lookups.
+ * @us  wait at most so many microseconds; 0: only send the queued lookups.
  *
  * Thread:   the caller's.
- * Blocks:   at most @us, and what the kernel takes to wake a thread.
+ * Blocks:   at most @us, plus the time that the kernel takes to wake a thread.
  * Returns:  0: all have landed, or there were none; SCOUT_NOT_YET: the time is over; SCOUT_ERR_INVALID,
  *           SCOUT_ERR_FORKED.
  */
 SCOUT_API int scout_step_wait(struct scout_client *client, uint32_t us);
 
-/* Further than any prompt: the end of the hit. */
+/* Beyond the end of any prompt: stands for the end of the hit. */
 #define SCOUT_TO_END INT64_MAX
 
 /**
  * Say which part of the hit will be loaded; the promise on the rest is given back, and the answer is released. The hit
- * is that of the last scout_try_lookup(). If the server was restarted since, it promises nothing: the call succeeds,
- * and the workers' retrieves will name all blocks as missing.
+ * is the one that the last scout_try_lookup() returned. If the server was restarted since, it promises nothing: the
+ * call succeeds, and the workers' retrieves will name all blocks as missing.
  *
  * @from_token, @to_token  the half-open range. Negative counts from the end of the hit's last chunk; values beyond the
  *                         hit are clamped to it. @from_token is rounded down to a chunk: a retrieve that starts at a
- *                         block inside a chunk (behind what the GPU's own cache has) reads from that chunk. @to_token
+ *                         block inside a chunk (after what the GPU's own cache has) reads from that chunk. @to_token
  *                         is rounded down, too, where hit.tokens itself counts as the end of its last chunk (it may be
- *                         one token short of it). An empty range, from_token >= to_token, gives back everything.
- *                         Where a group has another policy than `all`, @to_token is one of scout_lookup_lengths(), or
- *                         beyond the hit: what a window or a state needs at another length is not promised.
+ *                         one token short of it). An empty range, from_token >= to_token, gives back everything. If a
+ *                         group has another policy than `all`, @to_token is one of scout_lookup_lengths(), or beyond
+ *                         the hit: what a window or a state needs at another length is not promised.
  *
  * Thread:   the caller's.
  * Blocks:   never; room was set aside at submit.
  * Returns:  0, SCOUT_ERR_REQUEST_ID (no id, an empty or too long one), SCOUT_ERR_STATE (unknown id, not answered yet,
  *           or admitted already), SCOUT_ERR_NOT_RESTORABLE (@to_token is none of the lengths; nothing has changed, so
- *           admit another one or finish), SCOUT_ERR_INVALID (@client is NULL), SCOUT_ERR_FORKED.
+ *           admit another length or finish), SCOUT_ERR_INVALID (@client is NULL), SCOUT_ERR_FORKED.
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_admit(struct scout_client *client, const char *id, int64_t from_token,
 					   int64_t to_token);
@@ -464,16 +464,15 @@ SCOUT_API SCOUT_MUST_CHECK int scout_admit(struct scout_client *client, const ch
  * The request is over (completed, aborted or preempted). Legal in any state and twice; an unknown id is not an error.
  *
  * Thread:   the caller's.
- * Blocks:   never, and is never refused: with a client and an id as scout_try_lookup() takes them there is nothing to
- *           check.
+ * Blocks:   never, and is never refused: if scout_try_lookup() accepts client and id, nothing else can be wrong.
  * Returns:  0, SCOUT_ERR_REQUEST_ID (no id, an empty or too long one), SCOUT_ERR_INVALID (@client is NULL),
  *           SCOUT_ERR_FORKED.
  */
 SCOUT_API int scout_finish(struct scout_client *client, const char *id);
 
 /**
- * scout_finish() with what the caller knows of the future. Only what the server evicts depends on it, and the server
- * learns how much hints are worth: a wrong one costs little. A hint is lost when the connection is down.
+ * scout_finish() with what the caller knows of the future. Hints change only what the server evicts, and the server
+ * learns how much hints are worth: a wrong hint costs little. A hint is lost when the connection is down.
  *
  * Returns:  as scout_finish(); SCOUT_ERR_INVALID, and nothing is finished, also when @hint is none of enum scout_hint
  *           (types.h).
@@ -482,11 +481,11 @@ SCOUT_API int scout_finish_hint(struct scout_client *client, const char *id, enu
 
 /**
  * The model got new weights: everything that is cached under another version is unreadable from the moment the server
- * has read this. All live requests of this client end as if finished. The version that the namespace has already
- * changes nothing.
+ * has read this. All live requests of this client end as if finished. If the namespace has this version already,
+ * nothing changes.
  *
- * Each worker is told by scout_worker_reset(), before this or after it. Stores of KV that was computed before are
- * refused (SCOUT_ERR_WEIGHTS) if they name the ticket of a request that was live, or if their worker has a
+ * Call scout_worker_reset() on each worker, too, before this call or after it. Stores of KV that was computed before
+ * are refused (SCOUT_ERR_WEIGHTS) if they name the ticket of a request that was live, or if their worker has a
  * weights_version (it was made with one, or was reset before). Any other store must have ended before this call, or
  * its bytes count as computed with the new weights: call scout_worker_reset() on that worker first, or poll for it, or
  * cancel it and poll.
@@ -503,23 +502,23 @@ SCOUT_API int scout_finish_hint(struct scout_client *client, const char *id, enu
 SCOUT_API SCOUT_MUST_CHECK int scout_reset(struct scout_client *client, uint64_t weights_version);
 
 /**
- * Drop everything that is cached in this namespace, in host memory and in L2, without a version of the weights ("reset
- * prefix cache"). All live requests of this client end as if finished. From the moment a server has read this nothing
- * older is served, to any client of the namespace; neither a restart of the server nor another server on a shared L2
- * store brings it back: each store records the clear (files: a small file, Redis: a key). A store that cannot is not
- * used for the namespace until it has recorded it; the log of this client and of the server say so.
+ * Drop everything that is cached in this namespace, in host memory and in L2, without a new version of the weights
+ * ("reset prefix cache"). All live requests of this client end as if finished. From the moment a server has read this
+ * nothing older is served, to any client of the namespace; neither a restart of the server nor another server on a
+ * shared L2 store brings it back: each store records the clear (files: a small file, Redis: a key). A store that
+ * cannot record the clear is not used for the namespace until it has; the logs of client and server say so.
  *
- * A clear is named by its generation. Client and workers of one engine call with the same one, in any order and as
- * often as they like; it is carried out once. So the scheduler calls with 0 and hands @ret_generation to its workers,
- * and each worker calls scout_worker_clear(). Until a worker has called it, it neither stores nor loads (its jobs end
- * SCOUT_ERR_CLEARED): KV on its GPU may be older than the clear. That holds for workers of other engines in the
- * namespace, too, but not for a worker whose weights_version is that of the namespace. Clients need not join: other
- * clients' lookups go on, and hit chunks that are stored from now on.
+ * A clear is named by its generation. Client and workers of one engine call with the same generation, in any order
+ * and as often as they like; the clear is carried out once. So the scheduler calls with 0 and hands @ret_generation
+ * to its workers, and each worker calls scout_worker_clear(). Until a worker has made that call, it neither stores
+ * nor loads (its jobs end SCOUT_ERR_CLEARED): KV on its GPU may be older than the clear. That holds for workers of
+ * other engines in the namespace, too, but not for a worker whose weights_version equals the namespace's. Other
+ * clients need not call: their lookups go on, and hit chunks that are stored from now on.
  *
  * A server that is away is told when it is back. A later call overtakes one that is still on its way: the latest one
  * wins.
  *
- * @generation      0: a new one. Else one that another call returned; never one of your own making.
+ * @generation      0: a new generation. Else one that another call returned; never a number of your own.
  * @ret_generation  written on success; may be NULL.
  *
  * Thread:   the caller's.
@@ -541,11 +540,11 @@ SCOUT_API SCOUT_MUST_CHECK int scout_client_fd(struct scout_client *client);
 SCOUT_API void scout_client_fd_clear(struct scout_client *client);
 
 /**
- * Take the log callback back: when this returns it is not running, and it is never called again. For callbacks that
- * die before the client does: those of an interpreter that ends, of a module that is unloaded. Legal more than once.
+ * Withdraw the log callback: when this returns the callback is not running, and it is never called again. For
+ * callbacks that die before the client does: an interpreter ends, a module is unloaded. Legal more than once.
  *
- * Thread:   any, also while other calls on the client run; not while it is being freed. From inside the callback
- *           itself it does not wait: that call of the callback is the last one to end.
+ * Thread:   any, also while other calls on the client run; not while it is being freed. From inside the callback this
+ *           call does not wait: the callback that makes it is the last one to end.
  * Blocks:   until calls of the callback that are running have returned. In a forked child: no.
  * Returns:  nothing; NULL is ignored.
  */

@@ -21,15 +21,15 @@ struct scout_client;
 /* Counters since scout_client_new(). */
 struct scout_client_counters {
 	uint64_t servers_up; /* endpoints that answer now */
-	/* Asked for the first time, or anew (after an admit, a restart of the server, or with fewer computed_tokens);
-	   not those with n = 0. Each of them has an answer, was dropped, or is pending: lookups = answers + dropped +
-	   pending ones. */
+	/* Lookups asked for the first time, or anew (after an admit, a restart of the server, or with fewer
+	   computed_tokens); not lookups with n = 0. Each has an answer, was dropped, or is pending: lookups = answers +
+	   dropped + pending ones. */
 	uint64_t lookups;
 	/* With an answer, for any reason: the next four counters; the rest are misses. */
 	uint64_t answers;
 	uint64_t hits; /* with at least one chunk */
 	uint64_t timeouts;
-	uint64_t unreachable; /* also those that were answered at once because a server was known to be away */
+	uint64_t unreachable; /* also lookups that were answered at once because a server was known to be away */
 	uint64_t refused;
 	uint64_t late;    /* answers that came after their lookup had ended; given back */
 	uint64_t not_yet; /* asks that found no answer yet, the submitting one included */
@@ -43,8 +43,8 @@ struct scout_client_counters {
 	uint64_t hit_tokens;
 	uint64_t asked_tokens; /* prompt tokens of all lookups */
 	uint64_t live;         /* request ids known now */
-	uint64_t renewals;     /* old answers that were asked anew */
-	uint64_t renewed;      /* ... and had become longer, when they were asked for again */
+	uint64_t renewals;     /* old answers that were renewed */
+	uint64_t renewed;      /* renewed answers that were longer when they were asked for again */
 	uint64_t dropped;      /* lookups that were finished, or ended by a reset, before they had an answer */
 	uint64_t asked_keys;   /* in questions of scout_lookup_keys(), which count as lookups, too */
 	uint64_t hit_keys;     /* of them, hits */

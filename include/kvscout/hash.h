@@ -19,13 +19,13 @@ extern "C" {
  *   none_hash  = SHA-256(CBOR(seed as text string))
  *   block hash = SHA-256(CBOR([parent hash as byte string, [token ids], extra]))
  *
- * in canonical CBOR. The parent of the first block is none_hash, of every other block the block
- * before it, so a hash stands for everything from the first token to the end of its block. Only
- * full blocks have one. The hash of a chunk is the hash of its last block.
+ * in canonical CBOR. The first block's parent hash is none_hash, every other block's the hash of
+ * the block before it, so a hash stands for everything from the first token to the end of its
+ * block. Only full blocks have one. The hash of a chunk is the hash of its last block.
  *
- * extra is null, or the array of those keys that the block has, in this order: the LoRA adapter,
+ * extra is null, or the array of the keys that the block has, in this order: the LoRA adapter,
  * each multimodal item in the block, the cache salt (first block only), the digest of the block's
- * prompt embeddings. An item's offset counts from the start of the block; it is negative where the
+ * prompt embeddings. An item's offset counts from the start of the block; it is negative if the
  * item began earlier. How a key is written depends on the engine's version, so a hasher speaks a
  * dialect:
  *
@@ -39,7 +39,7 @@ extern "C" {
  * vLLM before 0.29 draws a random seed at each start unless PYTHONHASHSEED is set: set it there,
  * and give it as the seed. Requests without any of these keys have the same hashes in both
  * dialects. Two engines share cached KV only if they hash alike: put the dialect into the
- * namespace's name where both generations use one server.
+ * namespace's name if both generations use one server.
  */
 
 /* Dialects, for struct scout_hasher_config. */
@@ -51,8 +51,8 @@ extern "C" {
 #define SCOUT_SHA256_BYTES 32
 
 /*
- * The seed where the caller gives none: vLLM's own for its SHA-256 algorithms where PYTHONHASHSEED
- * is not set.
+ * The seed if the caller gives none: vLLM's own for its SHA-256 algorithms if PYTHONHASHSEED is
+ * not set.
  */
 #define SCOUT_HASH_SEED_DEFAULT "vllm-none-hash"
 
@@ -80,8 +80,8 @@ struct scout_hasher_config {
 };
 
 /*
- * One image, audio clip, video. An element of an array, so it carries no size of its own and will
- * never grow.
+ * One image, audio clip or video. An element of an array, so the structure has no size field and
+ * will never grow.
  */
 struct scout_hash_mm_item {
 	const char *identifier; /* UTF-8, not NULL; the engine's content hash of the item */
@@ -91,7 +91,7 @@ struct scout_hash_mm_item {
 
 /*
  * What else the KV of a request depends on. It describes the whole request, not one call: a request
- * hands over the same values with each call as its tokens grow. Set up by scout_hash_extra_init();
+ * passes the same values with each call as its tokens grow. Set up by scout_hash_extra_init();
  * every field is optional.
  */
 struct scout_hash_extra {
@@ -101,15 +101,14 @@ struct scout_hash_extra {
 	const char *lora_path;
 	const char *cache_salt; /* UTF-8; NULL or "": no salt */
 	/*
-	 * Items sorted by offset. Where items overlap each other, the engine's walk is followed
-	 * exactly: an item that reaches past the end of a block hides the later ones from that
-	 * block.
+	 * Items sorted by offset. If items overlap, the engine's walk is followed exactly: an item
+	 * that reaches past the end of a block hides the later ones from that block.
 	 */
 	const struct scout_hash_mm_item *mm_items;
 	/*
-	 * SHA-256 digests of the prompt embeddings, 32 bytes for each block, from block 0; the
-	 * block in which the prompt ends has the digest of the rows it has. Later blocks, filled by
-	 * decoding, count as the digest of no bytes.
+	 * SHA-256 digests of the prompt embeddings, 32 bytes for each block, from block 0; the last
+	 * block of the prompt has the digest of its rows. Later blocks, filled by decoding, count
+	 * as the digest of no bytes.
 	 */
 	const uint8_t *embed_digests;
 	uint32_t n_mm_items;
@@ -193,19 +192,18 @@ SCOUT_API void scout_hasher_free(struct scout_hasher *hasher);
  *
  * @hasher       used by this thread only, for the call.
  * @parent       hash of block @first_block - 1, SCOUT_SHA256_BYTES bytes, borrowed for the call;
- *               NULL exactly where @first_block is 0. It may lie in @ret_hashes.
+ *               NULL exactly if @first_block is 0. It may lie in @ret_hashes.
  * @first_block  index in the request of the block that @tokens begins with.
  * @tokens       token ids from the first token of that block on, borrowed for the call. Ids are
  *               unsigned: engines that mark placeholders with negative ids replace them before they
- *               hash, so must the caller. May be NULL where @n_tokens is 0.
+ *               hash, and so must the caller. May be NULL if @n_tokens is 0.
  * @n_tokens     count of @tokens; those after the last full block are not looked at.
  * @extra        borrowed for the call; NULL: nothing else.
  * @ret_hashes   room for @max_hashes hashes of SCOUT_SHA256_BYTES bytes one after the other. May be
  *               NULL where @max_hashes is 0. Written only on success, except with SCOUT_ERR_SYSTEM,
  *               which leaves it undefined.
  * @max_hashes   count of hashes that fit.
- * @ret_n        the number of hashes written, 0 where there is no full block; written only on
- *               success.
+ * @ret_n        the number of hashes written, 0 if there is no full block; written only on success.
  *
  * Thread:   any, one at a time for each hasher. Valid in a forked child.
  * Blocks:   no.

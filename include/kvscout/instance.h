@@ -3,14 +3,14 @@
 #define KVSCOUT_INSTANCE_H
 
 /*
- * The server that is just there: one kvscoutd for each user on a host, which the first client or
- * worker without an endpoint (or with endpoint=auto) starts, all others join, and which ends
- * idle_exit_s (60) after its last peer has left.
+ * The server that needs no setup: one kvscoutd for each user on a host. The first client or worker
+ * without an endpoint (or with endpoint=auto) starts it, all others join, and it ends idle_exit_s
+ * (60) after its last peer has left.
  *
  * Clients and workers with endpoint=auto do all of this by themselves, on their background thread,
- * again whenever the server is gone; they need no call of this header. scout_ensure_server() is for
- * programs that want the server, or the reason why there is none, before they go on.
- * docs/operations.md says what an operator sees of it.
+ * and again whenever the server is gone; they need no call of this header. scout_ensure_server() is
+ * for programs that want the server, or the reason why there is none, before they go on.
+ * docs/operations.md says what an operator sees.
  */
 
 #include <stddef.h>
@@ -26,13 +26,12 @@ extern "C" {
 
 /* 0 and NULL mean default; strings are borrowed for the call. */
 struct scout_instance_config {
-	uint32_t size;        /* of this structure; set by scout_instance_config_init() */
-	uint32_t timeout_ms;  /* to wait for a server that is being started, default 5000 */
-	const char *endpoint; /* "auto" (default), or "auto:///FOLDER" for one with its files there */
-	const char *
-		server_program; /* kvscoutd by its absolute path; default: the one of this installation, else of PATH */
-	const char *server_keys; /* "key=value key=value": keys of a server that is started */
-	scout_log_fn log;        /* NULL: silent */
+	uint32_t size;              /* of this structure; set by scout_instance_config_init() */
+	uint32_t timeout_ms;        /* to wait for a server that is being started, default 5000 */
+	const char *endpoint;       /* "auto" (default), or "auto:///FOLDER" for a server with its files there */
+	const char *server_program; /* kvscoutd by its absolute path; default: this installation's, else from PATH */
+	const char *server_keys;    /* "key=value key=value": keys of a server that is started */
+	scout_log_fn log;           /* NULL: silent */
 	void *log_user;
 };
 
@@ -50,10 +49,10 @@ scout_instance_config_init(struct scout_instance_config *cfg)
 /**
  * Find the server of this host, or start one and wait until it serves.
  *
- * A process that was started so is no child of this one, has none of its descriptors, and outlives
- * it. It runs with the user, the environment, the resource limits and in the cgroup of this
- * process. A client or worker of the endpoint that is returned does not start the next server after
- * this one has ended; one with endpoint=auto does.
+ * A kvscoutd that this call starts is no child of this process, has none of its descriptors, and
+ * outlives it. It runs with the user, the environment and the resource limits of this process, and
+ * in its cgroup. A client or worker that uses the returned endpoint does not start the next server
+ * after this one has ended; one with endpoint=auto does.
  *
  * The library reads XDG_RUNTIME_DIR and PATH here, neither of them in a setuid program.
  *
@@ -63,7 +62,7 @@ scout_instance_config_init(struct scout_instance_config *cfg)
  * @err           receives one sentence on error; may be NULL.
  *
  * Thread:   any. Also valid in a forked child. Not async-signal-safe.
- * Blocks:   until the server serves, at most timeout_ms; on files of a local file system before.
+ * Blocks:   first on a local file system, then until the server serves, at most timeout_ms.
  * Returns:  0, or SCOUT_ERR_INVALID (endpoint is neither auto nor auto:///FOLDER; @endpoint_len is
  *           too small), SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_CONFIG_SYNTAX, _KEY,
  *           _RANGE (server_keys), SCOUT_ERR_PERMISSION (the folder belongs to another user, or

@@ -31,16 +31,17 @@
  *   12     4    op_count  1 .. SCOUT_MAX_OPS
  *   16     8    epoch     from the server: the random id of this server start, never 0.
  *                         from a client: the epoch of its last HELLO reply; 0 before the first one. Every
- *                         operation but HELLO, PING and STATUS is refused (SCOUT_WIRE_STALE_EPOCH) when it is not
- *                         the server's.
+ *                         operation but HELLO, PING and STATUS is refused (SCOUT_WIRE_STALE_EPOCH) when this is
+ *                         not the server's epoch.
  *   24     8    sent_us   sender's monotonic clock in microseconds when the frame was sent. The server keeps the
  *                         smallest difference to its own clock per peer, so it knows how long a frame waited in a
  *                         socket buffer (a stopped server that resumes must not execute what expired meanwhile).
  *                         0: the sender has no clock, and its frames never count as having waited. Frames of a
- *                         connection are sent in the order of their sent_us. When it goes back by more than 5 s,
- *                         the server forgets what it knew of this clock, and this frame has not waited: one wrong
- *                         number cannot make the operations behind it expire. A smaller one from the future
- *                         counts as waiting for up to 2 minutes. A wrong clock harms only its own peer.
+ *                         connection are sent in the order of their sent_us. When sent_us goes back by more than
+ *                         5 s, the server forgets what it knew of this clock, and this frame has not waited: one
+ *                         wrong number cannot make the operations after it expire. A number less far in the future
+ *                         makes later frames count as waiting, for up to 2 minutes. A wrong clock harms only its
+ *                         own peer.
  *
  * OPERATION (SCOUT_OP_HEADER_BYTES = 24, then the body)
  *    0     1    opcode    SCOUT_OP_*
@@ -49,8 +50,8 @@
  *    4     4    length    bytes of the body, without this header
  *    8     8    corr      correlation id: the client's choice, not 0, unique among its unanswered operations;
  *                         returned in the reply. The server does not compare: two operations with one corr get a
- *                         reply each, which the client cannot tell apart. Of a STORE or RETRIEVE corr names the
- *                         hold, and may not be that of another one that is not done (STATE)
+ *                         reply each, which the client cannot tell apart. For STORE and RETRIEVE corr names the
+ *                         hold, and may not be the corr of another hold that is not done (STATE)
  *   16     4    budget_us request: microseconds that are left of the caller's deadline when the frame is sent, 0
  *                         = none. The server answers before it ends, and SCOUT_WIRE_EXPIRED if it ended before
  *                         the operation was read: EXPIRED means that it was not executed and changed nothing.
@@ -72,13 +73,13 @@
  *     the frame's reserved field is not 0                                           SCOUT_WIRE_BAD_RESERVED
  *     operation by operation: it reaches beyond the end                             SCOUT_WIRE_TRUNCATED
  *                             reserved, kind or status is not 0, or corr is 0       SCOUT_WIRE_BAD_RESERVED
- *     bytes are left behind the last operation                                      SCOUT_WIRE_TRUNCATED
+ *     bytes are left after the last operation                                       SCOUT_WIRE_TRUNCATED
  *   None of the operations of such a frame is executed. A message whose magic is wrong, or that is shorter than a
  *   frame header, is counted and dropped without an answer: its sender does not speak this protocol.
  *
  * ORDER OF A CONVERSATION
- *   HELLO first: anything else but PING and STATUS is refused with SCOUT_WIRE_NO_HELLO (also
- *   when the epoch is wrong too). HELLO again after each
+ *   HELLO first: before it every operation but PING and STATUS is refused with SCOUT_WIRE_NO_HELLO
+ *   (even if the epoch is wrong, too). HELLO again after each
  *   reconnect (a DEALER that reconnects is a new peer for the ROUTER; `token` tells the server that it is the
  *   same peer), and after every STALE_EPOCH. A peer without a lease connection that sends no frame for
  *   peer_timeout_ms (a key of the server, default 10 s), and for three of its heartbeats (at most half an hour), is
@@ -86,23 +87,23 @@
  *   the server did not run does not count. A peer with a lease connection lives as long as its process.
  *
  * STOPPING
- *   A server that was told to stop refuses every operation but PING and STATUS with SCOUT_WIRE_SHUTDOWN: it has
- *   not carried it out. What waits for its answer then has 200 ms to get it, and SHUTDOWN after them. A RESET or
- *   CLEAR that was answered so, or not at all, has to be sent to the next server, before any LOOKUP, STORE or
- *   RETRIEVE; so has one that was refused with SCOUT_WIRE_LIMIT. A hold needs no DONE any more: it ends with the
- *   server. HELLO with the next server says the stamps of the last reply that was not refused.
+ *   A server that was told to stop refuses every operation but PING and STATUS with SCOUT_WIRE_SHUTDOWN, and does
+ *   not carry it out. Operations that wait for their answers then get them within 200 ms, or else SHUTDOWN. A RESET
+ *   or CLEAR that was answered SHUTDOWN, or not at all, has to be sent to the next server, before any LOOKUP, STORE
+ *   or RETRIEVE; so has one that was refused with SCOUT_WIRE_LIMIT. A hold needs no DONE any more: it ends with the
+ *   server. HELLO to the next server carries the stamps of the last reply that was not refused.
  *
  * FLOW CONTROL
  *   Operations: a peer may have `credits` (of HELLO's reply) unanswered; one more is refused with
  *   SCOUT_WIRE_LIMIT. PING and STATUS need no credit. A frame may have one STATUS; each further one in it is
- *   refused with SCOUT_WIRE_LIMIT. Wait for the reply to a STATUS before the next: it may have several hundred
- *   KB.
- *   Bytes: read replies as they come. The server ends the connection of a peer with more than SCOUT_MAX_UNREAD
- *   bytes of replies that it has not taken (on the ZeroMQ connection: that its sockets could not pass on; in a
- *   channel: that wait for room in the ring), and of a connection that has not said HELLO with more than
- *   SCOUT_MAX_UNREAD_STRANGER. All peers together have four times the first, all others sixteen times the second,
- *   and one connection at most the rest of that. The server takes back the grants of the lost replies; the peer
- *   stays known by its token, and HELLO on a new connection goes on.
+ *   refused with SCOUT_WIRE_LIMIT. Wait for the reply to a STATUS before the next STATUS: a reply may have several
+ *   hundred KB.
+ *   Bytes: read replies as they come. The server ends the connection of a peer that has more than SCOUT_MAX_UNREAD
+ *   bytes of unread replies (on the ZeroMQ connection: bytes that its sockets could not pass on; in a channel:
+ *   bytes that wait for room in the ring), and a connection without HELLO that has more than
+ *   SCOUT_MAX_UNREAD_STRANGER. All peers together may have four times the first limit, all others sixteen times the
+ *   second, and one connection at most the rest of that. The server takes back the grants of the lost replies; the
+ *   peer stays known by its token, and HELLO on a new connection goes on.
  *
  * GROUPS
  *   A group is a set of layers whose KV is stored and needed alike. A namespace has 1..SCOUT_MAX_GROUPS of them,
@@ -118,16 +119,16 @@
  *                          span_tokens
  *     SCOUT_POLICY_LOCAL   the objects in which the tokens before L lie that share a run of span_tokens tokens
  *                          with the token at L (runs begin at multiples of span_tokens): chunked local attention.
- *                          None if L begins such a run
+ *                          No object if L begins such a run
  *     SCOUT_POLICY_STATE   the one object that ends at L: recurrent state
- *   With margin_tokens a group needs in addition the objects of so many tokens behind L (draft heads look one unit
+ *   With margin_tokens a group also needs the objects of so many tokens after L (draft heads look one unit
  *   further). These are the rules by which vLLM finds its own prefixes (the managers in
  *   vllm/v1/core/single_type_kv_cache_manager.py).
- *   kv_ranks * readers workers hold the KV. A group whose `readers` is another one has kv_ranks * readers / its
+ *   kv_ranks * readers workers hold the KV. A group with another number of readers has kv_ranks * readers / its
  *   readers shards.
- *   This must be a whole number, at each server, of at most SCOUT_MAX_RANKS shards; else HELLO is refused with
- *   SCOUT_WIRE_RANGE. Without a table of a group (REGISTER) a KV rank has no shard of it, and no length needs one.
- *   Where no worker of a server has layers of a group, that group makes no length unrestorable.
+ *   At each server this must be a whole number, and at most SCOUT_MAX_RANKS; else HELLO is refused with
+ *   SCOUT_WIRE_RANGE. A KV rank that registers no table of a group has no shard of it, and no length needs one.
+ *   If no worker of a server has layers of a group, that group makes no length unrestorable.
  *   A server may refuse groups that it does not carry out with SCOUT_WIRE_UNSUPPORTED. This release carries out all.
  *
  * BODIES. Requests first, then the reply with status 0. Each is followed by nothing: a body that is longer or
@@ -148,13 +149,13 @@
  *                u32 hash_tokens     tokens from one hash of a prompt to the next, not 0
  *                u64 weights         version of the model weights; 0 = whatever the namespace has
  *                u64 joined          role worker: since when it is in the namespace, as a reply of this or an
- *                                    earlier server said; 0: its first HELLO. Role client: 0
+ *                                    earlier server said; 0: the worker's first HELLO. Role client: 0
  *                u64 generation      the last CLEAR of this namespace that the peer has been told of: its name,
  *                u64 cleared         and its stamp; both 0: none. See CLEAR
- *                                    joined and cleared are microseconds since 1970, drawn by a server. One that
- *                                    is more than SCOUT_MAX_STAMP_AHEAD_US ahead of this server's clock, and that
- *                                    it has not drawn itself, is refused with RANGE; one that a server handed out
- *                                    may always be said again, in requests and to other servers with a right clock
+ *                                    joined and cleared are microseconds since 1970, drawn by a server. A stamp
+ *                                    more than SCOUT_MAX_STAMP_AHEAD_US ahead of this server's clock is refused
+ *                                    with RANGE unless this server drew it. A stamp that a server handed out may
+ *                                    always be repeated, in requests and to other servers with a right clock
  *                str namespace       1..255 bytes
  *                u16 n_groups        1..SCOUT_MAX_GROUPS; more: SCOUT_WIRE_GROUP_LIMIT
  *                u16 reserved        0
@@ -163,29 +164,29 @@
  *                             u32 unit_tokens    tokens of one object, a multiple of hash_tokens, not 0
  *                             u32 span_tokens    of WINDOW and LOCAL, not 0; of the others 0
  *                             u32 margin_tokens }
- *                The first HELLO of a namespace fixes its parameters; a later one with others is refused with
- *                SCOUT_WIRE_NAMESPACE, or with SCOUT_WIRE_GROUPS_DIFFER if the groups are others, and the text
- *                names the field. When all peers have left, a HELLO with other parameters makes the namespace
+ *                The first HELLO of a namespace fixes its parameters; a later HELLO with other parameters is
+ *                refused with SCOUT_WIRE_NAMESPACE, or with SCOUT_WIRE_GROUPS_DIFFER if the groups differ, and the
+ *                text names the field. When all peers have left, a HELLO with other parameters makes the namespace
  *                anew, and its cached objects are lost (while sessions or holds of those peers are still being
  *                ended: LIMIT, try again). A HELLO that repeats a known token replaces the old connection of that
  *                client; its sessions stay. A peer that gave a version of the weights is refused with
  *                SCOUT_WIRE_WEIGHTS, at HELLO and at LOOKUP, STORE and RETRIEVE, while the namespace has another
- *                one; that of a namespace that all have left is replaced. A namespace without a version takes the
- *                first one that a peer gives as the version of all that it has: give it none (0) and look at the
- *                reply, if that could be of other weights than yours, and RESET.
+ *                version; if all peers have left, the namespace changes to the new version. In a namespace without
+ *                a version, the first version that a peer gives becomes that of all it has: if that could be of
+ *                other weights than yours, give 0, look at the reply, and RESET.
  *                A server has room for a configured number of namespaces (max_namespaces, 256 unless set). For
- *                one more it drops one that all peers have left, with all its objects: first those without
+ *                one more it drops a namespace that all peers have left, with all its objects: first one without
  *                chunks, then by the time since the last peer left; when all are in use, HELLO is refused with
  *                LIMIT.
- *                HELLO on a connection that has said it changes the version that this peer gave (and
- *                heartbeat_ms) from the next operation on, and nothing else; a refused HELLO changes nothing.
+ *                A second HELLO on one connection changes the version that this peer gave (and heartbeat_ms)
+ *                from the next operation on, and nothing else; a refused HELLO changes nothing.
  *   reply:       u32 credits         operations that the client may have unanswered
  *                u32 max_frame       bytes; larger frames are refused
  *                u64 weights         the version that the namespace has
- *                u64 joined          role worker: since when this peer is in the namespace, to be said in later
+ *                u64 joined          role worker: since when this peer is in the namespace; send it in later
  *                                    HELLOs. Client: 0
  *                u64 generation      the last CLEAR that the server knows of, and
- *                u64 cleared         its stamp; to be said in later HELLOs. Both 0: none
+ *                u64 cleared         its stamp; send both in later HELLOs. Both 0: none
  *                str software        for logs
  *                str lease_path      unix socket (SOCK_SEQPACKET) of the lease connection; empty when the server
  *                                    is not on this machine
@@ -201,58 +202,58 @@
  *                u32 first           hashes of the prompt before the first one here: the client has that part
  *                                    itself, and does not name it; first + n <= SCOUT_MAX_CHUNKS
  *                u32 beyond          trailing hashes that no length counts: they are here for groups that need
- *                                    objects behind it; 0..n
+ *                                    objects after a length; 0..n
  *                u32 skip            leading length that the GPU has already: it counts as present, is not looked
  *                                    at and not promised; first..first + n - beyond
  *                u32 expect          length that the caller expects to appear soon (key polling), 0 = none; at
  *                                    most first + n - beyond
- *                u32 poll_timeout_ms how long to re-ask for those of them that are late, at most
+ *                u32 poll_timeout_ms how long to re-ask for expected objects that are late, at most
  *                                    SCOUT_MAX_POLL_MS; 0 = one shot. It ends with budget_us, if that is sooner
- *                u32 poll_interval_ms how often; 0 = one shot
- *                u16 more            how many restorable lengths the client wants to hear of besides the longest,
+ *                u32 poll_interval_ms how often to re-ask; 0 = one shot
+ *                u16 more            how many restorable lengths to return in addition to the longest,
  *                                    below SCOUT_MAX_LENGTHS
  *                u16 flags           SCOUT_LOOKUP_*; all other bits are 0
  *                str tenant          0..255 bytes
  *                bytes[n * hash_bytes] the hashes, in order
  *   reply:       u32 hit             the longest restorable length (with the skipped part); what it needs is
  *                                    readable and promised. 0: none
- *                u32 l1              objects of it that are in host memory (skipped ones not counted)
- *                u32 l2              objects of it that are in L2 only; with one group l1 + l2 <= hit
+ *                u32 l1              objects of the hit in host memory (skipped ones not counted)
+ *                u32 l2              objects of the hit in L2 only; with one group l1 + l2 <= hit
  *                u32 limited         1: the hit was cut because max_promised is reached; else 0
  *                u32 n_more          other restorable lengths: at most `more` of the request
  *                n_more * u32        the lengths, the longest first, each below the one before it and below hit;
  *                                    what they need is promised too
  *                A session exists from now on, also for hit = 0, until FINISH, or until the client is gone.
- *   SCOUT_LOOKUP_AHEAD asks for each object, not for a length: by a client that does not know yet what the GPU
+ *   SCOUT_LOOKUP_AHEAD asks for each object, not for a length, if the client does not know yet what the GPU
  *   has.
- *                skip is `first`, and RENEW is not set (RANGE). The server goes on behind a chunk that it does
+ *                skip is `first`, and RENEW is not set (RANGE). The server goes on after a chunk that it does
  *                not have; it promises all that it has, as far as max_promised allows. hit, l1 and l2 of the
- *                reply are about the longest restorable length, and it goes on with
- *                u32 known           length that was looked at; the server has not looked behind it, because
+ *                reply are about the longest restorable length, and the reply goes on with
+ *                u32 known           length that was looked at; the server has not looked further, because
  *                                    max_promised was reached (limited is 1) or the budget ended. hit..n
  *                u32 reserved        0
  *                then for each group, in the order of their numbers, m = known * hash_tokens / its unit_tokens,
  *                rounded down, and
  *                bytes[(m + 7) / 8]  a bit for each of its objects, the lowest of the first byte first: 1, it is
  *                                    there and promised
- *                bytes[(m + 7) / 8]  likewise: 1, of these it is in L2 only
+ *                bytes[(m + 7) / 8]  likewise: 1, it is one of these, and in L2 only
  *                Then ADMIT says which run is wanted (from: the chunks that the GPU has), and all others are
- *                given back. Only after that may the session be renewed, with a skip within that run; if it was
- *                empty, with any. In the replies to such renewals l2 counts what renewals have found.
- *   SCOUT_LOOKUP_RENEW asks again in the session that an earlier LOOKUP of this client opened and that has been
- *   answered.
- *                ticket, n, tenant and hashes are those of that LOOKUP (RANGE otherwise, as far as the server can
+ *                given back. Only after that may the session be renewed, with a skip within that run, or with any
+ *                skip if the run was empty. In the replies to such renewals l2 counts what renewals have found.
+ *   SCOUT_LOOKUP_RENEW asks again in the session that an earlier, answered LOOKUP of this client
+ *   opened.
+ *                ticket, n, tenant and hashes are as in that LOOKUP (RANGE otherwise, as far as the server can
  *                tell: it compares n, and hash and tenant of the last chunk that the session promises); expect is
- *                0, and nothing is waited for. skip is the same too; after an ADMIT whose range was not empty,
- *                any chunk from its `from` up to the end of what the session still promises. What the session
- *                promises stays promised and is not looked at again: the server goes on behind it, and promises
- *                what it finds there. Nothing is touched, and the statistics of lookups do not count it a second
- *                time. Reply: as above, for the session as a whole, so within one session hit only grows; l1 and
- *                l2 say where each chunk was when it was found.
+ *                0, and the server waits for nothing. skip is the same too; after an ADMIT whose range was not
+ *                empty, any chunk from its `from` up to the end of what the session still promises. What the
+ *                session promises stays promised and is not looked at again: the server goes on after it, and
+ *                promises what it finds there. Nothing is touched, and the statistics of lookups do not count it a
+ *                second time. Reply: as above, for the session as a whole, so within one session hit only grows; l1
+ *                and l2 say where each chunk was when it was found.
  *                Refused with NO_SESSION when this client has no such session, with STATE while a LOOKUP or an
  *                ADMIT of the session is not answered and after a RETRIEVE from it. A refusal changes nothing:
- *                the session stays, with what it promised, and so it does when the budget ends (EXPIRED). An
- *                ADMIT or RETRIEVE that arrives before the reply ends the renewal: it is answered first, with
+ *                the session stays, with what it promised; so it does when the budget ends (EXPIRED). An ADMIT
+ *                or RETRIEVE that arrives before the reply ends the renewal: the renewal is answered first, with
  *                what has been found so far.
  *
  * KEYS           u64 ticket          as in LOOKUP
@@ -260,31 +261,31 @@
  *                u16 reserved        0
  *                str tenant          0..255 bytes
  *                n_parts * PART:
- *                  u16 group         larger than that of the part before; not one of HELLO's: SCOUT_WIRE_GROUP
+ *                  u16 group         larger than in the part before; not one of HELLO's: SCOUT_WIRE_GROUP
  *                  u16 reserved      0
  *                  u32 n             keys of the group, 1 or more; of all parts together at most SCOUT_MAX_KEYS, and
  *                                    n * unit_tokens / hash_tokens at most SCOUT_MAX_CHUNKS
  *                bytes[n * hash_bytes] for each part, in order: the hash at the end of each object
- *                Asks for objects by themselves: no key says anything of another one, and no policy counts. A key that
- *                is named twice is promised twice. The server asks its L2 once about all that the pool does not have,
- *                and waits for nothing that is being stored.
+ *                Asks for objects by themselves: no key says anything of another key, and policies do not matter. A key
+ *                that is named twice is promised twice. The server asks its L2 once about all keys that the pool does
+ *                not have, and does not wait for objects that are being stored.
  *   reply:       u32 n               keys of the request
  *                u32 l1              hits that are in host memory
- *                u32 l2              hits that are in L2 only. Of a group that no worker of this server has layers of,
- *                                    all keys are hits, and neither l1 nor l2 counts them
+ *                u32 l2              hits that are in L2 only. If no worker of this server has layers of a group, all
+ *                                    keys of the group are hits, and neither l1 nor l2 counts them
  *                u32 limited         1: max_promised is reached, or the pool has no room; else 0
  *                bytes[(n + 7) / 8]  `hits`: a bit for each key, in the order of the request, the lowest of the first
  *                                    byte first: 1, it is readable on all KV ranks of this server and promised
  *                bytes[(n + 7) / 8]  `later`: likewise: 1, the server could not say, because the budget ended first, or
  *                                    it is there and could not be promised (limited is 1). Ask again with a new ticket.
- *                                    Where both bits are 0, it is not there
+ *                                    If both bits are 0, it is not there
  *                A session exists from now on, as after LOOKUP, until FINISH, or until the client is gone. For RETRIEVE
  *                the i-th key of a group, from 0, is the group's object i of the session. ADMIT and LOOKUP with
  *                SCOUT_LOOKUP_RENEW are refused with STATE: all promises last until FINISH.
  *
  * ADMIT          u64 ticket
  *                u32 from            objects that a restore of [from, to) needs keep their promise, all others
- *                                    are given back;
+ *                                    are given back
  *                u32 to              from >= to gives back everything; nothing is promised beyond the hit
  *   reply:       u32 kept            objects whose promise is left
  *                u32 reserved        0
@@ -297,9 +298,9 @@
  *
  * RESET          u64 weights         new version of the weights, not 0: all that is cached under another one is
  *                                    unreadable from the reply on, sessions of the namespace end. The version
- *                                    that it has: no change. A client, and a worker that gave a version, have
- *                                    given this one from then on. Of a worker that gave one it is refused with
- *                                    SCOUT_WIRE_WEIGHTS while the namespace has another one: it is late
+ *                                    that the namespace has: no change. From then on this counts as the version
+ *                                    that the client, or a worker that gave one, has given. A RESET from a worker
+ *                                    that gave a version other than the namespace's is late: SCOUT_WIRE_WEIGHTS
  *   reply:       (empty)
  *
  * CLEAR          u64 generation      name of this clear: random, not 0. All that is cached in the namespace, in
@@ -309,9 +310,9 @@
  *                                    remembers the last 8) clears nothing again, so client and workers of one
  *                                    engine may send the same name in any order, and again after a lost reply.
  *                                    SCOUT_GENERATION_ANY, from a worker: clears nothing, but joins (below).
- *   reply:       u64 joined          as in HELLO's reply, all three: the namespace's last clear, which is another
- *                                    one when
- *                u64 generation      this was late
+ *   reply:       u64 joined          all three as in HELLO's reply: the namespace's last clear. That is another
+ *                                    clear if
+ *                u64 generation      this one was late
  *                u64 cleared
  *                u32 stores          L2 stores that the server has
  *                u32 pending         of these, how many have not recorded this clear durably. The server neither
@@ -320,19 +321,19 @@
  *                                    back. The reply waits for the stores, at most for the server's
  *                                    l2_timeout_ms.
  *                Which workers are in. Stamps are microseconds since 1970 of a server's clock, and each server
- *                makes them grow: a clear's is larger than any that the server has given or heard before. A
- *                worker that gave the version of the weights that the namespace has is always in. Any other one
- *                is in while its `joined` is not less than the namespace's `cleared`, nor than the moment at
- *                which this server found that another one had just cleared the namespace. A worker that says
- *                HELLO with joined 0 joins then. So does each CLEAR of a worker that names the namespace's last
- *                clear, or SCOUT_GENERATION_ANY; a late one, which names an older clear, does not. STORE and
- *                RETRIEVE of a worker that is not in are refused with SCOUT_WIRE_CLEARED: what it computes may be
- *                of what the clear was to drop. A worker whose own CLEAR was answered may be out on the next
- *                server where the namespace has left its clear and come back to it: it says HELLO again, and the
- *                CLEAR again if the reply has that generation and a `cleared` above `joined`. Clients need not
- *                join. A HELLO whose `cleared` is larger than the namespace's tells a server that was restarted of
- *                a clear: it then drops everything older, as if it had read the CLEAR.
- *                A worker whose version of the weights is not the namespace's: SCOUT_WIRE_WEIGHTS, and nothing is
+ *                makes them grow: a clear's stamp is larger than any that the server has given or heard before. A
+ *                worker that gave the namespace's version of the weights is always in. Any other worker is in
+ *                while its `joined` is not less than the namespace's `cleared`, nor than the moment at which this
+ *                server found that another server had just cleared the namespace. A worker that says HELLO with
+ *                joined 0 joins with it. It also joins with each CLEAR that names the namespace's last clear, or
+ *                SCOUT_GENERATION_ANY; not with a late one, which names an older clear. STORE and RETRIEVE of a
+ *                worker that is not in are refused with SCOUT_WIRE_CLEARED: it may compute from KV that the clear
+ *                should drop. A worker whose own CLEAR was answered may be out on the next server if the namespace
+ *                has left that clear and come back to it: it says HELLO again, and the CLEAR again if the reply
+ *                has that generation and a `cleared` above `joined`. Clients need not join. A HELLO whose `cleared`
+ *                is larger than the namespace's tells a restarted server of a clear: the server then drops
+ *                everything older, as if it had read the CLEAR.
+ *                A CLEAR from a worker whose version is not the namespace's: SCOUT_WIRE_WEIGHTS, and nothing is
  *                cleared. Servers that share an L2 store learn of each other's clears from it: they read the
  *                record before they use the store for a namespace, when a peer says HELLO, and about once a
  *                second while the namespace has peers. What was stored before and after a clear has different
@@ -342,11 +343,11 @@
  *                u16 kv_rank         within [rank_first, rank_first + rank_count)
  *                u16 reader          which of the readers, 0..readers-1
  *                u16 numa            NUMA node that the worker's pages are near to, plus 1; 0 = none. The pool's
- *                                    memory for this KV rank is taken from there if it can be; the first REGISTER
+ *                                    memory for this KV rank is taken from there if possible; the first REGISTER
  *                                    of the rank decides
  *                u16 n_tables        1..SCOUT_MAX_GROUPS; a table for each group that has layers on this worker
  *                n_tables * TABLE:
- *                  u16 group         larger than that of the table before; not one of HELLO's: SCOUT_WIRE_GROUP
+ *                  u16 group         larger than in the table before; not one of HELLO's: SCOUT_WIRE_GROUP
  *                  u16 dtype         0 opaque, 1 f16, 2 bf16, 3 f32, 4 f8_e4m3, 5 f8_e5m2, 6 i8
  *                  u32 block_tokens  tokens in an engine block; the group's unit_tokens is a multiple
  *                  u32 n_planes      not 0; of all tables together at most SCOUT_MAX_PLANES
@@ -355,45 +356,45 @@
  *                  n_planes * u64    bytes per block of each plane. A slot holds, plane by plane, the blocks of
  *                                    an object in token order: shard bytes = sum * unit_tokens / block_tokens
  *                The first REGISTER of a shard fixes its layout (all of a TABLE, tag included), or that the group has
- *                no layers there; another one is refused with SCOUT_WIRE_SHARD_BYTES, unless it is of the only worker
- *                left and nothing is held: then the pool starts anew with it. The shard of a worker in a group:
+ *                no layers there; another layout is refused with SCOUT_WIRE_SHARD_BYTES, unless it comes from the only
+ *                worker left and nothing is held: then the pool starts anew. The shard of a worker in a group:
  *                (kv_rank * readers + reader) / readers of the group. SCOUT_WIRE_STATE without a lease connection: HELLO, then
  *                LEASE_HELLO and its LEASE_OK, then REGISTER.
  *   reply:       u32 segments        how many pool segments the lease connection has delivered or will deliver at
  *                                    once; 0 is usual at the start: the pool grows with the first STORE
- *                u16 n_tables        that of the request
+ *                u16 n_tables        as in the request
  *                u16 reserved        0
  *                n_tables * { u64 shard_bytes
  *                             u64 slot_stride    bytes from one slot to the next, in segments for objects of that
  *                                                group }
  *
  * STORE          (role worker)
- *                u64 ticket          session that the keys belong to; 0 or an ended one is not an error, but one
- *                                    that a RESET or a CLEAR ended is: SCOUT_WIRE_WEIGHTS, SCOUT_WIRE_CLEARED,
- *                                    for what it computed is of before
+ *                u64 ticket          session that the keys belong to. 0 or an ended session is no error, except a
+ *                                    session that a RESET or a CLEAR ended: SCOUT_WIRE_WEIGHTS, SCOUT_WIRE_CLEARED,
+ *                                    because its KV is older than the RESET or CLEAR
  *                u32 n               objects, 1..SCOUT_MAX_CHUNKS
- *                u16 group           of all these objects; one that this worker has registered no table of:
+ *                u16 group           of all these objects; if this worker has registered no table of it:
  *                                    SCOUT_WIRE_GROUP
  *                u16 reserved        0
  *                str tenant          0..255 bytes
  *                bytes[n * hash_bytes] the hash at the end of each object
  *   reply:       u64 store_id        the correlation id of this STORE, to be named in STORE_DONE; 0 when nothing
- *                                    was granted. While it lives, it may not be used for another STORE or
- *                                    RETRIEVE (STATE).
+ *                                    was granted. While the store lives, no other STORE or RETRIEVE may use this
+ *                                    id (STATE).
  *                u32 n
  *                u32 reserved        0
  *                n * GRANT           state GRANTED: write here. PRESENT: readable, or another store is writing
  *                                    it, or this one does (an object that is named twice), or its writer died
  *                                    and the slot is set aside for the server's dead_writer_ms; skip it.
- *                                    NO_ROOM: this one and all behind it got no slot.
+ *                                    NO_ROOM: this one and all after it got no slot.
  *
  * STORE_DONE     u64 store_id
  *                u32 n               how many of its grants were GRANTED; or 0, with committed 0, from a worker
  *                                    that has not seen the reply (the connection was lost) and gives up whatever
  *                                    it granted
  *                u32 committed       how many GRANTED slots, in order, are completely written; the rest is given
- *                                    up. Sent only when no copy into any slot of this store is running any more.
- *   reply:       u32 readable        chunks that became a hit by this, because all other ranks had them already
+ *                                    up. Send this only when no copy into any slot of this store is running any more.
+ *   reply:       u32 readable        chunks that became a hit by this, because all other ranks had stored theirs
  *                u32 reserved        0
  *
  * RETRIEVE       (role worker)
@@ -401,20 +402,20 @@
  *                u16 n_parts         1..SCOUT_MAX_GROUPS
  *                u16 reserved        0
  *                n_parts * PART:
- *                  u16 group         larger than that of the part before; without a registered table:
+ *                  u16 group         larger than in the part before; without a registered table:
  *                                    SCOUT_WIRE_GROUP
  *                  u16 reserved      0
  *                  u32 from          the group's objects in [from, to) of the session; from <= to, both multiples
  *                                    of the unit
  *                  u32 to            at most n of its LOOKUP, else RANGE (of KEYS: what its largest part reaches
- *                                    to); of all parts together to - from at most SCOUT_MAX_CHUNKS. Of a group
+ *                                    to); of all parts together to - from at most SCOUT_MAX_CHUNKS. In a group
  *                                    with policy ALL the range need not be what ADMIT kept: an object whose
  *                                    promise was given back, or that the LOOKUP skipped, is granted if it is
- *                                    there. Of other groups, what no length of the answer needs and what ADMIT
- *                                    gave back is MISSING, as are objects behind the hit. from = to: no object
- *                All parts are turned from promises into one hold together. Without an object: n = 0, and
+ *                                    there. In other groups, objects that no length of the answer needs, or that
+ *                                    ADMIT gave back, are MISSING; so are objects after the hit. from = to: none
+ *                The promises of all parts become one hold, at once. Without an object: n = 0, and
  *                retrieve_id 0
- *   reply:       u64 retrieve_id     the correlation id of this RETRIEVE, to be named in RETRIEVE_DONE, also when
+ *   reply:       u64 retrieve_id     the correlation id of this RETRIEVE, to be named in RETRIEVE_DONE, even if
  *                                    the reply was never seen; 0 when nothing was granted
  *                u32 n               objects of all parts
  *                u32 reserved        0
@@ -466,8 +467,8 @@
 #define SCOUT_MAX_UNREAD 33554432u              /* 32 MiB of replies that a peer does not read */
 #define SCOUT_MAX_UNREAD_STRANGER 2097152u      /* 2 MiB before HELLO */
 #define SCOUT_MAX_STAMP (UINT64_MAX >> 1)       /* joined, cleared in replies */
-#define SCOUT_MAX_HEARD_STAMP (UINT64_MAX >> 2) /* and in requests: a server can always draw a larger one */
-/* And at most so far ahead of the server's clock, unless that server drew it: 366 days, in us. */
+#define SCOUT_MAX_HEARD_STAMP (UINT64_MAX >> 2) /* in requests, too: a server can always draw a larger one */
+/* A stamp in a request may be so far ahead of the server's clock, unless that server drew it: 366 days, in us. */
 #define SCOUT_MAX_STAMP_AHEAD_US (UINT64_C(366) * 24 * 3600 * 1000000)
 #define SCOUT_GENERATION_ANY UINT64_MAX /* CLEAR: whatever the namespace has */
 #define SCOUT_MIN_HASH 16
@@ -532,7 +533,7 @@
 #define SCOUT_WIRE_LIMIT 14         /* a configured limit, or memory: sessions, peers, credits, operations that wait */
 #define SCOUT_WIRE_NO_ROOM 15       /* the pool cannot hold one chunk of this namespace */
 #define SCOUT_WIRE_WEIGHTS 16       /* the peer's weights version is not the namespace's */
-#define SCOUT_WIRE_RANGE 17         /* a field is outside its range; the text names it */
+#define SCOUT_WIRE_RANGE 17         /* a field is outside its range; the text names the field */
 #define SCOUT_WIRE_SHUTDOWN 18      /* the server is draining */
 #define SCOUT_WIRE_ROLE 19          /* not for this role, or this KV rank */
 #define SCOUT_WIRE_CLEARED 20       /* a CLEAR dropped the objects named, or came after the worker joined */

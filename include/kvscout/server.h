@@ -24,12 +24,12 @@ struct scout_server;
 enum scout_prefetch {
 	SCOUT_PREFETCH_ON_RETRIEVE = 0,  /* when a worker retrieves them */
 	SCOUT_PREFETCH_ON_LOOKUP = 1,    /* from the lookup on, which is answered at once */
-	SCOUT_PREFETCH_BEFORE_ANSWER = 2 /* the lookup's answer counts what has arrived by its deadline */
+	SCOUT_PREFETCH_BEFORE_ANSWER = 2 /* the lookup's answer counts chunks that have arrived by its deadline */
 };
 
 /* What becomes of chunks in the pool that came from L2. */
 enum scout_l2_objects {
-	SCOUT_L2_RETAIN = 0,   /* they are like any other */
+	SCOUT_L2_RETAIN = 0,   /* treated like any other chunk */
 	SCOUT_L2_TEMPORARY = 1 /* first to be evicted after their last reader */
 };
 
@@ -51,34 +51,34 @@ struct scout_server_config {
 	void *log_user;
 	void *owned;
 	/*
-	 * URLs of L2, in the order of preference, with blanks between them (a URL has none); NULL: no
-	 * L2. scout_server_config_set() adds URLs to the list. A URL may hold a password: it stays in memory until
+	 * URLs of L2, in the order of preference, separated by blanks (a URL has none); NULL: no L2.
+	 * scout_server_config_set() adds URLs to the list. A URL may hold a password: it stays in memory until
 	 * scout_server_stop(), and no message or log line shows it.
 	 */
 	const char *l2;
-	uint64_t l2_queue_bytes; /* that may wait to be written to L2, default an eighth of l1_bytes */
+	uint64_t l2_queue_bytes; /* bytes that may wait to be written to L2, default an eighth of l1_bytes */
 	uint32_t prefetch;       /* enum scout_prefetch */
 	uint32_t l2_objects;     /* enum scout_l2_objects */
-	uint32_t l2_timeout_ms;  /* an operation there without progress for so long is a miss, default 1000 */
+	uint32_t l2_timeout_ms;  /* an L2 operation without progress for so long is a miss, default 1000 */
 	uint32_t bad_key_ms;     /* a chunk whose load failed does not count for this long, default 30000 */
 	/*
-	 * CURVE: both or none; NULL: no encryption, every process that reaches the endpoint can connect. Read once, at
-	 * start.
+	 * CURVE: both or none; NULL: no encryption, every process that reaches the endpoint can connect. The files are
+	 * read once, at start.
 	 */
 	const char *curve_secret_file;  /* the server's secret key */
 	const char *curve_clients_file; /* the public keys that may connect */
-	uint32_t spin_us;               /* the loop looks for this long after a message before it sleeps, default 0 */
+	uint32_t spin_us;               /* after a message the loop spins for this long before it sleeps, default 0 */
 	/*
 	 * HTTP for operators on "HOST:PORT": /metrics (Prometheus), /healthz, /status (JSON). Plain, without a
-	 * password, so bind a loopback or private address. Port 0: the kernel chooses, and a log line says which.
+	 * password, so bind a loopback or private address. Port 0: the kernel chooses one, and a log line names it.
 	 * NULL: none.
 	 */
 	const char *metrics;
 	uint32_t local_transport;      /* enum scout_local_transport: what peers on this machine are offered */
 	uint32_t l2_lookup_timeout_ms; /* a lookup waits so long to hear what L2 has, default 500 */
 	/*
-	 * Shared memory for what each of them sends, default 256 KiB; a quarter of it more for the answers, a page at
-	 * least.
+	 * Shared memory for what each local peer sends, default 256 KiB; a quarter more for the answers, at least a
+	 * page.
 	 */
 	uint64_t shm_bytes;
 	uint32_t max_namespaces;  /* default 256 */
@@ -86,8 +86,8 @@ struct scout_server_config {
 	uint32_t peer_timeout_ms; /* how long a peer without a lease connection may be silent, default 10000 */
 	uint32_t idle_exit_s; /* without a peer for so long the server ends, see scout_server_fd(); default 0: never */
 	/*
-	 * Fair shares, "NAME:PERCENT%" with blanks between them; scout_server_config_set() adds items. NULL: none of the
-	 * tenants is guaranteed anything, and namespaces share the pool in equal parts. See scout_server_set().
+	 * Fair shares, "NAME:PERCENT%" separated by blanks; scout_server_config_set() adds items. NULL: no tenant is
+	 * guaranteed anything, and namespaces share the pool in equal parts. See scout_server_set().
 	 */
 	const char *tenant_share;    /* of the namespace's memory */
 	const char *namespace_share; /* of the pool */
@@ -98,7 +98,7 @@ struct scout_server_config {
 	uint32_t prealloc;
 };
 
-/* In C and C++ call scout_server_config_init(). @size: of the caller's struct scout_server_config. */
+/* In C and C++ call scout_server_config_init(). @size: sizeof the caller's struct scout_server_config. */
 SCOUT_API void scout_server_config_init_sized(struct scout_server_config *cfg, uint32_t size);
 
 /** Fill @cfg with the defaults. Any thread, does not block. */
@@ -147,8 +147,9 @@ SCOUT_API SCOUT_MUST_CHECK int scout_server_start(const struct scout_server_conf
 SCOUT_API const char *scout_server_endpoint(const struct scout_server *server);
 
 /**
- * A descriptor that becomes readable when the server has ended by itself, after idle_exit_s without a peer. It then
- * serves nothing any more; call scout_server_stop(). Owned by the server until then; for poll() only, not to be read.
+ * A descriptor that becomes readable when the server has ended by itself, after idle_exit_s without a peer. The
+ * server then serves nothing any more; call scout_server_stop(). Owned by the server until then; for poll() only: do
+ * not read it.
  *
  * Thread:   any.
  * Blocks:   no.
@@ -158,7 +159,7 @@ SCOUT_API SCOUT_MUST_CHECK int scout_server_fd(const struct scout_server *server
 
 /**
  * Change a key of a running server: tenant_share or namespace_share. @value replaces the whole list; "" removes all
- * shares. It takes effect at once for what is evicted next; nothing is evicted because of the change itself.
+ * shares. The change takes effect at the next eviction; nothing is evicted because of the change itself.
  *
  * @err  receives one sentence with the numbers or names that matter; may be NULL.
  *
@@ -172,23 +173,23 @@ SCOUT_API SCOUT_MUST_CHECK int scout_server_set(struct scout_server *server, con
 						char *err, size_t err_len);
 
 /**
- * Stop: no new work, running replies go out, loop thread joined, sockets and folders removed. NULL is ignored. Workers
- * keep their own mappings of the pool until they let go. Clients and workers of this process may be freed before or
- * after: they find the server unreachable, and find one that is started at the same endpoint. A child of
- * fork() may call it: it then does nothing, and the parent's server goes on.
+ * Stop: the server takes no new work, sends the replies that are ready, joins its loop thread, and removes sockets and
+ * folders. NULL is ignored. Workers keep their own mappings of the pool until they let go. Clients and workers of this
+ * process may be freed before or after: they find the server unreachable, and find the next server at the same
+ * endpoint. A child of fork() may call it: it then does nothing, and the parent's server goes on.
  *
  * Thread:   any but the loop's.
- * Blocks:   at most about 500 ms; with L2 l2_timeout_ms more, in which it writes its queue, and about 2 s if a
- *           store does not stop. One that hangs in the system keeps the pool mapped until the process ends.
+ * Blocks:   at most about 500 ms; with L2 l2_timeout_ms more, in which it writes its queue, and about 2 s if a store
+ *           does not stop. A store that hangs in the system keeps the pool mapped until the process ends.
  */
 SCOUT_API void scout_server_stop(struct scout_server *server);
 
 /**
- * Take the log callback back: when this returns it is not running, and it is never called again. For callbacks that
- * die before the server does: those of an interpreter that ends, of a module that is unloaded. Legal more than once.
+ * Withdraw the log callback: when this returns the callback is not running, and it is never called again. For
+ * callbacks that die before the server does: an interpreter ends, a module is unloaded. Legal more than once.
  *
- * Thread:   any, also while other calls on the server run; not while it is being freed. From inside the callback
- *           itself it does not wait: that call of the callback is the last one to end.
+ * Thread:   any, also while other calls on the server run; not while it is being freed. From inside the callback this
+ *           call does not wait: the callback that makes it is the last one to end.
  * Blocks:   until calls of the callback that are running have returned. In a forked child: no.
  * Returns:  nothing; NULL is ignored.
  */

@@ -4,7 +4,7 @@
 
 /*
  * What clients, workers and servers share: log levels and the log callback, transports, element
- * types of KV, and what describes a configuration key.
+ * types of KV, and the description of a configuration key.
  */
 
 #include <stddef.h>
@@ -42,7 +42,7 @@ typedef void (*scout_log_fn)(void *user, int level, const char *text);
  * socket in any case.
  */
 enum scout_local_transport {
-	SCOUT_LOCAL_SHM = 0,   /* through shared memory, where both sides want it */
+	SCOUT_LOCAL_SHM = 0,   /* through shared memory, if both sides want it */
 	SCOUT_LOCAL_SOCKET = 1 /* through the socket */
 };
 
@@ -59,8 +59,8 @@ enum scout_local_transport {
 /* What the caller of scout_finish_hint() expects of a conversation. The numbers are those of the wire. */
 enum scout_hint {
 	SCOUT_HINT_UNKNOWN = 0,
-	SCOUT_HINT_LIKELY = 1,  /* it goes on: the answer ended in a tool call, the user is still there */
-	SCOUT_HINT_UNLIKELY = 2 /* it is over: the chat was closed, the batch is done */
+	SCOUT_HINT_LIKELY = 1,  /* the conversation goes on: the answer ended in a tool call, the user is still there */
+	SCOUT_HINT_UNLIKELY = 2 /* the conversation is over: the chat was closed, the batch is done */
 };
 
 /*

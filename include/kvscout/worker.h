@@ -5,7 +5,7 @@
 /*
  * The GPU worker's side: moves the KV of whole requests between the engine's pages and the pool.
  *
- * THREADS  As the client: one caller per worker, one courier thread of its own behind it, and the copy engine's
+ * THREADS  As for the client: one caller per worker, one courier thread for each worker, and the copy engine's
  * threads. Jobs are asynchronous: submit, then scout_worker_poll() or wait on scout_worker_fd().
  *
  * SIZES  As for the client (client.h): the inline calls pass the sizes of the caller's structures to functions with
@@ -13,8 +13,8 @@
  *
  * PAGES  The engine's paged KV memory is described as a list of planes. A plane is one base address, a stride from one
  * block to the next and a number of bytes per block; block b of a plane lies at base + b * stride. One tensor per
- * layer, K and V apart or together, all layers in one tensor: each is some list of planes. A slot of the pool holds
- * the chunk's blocks plane by plane: first all blocks of plane 0 in token order, then plane 1, and so on.
+ * layer, K and V apart or together, all layers in one tensor: each of these is a list of planes. A slot of the pool
+ * holds the chunk's blocks plane by plane: first all blocks of plane 0 in token order, then plane 1, and so on.
  *
  * GROUPS  A group is a set of layers whose KV is needed under one policy (key `group`). Most models have one group,
  * number 0, and every chunk of it is needed: they register one table, and pass one struct scout_blocks to each job. A
@@ -38,7 +38,7 @@ struct scout_worker;
 
 struct scout_worker_config {
 	uint32_t size;          /* of this structure; set by scout_worker_config_init() */
-	const char *endpoint;   /* of the server on this machine; NULL and "auto": see kvscout/instance.h */
+	const char *endpoint;   /* where the server of this machine listens; NULL and "auto": see kvscout/instance.h */
 	const char *name_space; /* key "namespace" */
 	const char *backend;    /* copy engine: "auto" (default), "host" or "cuda" */
 	uint32_t chunk_tokens;  /* default 256 */
@@ -49,27 +49,27 @@ struct scout_worker_config {
 	uint32_t readers;       /* default 1 */
 	uint32_t reader;        /* of this worker, 0 .. readers - 1 */
 	uint32_t hash_bytes;    /* default 32 */
-	/* A job that could not start its first copy by then ends, if it has no time of its own;
-	   default 30000. */
+	/* A job that has not started its first copy after this time ends, unless it has a timeout of its own; default
+	   30000. */
 	uint32_t transfer_timeout_ms;
 	uint32_t heartbeat_ms;       /* of an idle connection, default 1000 */
 	uint32_t connect_timeout_ms; /* how long jobs wait for the first connection, default 400 */
 	uint32_t max_jobs;           /* default 4096; memory is taken as jobs are used */
 	uint32_t spin_us;            /* default 0 */
-	/* 0: the version that the server has; else jobs end SCOUT_ERR_WEIGHTS while the server has another one: from a
-	   scout_reset() to it until scout_worker_reset(). */
+	/* 0: the version that the server has; else jobs end SCOUT_ERR_WEIGHTS while the server has another version:
+	   after a scout_reset() to another one, until scout_worker_reset(). */
 	uint64_t weights_version;
 	const char *numa_node; /* "auto" (default), "none" or a number: where this KV rank's pool memory should be */
 	scout_log_fn log;
 	void *log_user;
 	void *owned;
-	const char *copy_method; /* of the cuda backend: "auto" (default), "staged", "batch" or "direct" */
-	uint32_t copy_priority;  /* of the cuda backend's streams, in steps above the lowest; default 0 */
+	const char *copy_method; /* method of the cuda backend: "auto" (default), "staged", "batch" or "direct" */
+	uint32_t copy_priority;  /* priority of the cuda backend's streams, in steps above the lowest; default 0 */
 	uint64_t stage_bytes;    /* GPU memory that the cuda backend takes for each direction, default 32 MiB */
 	/* CURVE: both or none; NULL: no encryption. */
 	const char *curve_secret_file; /* with this side's secret key */
 	const char *curve_server_key;  /* the server's public key */
-	uint32_t local_transport;      /* enum scout_local_transport: how a server on this machine is talked to */
+	uint32_t local_transport;      /* enum scout_local_transport: for a server on this machine */
 	const char *cpus;              /* of the threads: "auto" (default), "inherit" or a list as "0-3,8" */
 	/* As in struct scout_client_config; the same for all clients and workers of a namespace. */
 	const char *group;
@@ -77,7 +77,7 @@ struct scout_worker_config {
 	const char *server_program, *server_keys; /* as in struct scout_client_config */
 };
 
-/* In C and C++ call scout_worker_config_init(). @size: of the caller's struct scout_worker_config. */
+/* In C and C++ call scout_worker_config_init(). @size: sizeof the caller's struct scout_worker_config. */
 SCOUT_API void scout_worker_config_init_sized(struct scout_worker_config *cfg, uint32_t size);
 
 /** Fill @cfg with the defaults. Any thread, does not block. */
@@ -111,26 +111,25 @@ struct scout_plane {
 
 /* The page table of one group: where its KV lies. All of a group's layers on this worker are in one table. */
 struct scout_table {
-	uint32_t group;        /* number of the group in the key `group`, from 0; each table another one */
+	uint32_t group;        /* number of the group in the key `group`, from 0; one table for each group */
 	uint32_t dtype;        /* SCOUT_DTYPE_* of types.h; 0 = opaque */
 	uint32_t block_tokens; /* tokens in a block; the group's unit (chunk_tokens) is a multiple */
 	uint32_t n_planes;
 	const struct scout_plane *planes; /* borrowed for the call; copied */
 	uint64_t n_blocks;                /* blocks in every plane; ids are 0 .. n_blocks - 1 */
-	int64_t null_block;               /* id that is never read or written, as negative ones; -1 = none */
+	int64_t null_block;               /* an id that is never read or written, like negative ids; -1 = none */
 	/* Order of the elements inside a block, in the engine's words ("NHD"); UTF-8, at most 255 bytes, borrowed for
-	   the call; NULL = "". Workers with another tag do not share KV, though their sizes be equal. */
+	   the call; NULL = "". Workers with different tags do not share KV, even if their sizes are equal. */
 	const char *layout_tag;
 };
 
 /**
  * Make a worker and start its courier and copy engine.
  *
- * Backend "auto" is cuda where the pages that are registered lie in the memory of a CUDA device, else host, and logs
- * that it is. It calls nothing of CUDA before scout_worker_register(), so this process may still fork others that use
- * CUDA, and never initialises CUDA in a process that has not done so itself. Backend "cuda" initialises it here;
- * without a device that is SCOUT_ERR_DEVICE. Of several devices it is the one
- * that the pages lie on, all of them.
+ * Backend "auto" is cuda if the registered pages lie in the memory of a CUDA device, else host, and a log line says
+ * so. It calls nothing of CUDA before scout_worker_register(), so this process may still fork others that use CUDA,
+ * and it never initialises CUDA in a process that has not done so itself. Backend "cuda" initialises CUDA here;
+ * without a device this returns SCOUT_ERR_DEVICE. All pages must lie on one device; the worker uses that device.
  *
  * @cfg  borrowed for the call; copied.
  * @err  receives one sentence on error; may be NULL.
@@ -146,9 +145,9 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_new(const struct scout_worker_config
 						char *err, size_t err_len);
 
 /**
- * Ask whether workers can copy to and from CUDA devices here: whether there is a driver for CUDA 12.0 or
- * newer. An engine asks at its start, before scout_worker_register() refuses the pages of a loaded model.
- * The call initialises nothing, so this process may still fork others that use CUDA. It does not count devices.
+ * Ask whether workers can copy to and from CUDA devices here: whether there is a driver for CUDA 12.0 or newer. An
+ * engine asks at its start: scout_worker_register() would refuse the pages only after the model is loaded. The call
+ * initialises nothing, so this process may still fork others that use CUDA. It does not count devices.
  *
  * @err  receives one sentence on error, with what to do; may be NULL.
  *
@@ -168,10 +167,10 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_register_sized(struct scout_worker *
  * again after each of its restarts; the caller may wait for the first time, and need not.
  *
  * Jobs may be submitted from then on. While the server is not there they end with SCOUT_ERR_UNREACHABLE at once
- * (within connect_timeout_ms of scout_worker_new() they wait for it), so an engine runs on without a cache; while it
- * is there and has not answered the registration yet, they wait within their own time. A server that refuses the
- * registration (text in the log, once for each reason) ends them with the refusal's error; it is asked again every
- * second.
+ * (within connect_timeout_ms of scout_worker_new() they wait for the server), so an engine runs on without a cache;
+ * while the server has not answered the registration yet, they wait within their own timeouts. If the server refuses
+ * the registration (text in the log, once for each reason), jobs end with the refusal's error; the worker registers
+ * again every second.
  *
  * @tables      one page table for each group that has layers on this worker; borrowed for the call; copied. The pages
  *              stay the engine's.
@@ -181,11 +180,11 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_register_sized(struct scout_worker *
  * Thread:   the caller's.
  * Blocks:   up to @timeout_ms, for the server's answer. The copy engine is opened in any case: some milliseconds; on a
  *           GPU more.
- * Returns:  0: registered, or with @timeout_ms 0: going on. SCOUT_ERR_TIMEOUT: not registered yet, going on; not to be
- *           repeated. On any other error nothing is kept, and it may be called again: SCOUT_ERR_INVALID (@err names
- *           the field; also: pages that this process cannot read, on the host backend, or that are not all memory of
- *           the configured device, on cuda), SCOUT_ERR_GROUP (a table's group is not one of the key `group`, or has
- *           another table), SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_STATE (registered already, see
+ * Returns:  0: registered, or with @timeout_ms 0: going on. SCOUT_ERR_TIMEOUT: not registered yet, going on; do not
+ *           call again. After any other error nothing is kept, and the caller may call again: SCOUT_ERR_INVALID (@err
+ *           names the field; also: pages that this process cannot read, on the host backend, or that are not all
+ *           memory of the configured device, on cuda), SCOUT_ERR_GROUP (a table's group is not in the key `group`, or
+ *           has a second table), SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_STATE (registered already, see
  *           scout_worker_unregister()), SCOUT_ERR_FORKED, SCOUT_ERR_NOMEM, SCOUT_ERR_DEVICE, SCOUT_ERR_SYSTEM. With
  *           @timeout_ms > 0 also refusals of the server: SCOUT_ERR_NAMESPACE, SCOUT_ERR_GROUPS_DIFFER,
  *           SCOUT_ERR_SHARD_BYTES, SCOUT_ERR_WEIGHTS, SCOUT_ERR_NO_ROOM (the pool is smaller than one chunk) or
@@ -200,10 +199,10 @@ scout_worker_register(struct scout_worker *worker, const struct scout_table *tab
 }
 
 /**
- * Take the pages back ("sleep"): no copy touches them when this returns, and other tables may be registered later
- * ("wake"). Jobs whose copy has not started are dropped (they end SCOUT_ERR_CANCELED), running copies are waited for;
- * poll reports them all. Jobs are refused with SCOUT_ERR_STATE until the next scout_worker_register(). What is cached
- * stays cached; pages of another layout can be registered where this worker is the only one of its KV rank.
+ * Withdraw the pages ("sleep"): no copy touches them when this returns, and other tables may be registered later
+ * ("wake"). Jobs whose copy has not started are dropped (they end SCOUT_ERR_CANCELED), and the call waits for running
+ * copies; poll reports all jobs. Jobs are refused with SCOUT_ERR_STATE until the next scout_worker_register(). What
+ * is cached stays cached; pages of another layout can be registered if this worker is the only one of its KV rank.
  *
  * Thread:   the caller's.
  * Blocks:   until the running copies are done, and for the copy engine to close (as scout_worker_free()).
@@ -212,26 +211,26 @@ scout_worker_register(struct scout_worker *worker, const struct scout_table *tab
 SCOUT_API int scout_worker_unregister(struct scout_worker *worker);
 
 /**
- * Close: jobs that have not started end as closed, running copies are waited for, everything is freed. NULL is
+ * Close: jobs that have not started end as closed; the call waits for running copies, then frees everything. NULL is
  * ignored.
  *
  * Thread:   the caller's.
- * Blocks:   until the running copies are done, then at most about 200 ms. On cuda also until the kernels are done that
- *           run on the device meanwhile: CUDA waits for them before it frees memory.
+ * Blocks:   until the running copies are done, then at most about 200 ms. On cuda also until the kernels that run on
+ *           the device are done: CUDA waits for them before it frees memory.
  */
 SCOUT_API void scout_worker_free(struct scout_worker *worker);
 
 /*
- * STREAMS  cuda backend only; each is a cudaStream_t, passed as it is: `(void *)stream`. NULL is no stream. CUDA knows
- * its legacy default stream by handle 0, too (which is what `torch.cuda.current_stream().cuda_stream` is where no
- * other stream was made current): scout_stream() gives it the name that this library takes. CUDA's default streams are
- * those of the calling thread and its current device.
+ * STREAMS  cuda backend only; each is a cudaStream_t, passed as it is: `(void *)stream`. NULL is no stream. CUDA also
+ * names its legacy default stream by handle 0 (`torch.cuda.current_stream().cuda_stream` is 0 if no other stream was
+ * made current): scout_stream() turns 0 into the name that this library accepts. CUDA's default streams belong to the
+ * calling thread and its current device.
  */
 #define SCOUT_STREAM_LEGACY ((void *)0x1)     /* cudaStreamLegacy */
 #define SCOUT_STREAM_PER_THREAD ((void *)0x2) /* cudaStreamPerThread */
 
 /**
- * What to pass as a stream: @cuda_stream, and for handle 0 the legacy default stream, which that is.
+ * What to pass as a stream: @cuda_stream, or for handle 0 CUDA's name of the legacy default stream.
  *
  * Thread:   any.
  * Blocks:   never.
@@ -247,25 +246,25 @@ scout_stream(void *cuda_stream)
  * way, or layer 0 is stored while layer 1 is computed. A layer is the next layer_planes[l] planes of the table, of all
  * the job's blocks; in a job of several groups it takes the next layer_planes[l * n_groups + g] planes of the table of
  * blocks[g], which may be 0 for some groups, but not for all. A plane that holds several layers of a model is in one
- * layer of a job, so scout_worker_wait_layer() waits for all of them. A layer is copied when it is copied of all groups. A
- * store whose layers are not announced copies group after group, so none of its layers is copied before the last group
- * is begun: an engine must not wait for one before it computes the next. scout_worker_progress() tells how many leading
- * layers are copied, scout_worker_wait_layer() waits for one. On the cuda backend each layer can have an event, too; on
- * the host backend the caller announces what it has computed: scout_worker_layer_ready().
+ * layer of a job, so scout_worker_wait_layer() waits for all of them. A layer is copied when it is copied for all
+ * groups. A store whose layers are not announced copies group after group, so none of its layers is copied before the
+ * last group is begun: an engine must not wait for one layer before it computes the next. scout_worker_progress() says
+ * how many leading layers are copied, scout_worker_wait_layer() waits for one. On the cuda backend each layer can have
+ * an event, too; on the host backend the caller announces what it has computed: scout_worker_layer_ready().
  *
  * EVENTS  cuda backend only; each is a cudaEvent_t, passed as it is: `.event = (void *)event`. An event that a job
- * waits for must have been recorded before the job is submitted: CUDA takes one that never was for one that is over.
- * (In a stream that is captured record it as cudaEventRecordExternal, and submit the job when the graph has been
- * launched; otherwise it stands for nothing that runs, and the job ends SCOUT_ERR_DEVICE.) An event that a job records
- * is recorded only when its copies are enqueued, some time after the submit, and until then cudaStreamWaitEvent() on
- * it waits for nothing: ask scout_worker_progress() first. A job with nothing to copy records its events, too; one
- * that ends early may not. All of them must live until the job has ended.
+ * waits for must have been recorded before the job is submitted: CUDA treats an event that was never recorded as over.
+ * (In a stream that is being captured record it with cudaEventRecordExternal, and submit the job when the graph has
+ * been launched; otherwise the event stands for nothing that runs, and the job ends SCOUT_ERR_DEVICE.) An event that a
+ * job records is recorded only when its copies are enqueued, some time after the submit, and until then
+ * cudaStreamWaitEvent() on it waits for nothing: ask scout_worker_progress() first. A job with nothing to copy records
+ * its events, too; a job that ends early may not. All events must live until the job has ended.
  */
 
 /*
  * Pages of one group of a request: ids[i] is the page of the block_tokens tokens from first_token + i * block_tokens
- * on. It may be the request's whole block table, from token 0 on: a job uses only what it needs of it. A negative or
- * null id is a token range without a page.
+ * on. ids may be the request's whole block table, from token 0 on: a job uses only the ids that it needs. A negative
+ * or null id is a token range without a page.
  */
 struct scout_blocks {
 	uint32_t group;       /* number of the group, as in struct scout_table */
@@ -279,16 +278,17 @@ struct scout_retrieve {
 	uint64_t ticket;     /* from scout_hit */
 	uint64_t from_token; /* multiple of block_tokens; pages of tokens before it are not written */
 	uint64_t to_token;   /* rounded up to a whole block */
-	/* One for each group, by ascending group; its ids reach from @from_token or before to @to_token. A group is asked
-	   for from its first to its last block with a page: give the rest of a window, or of a state, null ids. */
+	/* One for each group, by ascending group; its ids reach from @from_token or before to @to_token. Each group is
+	   loaded from its first to its last block with a page: give null ids to blocks that a window or a state does
+	   not need. */
 	const struct scout_blocks *blocks;
 	size_t n_groups;              /* how many @blocks: 1 for a model with one group */
 	uint32_t n_layers;            /* 0: all planes at once */
 	const uint32_t *layer_planes; /* n_layers * n_groups, see LAYERS; together all planes of the tables */
 	void *after;                  /* cuda: no page is written before this event; NULL: at once */
-	void *event;                  /* cuda: recorded behind the last copy; NULL */
-	void *const *layer_events;    /* cuda: n_layers events, each recorded behind the copies of its layer; NULL */
-	uint32_t timeout_ms;          /* it ends if its first copy could not start by then; 0: transfer_timeout_ms */
+	void *event;                  /* cuda: recorded after the last copy; NULL */
+	void *const *layer_events;    /* cuda: n_layers events, each recorded after the copies of its layer; NULL */
+	uint32_t timeout_ms;          /* if no copy has started by then, the job ends; 0: transfer_timeout_ms */
 };
 
 /* Pages to pool. All pointers are borrowed for the call; copied. */
@@ -297,13 +297,13 @@ struct scout_store {
 	const void *hashes; /* n hashes of hash_bytes each: of consecutive runs of hash_tokens tokens */
 	size_t hash_len;    /* the configured hash_bytes */
 	size_t n;           /* with layers at most 4096 */
-	/* Where the first of these runs begins in its prompt; a multiple of hash_tokens. Of each group the objects
-	   (where the unit is chunk_tokens: chunks) are stored that end in one of these runs. With several readers,
-	   reader r stores the objects whose index in the prompt mod readers is r. */
+	/* Where the first of these runs begins in its prompt; a multiple of hash_tokens. The job stores the objects of
+	   each group (chunks, if the unit is chunk_tokens) that end in one of these runs. With several readers, reader
+	   r stores the objects whose index in the prompt mod readers is r. */
 	uint64_t first_token;
 	/* One for each group, by ascending group; its ids reach from @first_token or before to the end of the last
-	   object. One that begins before them is left out; so, and counted in scout_done.null_chunks, is one with a
-	   null or negative id among its own. The objects behind it are stored. */
+	   object. An object that begins before the ids is left out. An object with a null or negative id is left out,
+	   too, and counted in scout_done.null_chunks; the objects after it are stored. */
 	const struct scout_blocks *blocks;
 	size_t n_groups;              /* how many @blocks: 1 for a model with one group */
 	const char *tenant;           /* NULL = "" */
@@ -331,11 +331,11 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_store_sized(struct scout_worker *wor
  * Thread:   the caller's.
  * Blocks:   never.
  * Returns:  0, or SCOUT_ERR_INVALID (also: ids that do not reach over all tokens of the job), SCOUT_ERR_GROUP (a group
- *           without a registered table, or not above the one before it), SCOUT_ERR_HASH_LEN, SCOUT_ERR_TENANT, SCOUT_ERR_BLOCK_ID (a
- *           block id of the job is outside the registered pages; nothing was started), SCOUT_ERR_STATE (not
- *           registered), SCOUT_ERR_BUSY (max_jobs are live), SCOUT_ERR_UNSUPPORTED (structure size; an event on the
- *           host backend), SCOUT_ERR_NOMEM, SCOUT_ERR_FORKED. What was wrong with a request (which group, which
- *           field, what is allowed) is a line in the worker's log, at most one in ten seconds.
+ *           without a registered table, or not above the one before it), SCOUT_ERR_HASH_LEN, SCOUT_ERR_TENANT,
+ *           SCOUT_ERR_BLOCK_ID (a block id of the job is outside the registered pages; nothing was started),
+ *           SCOUT_ERR_STATE (not registered), SCOUT_ERR_BUSY (max_jobs are live), SCOUT_ERR_UNSUPPORTED (structure
+ *           size; an event on the host backend), SCOUT_ERR_NOMEM, SCOUT_ERR_FORKED. A line in the worker's log says
+ *           what was wrong with a request (which group, which field, what is allowed), at most one in ten seconds.
  */
 static inline SCOUT_MUST_CHECK int
 scout_worker_retrieve(struct scout_worker *worker, const struct scout_retrieve *retrieve, uint64_t *ret_job)
@@ -364,7 +364,7 @@ struct scout_done {
 	   SCOUT_ERR_CLEARED, SCOUT_ERR_LIMIT or another refusal of the server, SCOUT_ERR_DEVICE, SCOUT_ERR_CLOSED. */
 	int status;
 	uint64_t bytes; /* copied */
-	/* Retrieve: chunks read. Store: chunks that this job made a hit (other ranks had them). */
+	/* Retrieve: chunks read. Store: chunks that this job made a hit (other ranks had theirs). */
 	uint32_t chunks;
 	/* Store: chunks that were there already, that another store is writing, or whose writer died less than the
 	   server's dead_writer_ms ago. */
@@ -372,11 +372,11 @@ struct scout_done {
 	uint32_t no_room;     /* store: chunks at the end that got no slot */
 	uint32_t null_chunks; /* store: chunks with a null or negative block id. They are not stored */
 	uint32_t n_missing;   /* retrieve: blocks that were not filled and must be recomputed */
-	/* Their positions in the ids of the job's blocks, ascending, counted on from one group to the next: with one
-	   group the index into its ids. Borrowed until the next poll. On a failure, all of the range. */
+	/* Positions of these blocks in the ids of the job, ascending, counted on from one group to the next: with one
+	   group the index into its ids. Borrowed until the next poll. After a failure: all of the range. */
 	const uint32_t *missing;
 	/* Where its time went, in microseconds. total_us, from the submit to the end, is the sum of the other three. */
-	/* Waiting in the worker: for its registration, the copy engine, an announced layer. */
+	/* waiting in the worker: for its registration, the copy engine, an announced layer */
 	uint64_t queued_us;
 	uint64_t server_us; /* waiting for the server's answers; a retrieve: for loads from L2, too */
 	uint64_t copy_us;   /* being copied; cuda: with the wait for its events */
@@ -404,15 +404,15 @@ scout_worker_poll(struct scout_worker *worker, struct scout_done *done, size_t m
 struct scout_progress {
 	uint32_t layers;   /* of the job; 1 without layers */
 	uint32_t enqueued; /* leading layers whose copies are enqueued and whose events are recorded */
-	uint32_t copied; /* leading layers that are copied: their bytes are there. Verified is only what poll reports */
+	uint32_t copied;   /* leading layers that are copied: their bytes are there, but not verified before poll */
 };
 
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_progress_sized(struct scout_worker *worker, uint64_t job,
 							   struct scout_progress *ret_progress, size_t size);
 
 /**
- * Ask how far a job is, before poll reports its end. For each layer there are three answers: copied, not yet (both by
- * @ret_progress), failed (the job's error).
+ * Ask how far a job is, before poll reports its end. A layer is in one of three states: copied, not yet (both in
+ * @ret_progress), or failed (the job's error).
  *
  * @ret_progress  written on success.
  *
@@ -428,11 +428,11 @@ scout_worker_progress(struct scout_worker *worker, uint64_t job, struct scout_pr
 }
 
 /**
- * Wait until leading layers of a job are copied: for the layers of a model in turn, with 1, 2 and so on. The thread
- * sleeps meanwhile, and a layer that is there already costs no system call. As with scout_worker_progress(), copied is
- * not verified.
+ * Wait until leading layers of a job are copied: to take the layers of a model in turn, call with 1, 2 and so on. The
+ * thread sleeps meanwhile, and a layer that is there already costs no system call. As with scout_worker_progress(),
+ * copied is not verified.
  *
- * @layers      how many, at most the job's (1 for a job without layers); 0 only asks after the job.
+ * @layers      how many, at most the job's (1 for a job without layers); 0 only asks how the job is.
  * @timeout_ms  0: do not wait.
  *
  * Thread:   the caller's.
@@ -445,12 +445,12 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_wait_layer(struct scout_worker *work
 						       uint32_t timeout_ms);
 
 /**
- * The first @layers layers of a store that was submitted with `announced` are computed: their pages may be read. What
- * else the worker has to copy goes on meanwhile, and the slots are reserved from the submit on. A store whose layers
- * are never announced stays until it is cancelled, its connection is lost or the worker is freed; none at all: until
+ * The first @layers layers of a store that was submitted with `announced` are computed: their pages may be read. The
+ * worker's other copies go on meanwhile, and the slots are reserved from the submit on. If some layers are never
+ * announced, the store stays until it is cancelled, its connection is lost or the worker is freed; if none is, until
  * its time is over.
  *
- * @layers  at most the job's; fewer than were announced before change nothing.
+ * @layers  at most the job's layers; a number below an earlier one changes nothing.
  *
  * Thread:   the caller's.
  * Blocks:   never.
@@ -470,16 +470,16 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_layer_ready(struct scout_worker *wor
 SCOUT_API int scout_worker_cancel(struct scout_worker *worker, uint64_t job);
 
 /**
- * Make pages of a group reusable: of the jobs that use any of @block_ids, those whose copies are not enqueued are
- * dropped (they end as cancelled), the others are waited for: on the host backend by the caller, on cuda by @stream
- * (see STREAMS; NULL, or one that cannot wait because it is being captured: by the caller, and the capture goes on
- * undisturbed). What is enqueued in @stream from then on may use the pages; the jobs end later, by poll, naming as
- * missing what was not copied any more.
+ * Make pages of a group reusable. Jobs that use any of @block_ids are dropped if their copies are not enqueued (they
+ * end as cancelled). On the host backend the caller waits for the other jobs, on cuda @stream does (see STREAMS; if
+ * it is NULL, or cannot wait because it is being captured, the caller waits, and the capture goes on undisturbed).
+ * What is enqueued in @stream from then on may use the pages; poll reports the jobs later, and names what was not
+ * copied as missing.
  *
  * @group  number of the group, as in struct scout_table; 0 for a model with one group.
  *
  * Thread:   the caller's.
- * Blocks:   where the caller waits, until the running copies on these pages are done; else while one copy is being
+ * Blocks:   if the caller waits, until the running copies on these pages are done; else while one copy is being
  *           enqueued.
  * Returns:  0, SCOUT_ERR_INVALID, SCOUT_ERR_GROUP (no registered table is of @group), SCOUT_ERR_FORKED.
  */
@@ -487,23 +487,23 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_fence(struct scout_worker *worker, u
 						  size_t n, void *stream);
 
 /**
- * The model got new weights: this worker goes over to their version, without being made anew. The registration, the
+ * The model got new weights: this worker changes to their version, without being made anew. The registration, the
  * copy engine and the mapped pool stay.
  *
- * Every job that was submitted before, and that poll has not reported, is of the old weights. When this returns, no
- * copy of such a job starts any more; one that is running ends (its pages are the job's until then, see
- * scout_worker_fence()). Poll reports them all, and none of them as good: SCOUT_ERR_WEIGHTS, or another error that
- * came first. A retrieve names all its blocks as missing, and `chunks` is 0.
+ * Every job that was submitted before, and that poll has not reported, belongs to the old weights. When this returns,
+ * no copy of such a job starts any more; a running copy goes on to its end (the pages are the job's until then, see
+ * scout_worker_fence()). Poll reports all these jobs, and none as good: SCOUT_ERR_WEIGHTS, or another error that came
+ * first. A retrieve names all its blocks as missing, and `chunks` is 0.
  *
- * The version becomes the worker's as if it had been made with it, also if it was made with 0. For the server it is
- * what scout_reset() is, for which client and workers may be called in any order: the first one that comes makes
- * everything older unreadable for all, and a peer with another version gets SCOUT_ERR_WEIGHTS until its own call. One
- * that comes late with a version that the others have left again does not take them back: its own jobs end
- * SCOUT_ERR_WEIGHTS until it is called with theirs. (Versions are names. A worker treats as
- * older only versions that it was itself reset away from; any other one is the business of a client's scout_reset().)
- * Nothing has to be repeated after a restart of the server: the worker tells each server that it meets.
+ * From now on the worker has this version, as if it had been made with it, also if it was made with 0. The server
+ * treats this call like scout_reset(); call client and workers in any order: the first call makes everything older
+ * unreadable for all, and a peer with another version gets SCOUT_ERR_WEIGHTS until its own call. A late call with a
+ * version that the others have left again does not take them back: this worker's jobs end SCOUT_ERR_WEIGHTS until it
+ * is called with their version. (Versions are names. A worker treats as older only versions that it was itself reset
+ * away from; any other version needs a client's scout_reset().) After a restart of the server there is nothing to
+ * repeat: the worker tells each server that it meets.
  *
- * The version that the worker has already changes nothing, so this may be called again to be sure. A second call
+ * If the worker has this version already, nothing changes, so this may be called again to be sure. A second call
  * overtakes the first. Legal before scout_worker_register() too.
  *
  * @weights_version  not 0.
@@ -514,31 +514,30 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_fence(struct scout_worker *worker, u
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_reset(struct scout_worker *worker, uint64_t weights_version);
 
-/* To scout_worker_clear(): whatever generation the namespace has. */
+/* For scout_worker_clear(): whatever generation the namespace has. */
 #define SCOUT_GENERATION_NEWEST UINT64_MAX
 
 /**
- * The cache was cleared (see scout_clear()), or is to be: this worker goes over to the new generation. Until it has
- * been called, a worker without a weights_version neither stores nor loads after any clear of its namespace, its own
- * engine's or another's: its jobs end SCOUT_ERR_CLEARED.
+ * The cache was cleared (see scout_clear()), or will be: this worker changes to the new generation. After any clear
+ * of its namespace, its own engine's or another's, a worker without a weights_version neither stores nor loads until
+ * this call: its jobs end SCOUT_ERR_CLEARED.
  *
- * Every job that was submitted before, and that poll has not reported, is of before: as for scout_worker_reset(), no
- * copy of it starts after this call, and poll reports it as SCOUT_ERR_CLEARED, or with another error that came first.
- * Jobs that are submitted afterwards wait until the server has recorded the clear.
+ * Jobs that were submitted before, and that poll has not reported, belong to the old generation: as for
+ * scout_worker_reset(), no copy of them starts after this call, and poll reports them as SCOUT_ERR_CLEARED, or with
+ * another error that came first. Jobs that are submitted afterwards wait until the server has recorded the clear.
  *
  * Three uses:
- * - @generation from scout_clear() of the same engine, by way of the engine's own metadata: joins that clear, and
+ * - @generation from scout_clear() of the same engine, passed on in the engine's own metadata: joins that clear, and
  *   carries it out if the server has not heard of it. Client and workers may call in any order. If another engine has
  *   cleared the namespace after that, this worker stays out, and the log says so.
- * - 0: a clear of its own, as scout_clear(client, 0, ...) is: everything is dropped, and all other workers are out
- *   until they are called with @ret_generation.
+ * - 0: a new clear, like scout_clear(client, 0, ...): everything is dropped, and all other workers are out until they
+ *   are called with @ret_generation.
  * - SCOUT_GENERATION_NEWEST: drops nothing that is cached, but joins the generation that the namespace has when the
  *   server reads this. For an engine that shares a namespace with another one that has cleared it, and whose weights
- *   are the same. (To a server that has not heard of a clear that is still on its way, that is the generation before
- *   it.)
+ *   are the same. (If a clear is still on its way to the server, that is the generation before the clear.)
  *
- * Nothing has to be waited for, and nothing is to be done again after a restart of the server or a lost connection. A
- * later call overtakes one that is still on its way. Legal before scout_worker_register() too.
+ * There is nothing to wait for, and nothing to repeat after a restart of the server or a lost connection. A later
+ * call overtakes one that is still on its way. Legal before scout_worker_register() too.
  *
  * @ret_generation  written on success; may be NULL.
  *
@@ -558,7 +557,7 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_clear(struct scout_worker *worker, u
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_fd(struct scout_worker *worker);
 
-/** Take the log callback back, as scout_client_log_off() does; its comment holds for a worker, too. */
+/** Withdraw the log callback, as scout_client_log_off() does; its comment holds for a worker, too. */
 SCOUT_API void scout_worker_log_off(struct scout_worker *worker);
 
 #ifdef __cplusplus

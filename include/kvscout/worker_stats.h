@@ -18,10 +18,10 @@ extern "C" {
 
 struct scout_worker;
 
-/* Counters since scout_worker_new(). Each submitted job is live, or counted in one of the ends of its kind. */
+/* Counters since scout_worker_new(). Each submitted job is live, or is counted in one of the ends of its kind. */
 struct scout_worker_counters {
 	uint64_t server_up;  /* 1: connected */
-	uint64_t registered; /* 1: and the server knows this worker's pages */
+	uint64_t registered; /* 1: connected, and the server knows this worker's pages */
 	uint64_t live;       /* jobs that poll has not reported */
 	uint64_t retrieves;  /* submitted */
 	uint64_t stores;
