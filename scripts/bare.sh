@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=sh
 #
-# The stage bare of `./dev check`: the two commands of README.md's quick start do what they promise on a machine where nothing is
+# The stage bare of `./dev check`: the two commands of README.md do what they promise on a machine where nothing is
 # installed. The machine is a root folder that debootstrap makes of Debian 12; the tree in it is a copy without git. check.sh sources
 # this file.
 #
