@@ -116,36 +116,35 @@ admit_end(struct scout_server *s, struct scout__pending_op *pending)
 static const struct scout__pending_kind admit_kind = {.step = admit_step, .end = admit_end};
 
 void
-scout__serve_admit(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
-		   const struct scout__op *op, uint64_t deadline_us)
+scout__serve_admit(struct scout_server *s, struct scout__request *req)
 {
 	struct scout__session *session;
 	struct scout__admit_msg m;
 	struct scout__pending_op *pending;
 	const char *field = "";
 	uint32_t n = 0;
-	int status = scout__get_admit(op, &m, &field);
+	int status = scout__get_admit(req->op, &m, &field);
 
 	if (status) {
-		scout__refuse_body(s, &peer->dest, op, status, field);
+		scout__refuse_body(s, req->dest, req->op, status, field);
 		return;
 	}
-	session = scout__require_session(s, peer, op, m.ticket);
+	session = scout__require_session(s, req->peer, req->op, m.ticket);
 	if (!session)
 		return;
 	if (session->by_key) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE,
+		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_STATE,
 			      "ADMIT of a session of KEYS: its promises last until FINISH");
 		return;
 	}
 	if (session->lookup && session->lookup->renews)
 		scout__lookup_cut(s, session->lookup);
 	if (session->lookup) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_STATE,
-			      "ADMIT before the reply to its LOOKUP: wait for that reply");
+		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_STATE,
+			      "ADMIT before the reply to its LOOKUP: wait for that");
 		return;
 	}
-	pending = scout__pending_op_new(s, &admit_kind, peer, packet, op, deadline_us);
+	pending = scout__pending_op_new(s, &admit_kind, req->peer, req->packet, req->op, req->deadline_us);
 	if (!pending)
 		return;
 	pending->ticket = m.ticket;

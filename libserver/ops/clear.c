@@ -87,26 +87,25 @@ clear_step(struct scout_server *s, struct scout__run_item *item)
 static const struct scout__pending_kind clear_kind = {.step = clear_step};
 
 void
-scout__serve_clear(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
-		   const struct scout__op *op, uint64_t deadline_us)
+scout__serve_clear(struct scout_server *s, struct scout__request *req)
 {
 	const char *field = "";
 	uint64_t generation;
 	struct scout__pending_op *pending;
-	int status = scout__get_one_u64(op, &generation, &field);
+	int status = scout__get_one_u64(req->op, &generation, &field);
 
-	if (status == SCOUT_WIRE_OK && generation == SCOUT_GENERATION_ANY && peer->role != SCOUT_ROLE_WORKER) {
+	if (status == SCOUT_WIRE_OK && generation == SCOUT_GENERATION_ANY && req->peer->role != SCOUT_ROLE_WORKER) {
 		status = SCOUT_WIRE_RANGE;
 		field = "generation";
 	}
 	if (status) {
-		scout__refuse_body(s, &peer->dest, op, status, field);
+		scout__refuse_body(s, req->dest, req->op, status, field);
 		return;
 	}
-	/* A client decides. A worker of another version has nothing here to drop. */
-	if (peer->role == SCOUT_ROLE_WORKER && !scout__require_weights(s, peer, op))
+	/* A client decides. A worker of another version has nothing here that it could want dropped. */
+	if (req->peer->role == SCOUT_ROLE_WORKER && !scout__require_weights(s, req->peer, req->op))
 		return;
-	pending = scout__pending_op_new(s, &clear_kind, peer, packet, op, deadline_us);
+	pending = scout__pending_op_new(s, &clear_kind, req->peer, req->packet, req->op, req->deadline_us);
 	if (!pending)
 		return;
 	pending->ticket = generation;

@@ -46,125 +46,88 @@ deadline_of(const struct scout_server *s, const struct scout__op *op, uint64_t w
 	return s->now_us + left_us - (left_us / 4 < 2000 ? left_us / 4 : 2000);
 }
 
-/* An operation of a peer, all conditions met. */
-SCOUT_ON_LOOP static void
-execute(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet, const struct scout__op *op,
-	uint64_t deadline_us)
-{
-	switch (op->opcode) {
-	case SCOUT_OP_LOOKUP:
-		scout__serve_lookup(s, peer, packet, op, deadline_us);
-		break;
-	case SCOUT_OP_KEYS:
-		scout__serve_keys(s, peer, packet, op, deadline_us);
-		break;
-	case SCOUT_OP_ADMIT:
-		scout__serve_admit(s, peer, packet, op, deadline_us);
-		break;
-	case SCOUT_OP_FINISH:
-		scout__serve_finish(s, peer, op);
-		break;
-	case SCOUT_OP_RESET:
-		scout__serve_reset(s, peer, op);
-		break;
-	case SCOUT_OP_CLEAR:
-		scout__serve_clear(s, peer, packet, op, deadline_us);
-		break;
-	case SCOUT_OP_REGISTER:
-		scout__serve_register(s, peer, op);
-		break;
-	case SCOUT_OP_STORE:
-		scout__serve_store(s, peer, packet, op, deadline_us);
-		break;
-	case SCOUT_OP_STORE_DONE:
-		scout__serve_store_done(s, peer, op);
-		break;
-	case SCOUT_OP_RETRIEVE:
-		scout__serve_retrieve(s, peer, packet, op, deadline_us);
-		break;
-	case SCOUT_OP_RETRIEVE_DONE:
-		scout__serve_retrieve_done(s, peer, op);
-		break;
-	default: /* an opcode within SCOUT_OP_LAST that nothing serves */
-		s->count.ops_unknown++;
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_UNKNOWN_OP,
-			      "opcode %u is not served: a bug of this server", (unsigned)op->opcode);
-		break;
-	}
-}
+/* What must be so before an operation is executed; each asks for all before it. */
+enum need {
+	NOTHING,
+	RUNNING, /* the server does not stop */
+	PEER     /* the sender has said HELLO, in time and within its credit */
+};
 
-/* It gives back what would stay pinned: it is executed whenever it comes. */
-SCOUT_ON_LOOP static bool
-gives_back(uint8_t opcode)
-{
-	return opcode == SCOUT_OP_FINISH || opcode == SCOUT_OP_STORE_DONE || opcode == SCOUT_OP_RETRIEVE_DONE;
-}
+/* All that the server knows of an opcode, besides its name (msg.c). A row without a handler: no request has the opcode. */
+static const struct {
+	void (*serve)(struct scout_server *s, struct scout__request *req);
+	enum need need;
+	bool gives_back; /* what would stay pinned: it is executed however late it comes */
+} operations[SCOUT_OP_LAST + 1] = {
+	[SCOUT_OP_HELLO] = {scout__serve_hello, RUNNING},
+	[SCOUT_OP_PING] = {scout__serve_ping, NOTHING},
+	[SCOUT_OP_LOOKUP] = {scout__serve_lookup, PEER},
+	[SCOUT_OP_ADMIT] = {scout__serve_admit, PEER},
+	[SCOUT_OP_FINISH] = {scout__serve_finish, PEER, .gives_back = true},
+	[SCOUT_OP_RESET] = {scout__serve_reset, PEER},
+	[SCOUT_OP_REGISTER] = {scout__serve_register, PEER},
+	[SCOUT_OP_STORE] = {scout__serve_store, PEER},
+	[SCOUT_OP_STORE_DONE] = {scout__serve_store_done, PEER, .gives_back = true},
+	[SCOUT_OP_RETRIEVE] = {scout__serve_retrieve, PEER},
+	[SCOUT_OP_RETRIEVE_DONE] = {scout__serve_retrieve_done, PEER, .gives_back = true},
+	[SCOUT_OP_STATUS] = {scout__serve_status, NOTHING},
+	[SCOUT_OP_CLEAR] = {scout__serve_clear, PEER},
+	[SCOUT_OP_KEYS] = {scout__serve_keys, PEER},
+};
 
-/* Refuse @op if it cannot be executed for this sender. Returns whether it was refused. */
+/* Refuse an operation that needs a peer, if it cannot be executed for this sender. Returns whether it was refused. */
 SCOUT_ON_LOOP static bool
-refuse_unfit(struct scout_server *s, struct scout__peer *peer, struct scout__dest *dest,
-	     const struct scout__frame *frame, const struct scout__op *op, uint64_t waited_us)
+refuse_unfit(struct scout_server *s, const struct scout__request *req)
 {
-	if (!peer && (frame->epoch == 0 || frame->epoch == s->epoch)) {
-		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_NO_HELLO,
+	const struct scout__op *op = req->op;
+
+	if (!req->peer && (req->frame->epoch == 0 || req->frame->epoch == s->epoch)) {
+		scout__refuse(s, req->dest, op->opcode, op->corr, SCOUT_WIRE_NO_HELLO,
 			      "this sender is no peer: it must send HELLO first");
 		return true;
 	}
-	if (frame->epoch != s->epoch) {
-		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_STALE_EPOCH,
+	if (req->frame->epoch != s->epoch) {
+		scout__refuse(s, req->dest, op->opcode, op->corr, SCOUT_WIRE_STALE_EPOCH,
 			      "the frame is for epoch %016llx, this server's is %016llx; HELLO again",
-			      (unsigned long long)frame->epoch, (unsigned long long)s->epoch);
+			      (unsigned long long)req->frame->epoch, (unsigned long long)s->epoch);
 		return true;
 	}
-	if (op->budget_us && waited_us >= op->budget_us && !gives_back(op->opcode)) {
+	if (op->budget_us && req->waited_us >= op->budget_us && !operations[op->opcode].gives_back) {
 		s->count.ops_expired++;
-		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_EXPIRED,
-			      "waited %llu us on its way, its budget was %u us", (unsigned long long)waited_us,
+		scout__refuse(s, req->dest, op->opcode, op->corr, SCOUT_WIRE_EXPIRED,
+			      "waited %llu us on its way, its budget was %u us", (unsigned long long)req->waited_us,
 			      (unsigned)op->budget_us);
 		return true;
 	}
-	if (peer->unanswered >= s->cfg.credits) {
+	if (req->peer->unanswered >= s->cfg.credits) {
 		scout__refuse(
-			s, dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT,
+			s, req->dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT,
 			"%u operations of this peer are unanswered, as many as its credits allow: it must wait for replies",
-			(unsigned)peer->unanswered);
+			(unsigned)req->peer->unanswered);
 		return true;
 	}
 	return false;
 }
 
-/* Returns the peer of the sender: HELLO changes it. */
-SCOUT_ON_LOOP static struct scout__peer *
-dispatch(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
-	 const struct scout__frame *frame, const struct scout__op *op, uint64_t waited_us)
+SCOUT_ON_LOOP static void
+dispatch(struct scout_server *s, struct scout__request *req)
 {
-	struct scout__dest *dest = peer ? &peer->dest : &s->transport->unknown_sender;
+	const struct scout__op *op = req->op;
 
-	if (op->opcode == 0 || op->opcode == SCOUT_OP_ERROR || op->opcode > SCOUT_OP_LAST) {
+	req->dest = req->peer ? &req->peer->dest : &s->transport->unknown_sender;
+	req->deadline_us = deadline_of(s, op, req->waited_us);
+	if (op->opcode > SCOUT_OP_LAST || !operations[op->opcode].serve) {
 		s->count.ops_unknown++;
-		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_UNKNOWN_OP,
+		scout__refuse(s, req->dest, op->opcode, op->corr, SCOUT_WIRE_UNKNOWN_OP,
 			      "opcode %u is unknown: requests have 1..%d, but not %d (ERROR)", (unsigned)op->opcode,
 			      SCOUT_OP_LAST, SCOUT_OP_ERROR);
-		return peer;
+		return;
 	}
 	s->count.ops[op->opcode]++;
-	if (op->opcode == SCOUT_OP_PING) {
-		scout__serve_ping(s, dest, op);
-	} else if (op->opcode == SCOUT_OP_STATUS && s->transport->inbox.has_status) {
-		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT,
-			      "this is the second STATUS of its frame: must be one for each frame");
-	} else if (op->opcode == SCOUT_OP_STATUS) {
-		s->transport->inbox.has_status = true;
-		scout__serve_status(s, dest, op);
-	} else if (s->draining) {
-		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_SHUTDOWN, SCOUT__STOPPING_TEXT);
-	} else if (op->opcode == SCOUT_OP_HELLO) {
-		return scout__serve_hello(s, peer, op, frame->sent_us);
-	} else if (!refuse_unfit(s, peer, dest, frame, op, waited_us)) {
-		SCOUT_ASSERT(peer); /* an operation without a peer was refused */
-		execute(s, peer, packet, op, deadline_of(s, op, waited_us));
-	}
-	return peer;
+	if (operations[op->opcode].need >= RUNNING && s->draining)
+		scout__refuse(s, req->dest, op->opcode, op->corr, SCOUT_WIRE_SHUTDOWN, SCOUT__STOPPING_TEXT);
+	else if (operations[op->opcode].need < PEER || !refuse_unfit(s, req))
+		operations[op->opcode].serve(s, req);
 }
 
 /* A peer of another release. Its own library reads the version in the header of the refusal, and says the same. */
@@ -212,13 +175,19 @@ SCOUT_ON_LOOP static void
 run_inbox(struct scout_server *s)
 {
 	struct scout__inbox *in = &s->transport->inbox;
-	struct scout__peer *peer = scout__peer_by_identity(s, s->transport->unknown_sender.identity,
-							   s->transport->unknown_sender.identity_len);
 	uint64_t end_us = s->now_us + OPS_US;
 	struct scout__op op;
+	struct scout__request req = {
+		.peer = scout__peer_by_identity(s, s->transport->unknown_sender.identity,
+						s->transport->unknown_sender.identity_len),
+		.packet = in->packet,
+		.frame = &in->frame,
+		.op = &op,
+	};
 
 	for (uint32_t n = 1; scout__frame_next(&in->ops, &op); n++) {
-		peer = dispatch(s, peer, in->packet, &in->frame, &op, in->waited_us + (s->now_us - in->read_us));
+		req.waited_us = in->waited_us + (s->now_us - in->read_us);
+		dispatch(s, &req);
 		if (n % OPS_PER_LOOK)
 			continue;
 		s->now_us = scout__now_us();

@@ -19,23 +19,23 @@ finish_reply(struct scout_server *s, struct scout__peer *peer, uint64_t corr, ui
 }
 
 void
-scout__serve_finish(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
+scout__serve_finish(struct scout_server *s, struct scout__request *req)
 {
 	struct scout__session *session;
 	struct scout__finish_msg m;
 	const char *field = "";
-	int status = scout__get_finish(op, &m, &field);
+	int status = scout__get_finish(req->op, &m, &field);
 
 	if (status) {
-		scout__refuse_body(s, &peer->dest, op, status, field);
+		scout__refuse_body(s, req->dest, req->op, status, field);
 		return;
 	}
-	session = scout__require_session(s, peer, op, m.ticket);
+	session = scout__require_session(s, req->peer, req->op, m.ticket);
 	if (!session)
 		return;
 	session->hinted = m.hint == SCOUT_FINISH_UNLIKELY;
 	s->count.hints_likely += m.hint == SCOUT_FINISH_LIKELY;
 	s->count.hints_unlikely += m.hint == SCOUT_FINISH_UNLIKELY;
-	scout__deferred_reply_note(&session->deferred, peer, finish_reply, op->corr);
+	scout__deferred_reply_note(&session->deferred, req->peer, finish_reply, req->op->corr);
 	scout__session_end(s, session, true);
 }

@@ -253,57 +253,57 @@ refuse_stamp(struct scout_server *s, struct scout__dest *dest, const struct scou
 	return true;
 }
 
-struct scout__peer *
-scout__serve_hello(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op, uint64_t sent_us)
+void
+scout__serve_hello(struct scout_server *s, struct scout__request *req)
 {
-	struct scout__dest *dest = peer ? &peer->dest : &s->transport->unknown_sender;
 	struct scout__peer *known;
 	struct scout__hello hello;
 	const char *field = "";
 	struct scout__ns *ns;
 	char text[512];
 	uint16_t refusal;
-	int status = scout__get_hello(op, &hello, &field);
+	int status = scout__get_hello(req->op, &hello, &field);
 
 	if (status) {
-		scout__refuse_body(s, dest, op, status, field);
-		return peer;
+		scout__refuse_body(s, req->dest, req->op, status, field);
+		return;
 	}
-	if (refuse_stamp(s, dest, op, &hello))
-		return peer;
+	if (refuse_stamp(s, req->dest, req->op, &hello))
+		return;
 	known = scout__peer_by_token(s, hello.token);
-	field = hello_conflict(peer, known, &hello);
+	field = hello_conflict(req->peer, known, &hello);
 	if (field) {
-		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_STATE, "%s", field);
-		return peer;
+		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_STATE, "%s", field);
+		return;
 	}
 	if (!known && s->state->n_free_peers == 0) {
-		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT,
+		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_LIMIT,
 			      "max_peers = %u peers are connected: end one, or raise max_peers",
 			      (unsigned)s->cfg.max_peers);
-		return peer;
+		return;
 	}
 	ns = namespace_of(s, &hello, known, &refusal, text, sizeof(text));
 	if (!ns) {
-		scout__refuse(s, dest, op->opcode, op->corr, refusal, "%s", text);
-		return peer;
+		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, refusal, "%s", text);
+		return;
 	}
 	if (!known) {
 		known = scout__peer_new(s, ns, hello.token, hello.role);
-	} else if (known != peer && !scout__peer_move(s, known)) {
+	} else if (known != req->peer && !scout__peer_move(s, known)) {
 		known = NULL;
 	}
 	if (!known) {
-		scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT, "the server is out of memory");
-		return peer;
+		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_LIMIT,
+			      "the server is out of memory");
+		return;
 	}
 	known->weights = hello.weights;
 	known->heartbeat_ms = hello.heartbeat_ms ? hello.heartbeat_ms : HEARTBEAT_MS_DEFAULT;
 	if (known->heartbeat_ms > HEARTBEAT_MS_MAX)
 		known->heartbeat_ms = HEARTBEAT_MS_MAX;
-	(void)scout__peer_heard(s, known, sent_us);
+	(void)scout__peer_heard(s, known, req->frame->sent_us);
 	scout__clears_hear(s, known, &hello.clear, s->fetch && scout__records_known(known->ns));
 	scout__records_look(s, known->ns);
-	hello_reply(s, known, op->corr);
-	return known;
+	hello_reply(s, known, req->op->corr);
+	req->peer = known;
 }

@@ -84,21 +84,21 @@ open_session(struct scout_server *s, struct scout__pending_op *pending, const st
 }
 
 void
-scout__serve_keys(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
-		  const struct scout__op *op, uint64_t deadline_us)
+scout__serve_keys(struct scout_server *s, struct scout__request *req)
 {
 	struct scout__keys_msg m;
 	struct scout__pending_op *pending;
 	const char *field = "";
-	int status = scout__get_keys(op, peer->ns->hash_bytes, &m, &field);
+	int status = scout__get_keys(req->op, req->peer->ns->hash_bytes, &m, &field);
 
 	if (status) {
-		scout__refuse_body(s, &peer->dest, op, status, field);
+		scout__refuse_body(s, req->dest, req->op, status, field);
 		return;
 	}
-	if (!scout__require_weights(s, peer, op) || !require_parts(s, peer, op, &m))
+	if (!scout__require_weights(s, req->peer, req->op) || !require_parts(s, req->peer, req->op, &m))
 		return;
-	pending = scout__pending_op_new(s, &scout__lookup_groups_kind, peer, packet, op, deadline_us);
+	pending =
+		scout__pending_op_new(s, &scout__lookup_groups_kind, req->peer, req->packet, req->op, req->deadline_us);
 	if (!pending)
 		return;
 	pending->hashes = m.hashes;

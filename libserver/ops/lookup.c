@@ -525,32 +525,31 @@ session_of(struct scout_server *s, struct scout__pending_op *pending, const stru
 }
 
 void
-scout__serve_lookup(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
-		    const struct scout__op *op, uint64_t deadline_us)
+scout__serve_lookup(struct scout_server *s, struct scout__request *req)
 {
 	struct scout__lookup_msg m;
 	struct scout__pending_op *pending;
 	const char *text = "";
 	uint16_t refusal;
-	int status = scout__get_lookup(op, peer->ns->hash_bytes, &m, &text);
+	int status = scout__get_lookup(req->op, req->peer->ns->hash_bytes, &m, &text);
 
 	if (status) {
-		scout__refuse_body(s, &peer->dest, op, status, text);
+		scout__refuse_body(s, req->dest, req->op, status, text);
 		return;
 	}
-	if (!scout__require_weights(s, peer, op))
+	if (!scout__require_weights(s, req->peer, req->op))
 		return;
-	pending = scout__pending_op_new(s, is_run(peer->ns, &m) ? &lookup_kind : &scout__lookup_groups_kind, peer,
-					packet, op, deadline_us);
+	pending = scout__pending_op_new(s, is_run(req->peer->ns, &m) ? &lookup_kind : &scout__lookup_groups_kind,
+					req->peer, req->packet, req->op, req->deadline_us);
 	if (!pending)
 		return;
-	pending->group = &peer->ns->by_group[0];
+	pending->group = &req->peer->ns->by_group[0];
 	pending->hashes = m.hashes;
 	pending->tenant = m.tenant;
 	pending->n = m.n;
 	pending->skip = m.skip;
 	pending->expect = m.expect;
-	pending->space = scout__ns_space(s, peer->ns, &m.tenant, 0);
+	pending->space = scout__ns_space(s, req->peer->ns, &m.tenant, 0);
 	pending->ahead = m.flags & SCOUT_LOOKUP_AHEAD;
 	pending->first_hole = UINT32_MAX;
 	/* Without an interval, the server asks L2 for the keys once. */

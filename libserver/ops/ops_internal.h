@@ -9,6 +9,7 @@
 
 struct scout_server;
 struct scout__dest;
+struct scout__frame;
 struct scout__lookup_reply;
 struct scout__ns;
 struct scout__ns_group;
@@ -21,35 +22,35 @@ struct scout__session;
 
 /* The functions that the files of this room call in each other. */
 
-/* ---- a handler for each operation, in a file of its name ---- */
+/* ---- a handler for each operation, in a file of its name; dispatch.c has a row for each ---- */
 
-/* Returns the peer that the sender is from now on: NULL if it was refused and was no peer before. */
-SCOUT_ON_LOOP struct scout__peer *scout__serve_hello(struct scout_server *s, struct scout__peer *peer,
-						     const struct scout__op *op, uint64_t sent_us);
-/* Also serves senders without HELLO, and while the server stops. */
-SCOUT_ON_LOOP void scout__serve_ping(struct scout_server *s, struct scout__dest *dest, const struct scout__op *op);
-SCOUT_ON_LOOP void scout__serve_status(struct scout_server *s, struct scout__dest *dest, const struct scout__op *op);
+/* What a handler works on. Gone when it returns, but for the packet, which a pending operation keeps. */
+struct scout__request {
+	struct scout__peer *peer; /* the sender; NULL: it has not said HELLO, whose handler sets it */
+	struct scout__dest *dest; /* where the reply goes */
+	struct scout__packet *packet;
+	const struct scout__frame *frame;
+	const struct scout__op *op; /* a view into the packet */
+	uint64_t waited_us;         /* on its way and in its frame */
+	uint64_t deadline_us;       /* when the answer is late; UINT64_MAX: never */
+};
+
+SCOUT_ON_LOOP void scout__serve_hello(struct scout_server *s, struct scout__request *req);
+SCOUT_ON_LOOP void scout__serve_ping(struct scout_server *s, struct scout__request *req);
+SCOUT_ON_LOOP void scout__serve_status(struct scout_server *s, struct scout__request *req);
 /* Answered at once, or when everything is given back. RESET: weights.c. */
-SCOUT_ON_LOOP void scout__serve_finish(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op);
-SCOUT_ON_LOOP void scout__serve_reset(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op);
-SCOUT_ON_LOOP void scout__serve_register(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op);
-SCOUT_ON_LOOP void scout__serve_store_done(struct scout_server *s, struct scout__peer *peer,
-					   const struct scout__op *op);
-SCOUT_ON_LOOP void scout__serve_retrieve_done(struct scout_server *s, struct scout__peer *peer,
-					      const struct scout__op *op);
-/* With a pending operation. @deadline_us: when the answer is late. */
-SCOUT_ON_LOOP void scout__serve_lookup(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
-				       const struct scout__op *op, uint64_t deadline_us);
-SCOUT_ON_LOOP void scout__serve_keys(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
-				     const struct scout__op *op, uint64_t deadline_us);
-SCOUT_ON_LOOP void scout__serve_admit(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
-				      const struct scout__op *op, uint64_t deadline_us);
-SCOUT_ON_LOOP void scout__serve_clear(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
-				      const struct scout__op *op, uint64_t deadline_us);
-SCOUT_ON_LOOP void scout__serve_store(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
-				      const struct scout__op *op, uint64_t deadline_us);
-SCOUT_ON_LOOP void scout__serve_retrieve(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
-					 const struct scout__op *op, uint64_t deadline_us);
+SCOUT_ON_LOOP void scout__serve_finish(struct scout_server *s, struct scout__request *req);
+SCOUT_ON_LOOP void scout__serve_reset(struct scout_server *s, struct scout__request *req);
+SCOUT_ON_LOOP void scout__serve_register(struct scout_server *s, struct scout__request *req);
+SCOUT_ON_LOOP void scout__serve_store_done(struct scout_server *s, struct scout__request *req);
+SCOUT_ON_LOOP void scout__serve_retrieve_done(struct scout_server *s, struct scout__request *req);
+/* With a pending operation. */
+SCOUT_ON_LOOP void scout__serve_lookup(struct scout_server *s, struct scout__request *req);
+SCOUT_ON_LOOP void scout__serve_keys(struct scout_server *s, struct scout__request *req);
+SCOUT_ON_LOOP void scout__serve_admit(struct scout_server *s, struct scout__request *req);
+SCOUT_ON_LOOP void scout__serve_clear(struct scout_server *s, struct scout__request *req);
+SCOUT_ON_LOOP void scout__serve_store(struct scout_server *s, struct scout__request *req);
+SCOUT_ON_LOOP void scout__serve_retrieve(struct scout_server *s, struct scout__request *req);
 
 /* ---- lookup_keep_recent.c ---- */
 

@@ -6,13 +6,13 @@
 /* PING: an empty reply, for every sender, also while the server stops. Loop thread. */
 
 void
-scout__serve_ping(struct scout_server *s, struct scout__dest *dest, const struct scout__op *op)
+scout__serve_ping(struct scout_server *s, struct scout__request *req)
 {
 	const char *field = "";
-	int status = scout__get_empty(op, &field);
+	int status = scout__get_empty(req->op, &field);
 
 	if (status)
-		scout__refuse_body(s, dest, op, status, field);
+		scout__refuse_body(s, req->dest, req->op, status, field);
 	else
-		scout__reply_empty(s, dest, op->opcode, op->corr);
+		scout__reply_empty(s, req->dest, req->op->opcode, req->op->corr);
 }

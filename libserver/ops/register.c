@@ -497,22 +497,22 @@ register_reply(struct scout_server *s, struct scout__peer *peer, const struct sc
 }
 
 void
-scout__serve_register(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
+scout__serve_register(struct scout_server *s, struct scout__request *req)
 {
 	struct scout__register_msg m;
 	struct refusal refusal;
 	const char *field = "";
-	int status = scout__get_register(op, &m, &field);
+	int status = scout__get_register(req->op, &m, &field);
 
 	if (status) {
-		scout__refuse_body(s, &peer->dest, op, status, field);
+		scout__refuse_body(s, req->dest, req->op, status, field);
 		return;
 	}
-	if (!do_register(s, peer, &m, &refusal)) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, refusal.status, "%s", refusal.text);
+	if (!do_register(s, req->peer, &m, &refusal)) {
+		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, refusal.status, "%s", refusal.text);
 		return;
 	}
 	/* What the socket does not take now is sent by the tick; no grant is answered before. */
-	(void)scout__segments_deliver(s, peer);
-	register_reply(s, peer, &m, op->corr);
+	(void)scout__segments_deliver(s, req->peer);
+	register_reply(s, req->peer, &m, req->op->corr);
 }

@@ -239,34 +239,33 @@ static const struct scout__pending_kind retrieve_kind = {
 	.step = retrieve_step, .take_back = scout__grants_take_back, .end = scout__grants_end};
 
 void
-scout__serve_retrieve(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
-		      const struct scout__op *op, uint64_t deadline_us)
+scout__serve_retrieve(struct scout_server *s, struct scout__request *req)
 {
 	struct scout__session *session;
 	struct scout__retrieve_msg m;
 	struct scout__pending_op *pending;
 	const char *field = "";
-	int status = scout__get_retrieve(op, &m, &field);
+	int status = scout__get_retrieve(req->op, &m, &field);
 
 	if (status) {
-		scout__refuse_body(s, &peer->dest, op, status, field);
+		scout__refuse_body(s, req->dest, req->op, status, field);
 		return;
 	}
-	if (!scout__require_transfer(s, peer, op))
+	if (!scout__require_transfer(s, req->peer, req->op))
 		return;
 	for (uint32_t i = 0; i < m.n_parts; i++)
-		if (!scout__require_group(s, peer, op, m.parts[i].group))
+		if (!scout__require_group(s, req->peer, req->op, m.parts[i].group))
 			return;
-	session = session_of(s, peer, op, &m);
-	if (!session || !require_parts(s, peer, op, session, &m))
+	session = session_of(s, req->peer, req->op, &m);
+	if (!session || !require_parts(s, req->peer, req->op, session, &m))
 		return;
-	pending = scout__pending_op_new(s, &retrieve_kind, peer, packet, op, deadline_us);
+	pending = scout__pending_op_new(s, &retrieve_kind, req->peer, req->packet, req->op, req->deadline_us);
 	if (!pending)
 		return;
 	pending->ticket = m.ticket;
 	pending->serial = session->serial;
 	for (uint32_t i = 0; i < m.n_parts; i++)
-		pending->n += (m.parts[i].to - m.parts[i].from) / peer->ns->by_group[m.parts[i].group].stride;
+		pending->n += (m.parts[i].to - m.parts[i].from) / req->peer->ns->by_group[m.parts[i].group].stride;
 	pending->wait_end_us = load_wait_end(pending);
 	if (!scout__grants_begin(s, pending, SCOUT__HOLD_READ, m.n_parts))
 		return;

@@ -20,25 +20,25 @@ retrieve_done_reply(struct scout_server *s, struct scout__peer *peer, uint64_t c
 }
 
 void
-scout__serve_retrieve_done(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
+scout__serve_retrieve_done(struct scout_server *s, struct scout__request *req)
 {
 	struct scout__retrieve_done_msg m;
 	struct scout__hold *hold;
 	const char *field = "";
-	int status = scout__get_retrieve_done(op, &m, &field);
+	int status = scout__get_retrieve_done(req->op, &m, &field);
 
 	if (status) {
-		scout__refuse_body(s, &peer->dest, op, status, field);
+		scout__refuse_body(s, req->dest, req->op, status, field);
 		return;
 	}
-	hold = scout__hold_find(s, peer, m.retrieve_id, SCOUT__HOLD_READ);
+	hold = scout__hold_find(s, req->peer, m.retrieve_id, SCOUT__HOLD_READ);
 	if (!hold) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_NO_SESSION,
+		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_NO_SESSION,
 			      "this worker has no retrieve %llu", (unsigned long long)m.retrieve_id);
 		return;
 	}
 	if (m.mismatches > hold->n) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_RANGE,
+		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_RANGE,
 			      "RETRIEVE_DONE: mismatches = %u, but %u slots were granted", (unsigned)m.mismatches,
 			      (unsigned)hold->n);
 		return;
@@ -47,10 +47,10 @@ scout__serve_retrieve_done(struct scout_server *s, struct scout__peer *peer, con
 		s->count.bugs_mismatches += m.mismatches;
 		scout__log_limited(&s->log, &s->limit_bug, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_ERROR,
 				   "BUG: worker %016llx saw %u slots change under retrieve %llu, which held them",
-				   (unsigned long long)peer->token, (unsigned)m.mismatches,
+				   (unsigned long long)req->peer->token, (unsigned)m.mismatches,
 				   (unsigned long long)m.retrieve_id);
 		hold->spoiled = true;
 	}
-	scout__deferred_reply_note(&hold->deferred, peer, retrieve_done_reply, op->corr);
+	scout__deferred_reply_note(&hold->deferred, req->peer, retrieve_done_reply, req->op->corr);
 	scout__hold_end(s, hold, SCOUT__END_RELEASE, 0);
 }

@@ -3,6 +3,7 @@
 #include "reply.h"
 #include "server_core.h"
 #include "stats.h"
+#include "transport.h"
 
 /*
  * DESIGN
@@ -24,23 +25,29 @@ put_item(void *user, const char *name, uint64_t value)
 }
 
 void
-scout__serve_status(struct scout_server *s, struct scout__dest *dest, const struct scout__op *op)
+scout__serve_status(struct scout_server *s, struct scout__request *req)
 {
 	struct scout__writer *w;
 	const char *field = "";
 	size_t at, op_at;
-	int status = scout__get_empty(op, &field);
+	int status = scout__get_empty(req->op, &field);
 
-	if (status) {
-		scout__refuse_body(s, dest, op, status, field);
+	if (s->transport->inbox.has_status) {
+		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_LIMIT,
+			      "this is the second STATUS of its frame: must be one for each frame");
 		return;
 	}
-	w = scout__reply_begin(s, dest, op->opcode, SCOUT_WIRE_OK, op->corr, BODY_BYTES, &op_at);
+	s->transport->inbox.has_status = true;
+	if (status) {
+		scout__refuse_body(s, req->dest, req->op, status, field);
+		return;
+	}
+	w = scout__reply_begin(s, req->dest, req->op->opcode, SCOUT_WIRE_OK, req->op->corr, BODY_BYTES, &op_at);
 	if (!w)
 		return;
 	scout__stats_take(s, s->stats);
 	at = w->len;
 	scout__put_u32(w, 0);
 	scout__patch_u32(w, at, scout__stats_each(s->stats, put_item, w));
-	scout__reply_end(s, dest, op_at);
+	scout__reply_end(s, req->dest, op_at);
 }

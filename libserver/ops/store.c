@@ -121,8 +121,7 @@ static const struct scout__pending_kind store_kind = {
 	.step = store_step, .take_back = scout__grants_take_back, .end = scout__grants_end};
 
 void
-scout__serve_store(struct scout_server *s, struct scout__peer *peer, struct scout__packet *packet,
-		   const struct scout__op *op, uint64_t deadline_us)
+scout__serve_store(struct scout_server *s, struct scout__request *req)
 {
 	struct scout__store_msg m;
 	struct scout__pending_op *pending;
@@ -130,35 +129,35 @@ scout__serve_store(struct scout_server *s, struct scout__peer *peer, struct scou
 	struct scout__ns_group *group;
 	uint16_t refusal;
 	uint32_t space;
-	int status = scout__get_store(op, peer->ns->hash_bytes, &m, &field);
+	int status = scout__get_store(req->op, req->peer->ns->hash_bytes, &m, &field);
 
 	if (status) {
-		scout__refuse_body(s, &peer->dest, op, status, field);
+		scout__refuse_body(s, req->dest, req->op, status, field);
 		return;
 	}
-	if (!scout__require_transfer(s, peer, op))
+	if (!scout__require_transfer(s, req->peer, req->op))
 		return;
-	group = scout__require_group(s, peer, op, m.group);
+	group = scout__require_group(s, req->peer, req->op, m.group);
 	if (!group)
 		return;
-	refusal = m.ticket ? scout__stale_tickets_find(s, peer->ns, m.ticket) : SCOUT_WIRE_OK;
+	refusal = m.ticket ? scout__stale_tickets_find(s, req->peer->ns, m.ticket) : SCOUT_WIRE_OK;
 	if (refusal) {
 		scout__refuse(
-			s, &peer->dest, op->opcode, op->corr, refusal,
+			s, req->dest, req->op->opcode, req->op->corr, refusal,
 			refusal == SCOUT_WIRE_CLEARED
 				? "a clear ended the session of this ticket: KV computed before the clear is not stored"
 				: "the session of this ticket has older weights: KV computed with them is not stored");
 		return;
 	}
-	space = scout__ns_space_make(s, peer->ns, &m.tenant, m.group);
+	space = scout__ns_space_make(s, req->peer->ns, &m.tenant, m.group);
 	if (!space) {
 		scout__refuse(
-			s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_LIMIT,
+			s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_LIMIT,
 			"%u pairs of tenant and group are in this namespace, and there is no room for one more (at most %u, less without memory)",
-			(unsigned)peer->ns->n_spaces, SCOUT__MAX_SPACES);
+			(unsigned)req->peer->ns->n_spaces, SCOUT__MAX_SPACES);
 		return;
 	}
-	pending = scout__pending_op_new(s, &store_kind, peer, packet, op, deadline_us);
+	pending = scout__pending_op_new(s, &store_kind, req->peer, req->packet, req->op, req->deadline_us);
 	if (!pending)
 		return;
 	pending->ticket = m.ticket;

@@ -25,28 +25,28 @@ store_done_reply(struct scout_server *s, struct scout__peer *peer, uint64_t corr
 }
 
 void
-scout__serve_store_done(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
+scout__serve_store_done(struct scout_server *s, struct scout__request *req)
 {
 	struct scout__store_done_msg m;
 	struct scout__hold *hold;
 	const char *field = "";
-	int status = scout__get_store_done(op, &m, &field);
+	int status = scout__get_store_done(req->op, &m, &field);
 
 	if (status) {
-		scout__refuse_body(s, &peer->dest, op, status, field);
+		scout__refuse_body(s, req->dest, req->op, status, field);
 		return;
 	}
-	hold = scout__hold_find(s, peer, m.store_id, SCOUT__HOLD_WRITE);
+	hold = scout__hold_find(s, req->peer, m.store_id, SCOUT__HOLD_WRITE);
 	if (!hold) {
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_NO_SESSION,
+		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_NO_SESSION,
 			      "this worker has no store %llu", (unsigned long long)m.store_id);
 		return;
 	}
-	if (m.n != hold->n && m.n != 0) { /* 0: the worker never saw the grants, and gives them up */
-		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_RANGE,
+	if (m.n != hold->n && m.n != 0) { /* 0: it never saw the grants, and gives them up */
+		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_RANGE,
 			      "STORE_DONE: n = %u, but %u slots were granted", (unsigned)m.n, (unsigned)hold->n);
 		return;
 	}
-	scout__deferred_reply_note(&hold->deferred, peer, store_done_reply, op->corr);
+	scout__deferred_reply_note(&hold->deferred, req->peer, store_done_reply, req->op->corr);
 	scout__hold_end(s, hold, SCOUT__END_COMMIT, m.committed);
 }

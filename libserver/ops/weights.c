@@ -47,22 +47,22 @@ scout__require_weights(struct scout_server *s, struct scout__peer *peer, const s
 }
 
 void
-scout__serve_reset(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op)
+scout__serve_reset(struct scout_server *s, struct scout__request *req)
 {
 	const char *field = "";
 	uint64_t weights;
-	int status = scout__get_one_u64(op, &weights, &field);
+	int status = scout__get_one_u64(req->op, &weights, &field);
 
 	if (status) {
-		scout__refuse_body(s, &peer->dest, op, status, field);
+		scout__refuse_body(s, req->dest, req->op, status, field);
 		return;
 	}
-	/* A client decides. A worker only moves on from the version that it was in: a late RESET takes no peer back. */
-	if (peer->role == SCOUT_ROLE_WORKER && !scout__require_weights(s, peer, op))
+	/* A client decides. A worker only moves on from the version that it was in: a late one takes no peer back. */
+	if (req->peer->role == SCOUT_ROLE_WORKER && !scout__require_weights(s, req->peer, req->op))
 		return;
-	scout__weights_change(s, peer->ns, weights);
+	scout__weights_change(s, req->peer->ns, weights);
 	/* Our client says HELLO without a version until its reset is settled. From then on it has a version of its own. */
-	if (peer->weights || peer->role == SCOUT_ROLE_CLIENT)
-		peer->weights = weights;
-	scout__reply_empty(s, &peer->dest, op->opcode, op->corr);
+	if (req->peer->weights || req->peer->role == SCOUT_ROLE_CLIENT)
+		req->peer->weights = weights;
+	scout__reply_empty(s, req->dest, req->op->opcode, req->op->corr);
 }
