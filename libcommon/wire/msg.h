@@ -28,7 +28,7 @@
  *   limits and reserved fields            tests/unit/wire/test_wire_strict.c
  *   inputs for the fuzzer                 tests/fuzz/corpus/msg
  *   its handler, scout__serve_NAME()      libserver/ops/NAME.c, in ops/meson.build and ops/ops_internal.h
- *   its row, with the handler             libserver/ops/dispatch.c
+ *   its row: handler, what takes back     libserver/ops/dispatch.c
  *   a call that sends it                  tests/rigs/wire/wire_ops.c (and fake_server.c, where clients or workers are tested with it)
  *   behaviour of the server               a test in tests/system/server; test_server.c sends each opcode
  */

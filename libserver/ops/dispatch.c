@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "dispatch.h"
 
+#include "hold.h"
 #include "lease_messages.h"
 #include "msg.h"
 #include "ns.h"
@@ -10,6 +11,7 @@
 #include "pending_op.h"
 #include "reply.h"
 #include "server_core.h"
+#include "session.h"
 #include "transport.h"
 #include "unsent.h"
 
@@ -58,21 +60,23 @@ static const struct {
 	void (*serve)(struct scout_server *s, struct scout__request *req);
 	enum need need;
 	bool gives_back; /* what would stay pinned: it is executed however late it comes */
+	/* What its reply granted, if that cannot be sent. NULL: it grants nothing. @id: of the session or hold. */
+	void (*take_back)(struct scout_server *s, uint64_t id);
 } operations[SCOUT_OP_LAST + 1] = {
 	[SCOUT_OP_HELLO] = {scout__serve_hello, RUNNING},
 	[SCOUT_OP_PING] = {scout__serve_ping, NOTHING},
-	[SCOUT_OP_LOOKUP] = {scout__serve_lookup, PEER},
+	[SCOUT_OP_LOOKUP] = {scout__serve_lookup, PEER, .take_back = scout__session_undo},
 	[SCOUT_OP_ADMIT] = {scout__serve_admit, PEER},
 	[SCOUT_OP_FINISH] = {scout__serve_finish, PEER, .gives_back = true},
 	[SCOUT_OP_RESET] = {scout__serve_reset, PEER},
 	[SCOUT_OP_REGISTER] = {scout__serve_register, PEER},
-	[SCOUT_OP_STORE] = {scout__serve_store, PEER},
+	[SCOUT_OP_STORE] = {scout__serve_store, PEER, .take_back = scout__hold_take_back},
 	[SCOUT_OP_STORE_DONE] = {scout__serve_store_done, PEER, .gives_back = true},
-	[SCOUT_OP_RETRIEVE] = {scout__serve_retrieve, PEER},
+	[SCOUT_OP_RETRIEVE] = {scout__serve_retrieve, PEER, .take_back = scout__hold_take_back},
 	[SCOUT_OP_RETRIEVE_DONE] = {scout__serve_retrieve_done, PEER, .gives_back = true},
 	[SCOUT_OP_STATUS] = {scout__serve_status, NOTHING},
 	[SCOUT_OP_CLEAR] = {scout__serve_clear, PEER},
-	[SCOUT_OP_KEYS] = {scout__serve_keys, PEER},
+	[SCOUT_OP_KEYS] = {scout__serve_keys, PEER, .take_back = scout__session_undo},
 };
 
 /* Refuse an operation that needs a peer, if it cannot be executed for this sender. Returns whether it was refused. */
@@ -248,7 +252,14 @@ scout__dispatch_resume(struct scout_server *s)
 	scout__note_step(s, before_us);
 }
 
+SCOUT_ON_LOOP static void
+take_back(struct scout_server *s, uint8_t opcode, uint64_t id)
+{
+	operations[opcode].take_back(s, id);
+}
+
 const struct scout__transport_hooks scout__dispatch_hooks = {
+	.take_back = take_back,
 	.frame = frame,
 	.channel_broken = scout__channel_broken,
 	.lease_message = scout__lease_message,

@@ -127,7 +127,7 @@ send_reply(struct scout_server *s, struct scout__pending_op *pending, uint64_t i
 	if (reply.len > SMALL_BYTES) {
 		scout__frame_end(&reply, 1, s->epoch, scout__now_us());
 		SCOUT_ASSERT(!reply.bad);
-		scout__reply_frame(s, dest, reply.buf, reply.len, id ? scout__hold_take_back : NULL, id);
+		scout__reply_frame(s, dest, reply.buf, reply.len, opcode, id);
 		return;
 	}
 	w = scout__reply_begin(s, dest, opcode, SCOUT_WIRE_OK, corr, reply.len - head, &op);
@@ -135,7 +135,7 @@ send_reply(struct scout_server *s, struct scout__pending_op *pending, uint64_t i
 		scout__put_bytes(w, reply.buf + head, reply.len - head);
 		scout__reply_end(s, dest, op);
 		if (id)
-			scout__reply_grants(s, dest, scout__hold_take_back, id, 0);
+			scout__reply_grants(s, dest, opcode, id, 0);
 	} else if (id) {
 		scout__hold_undo(s, s->state->holds[scout__map_get(&s->state->by_hold, id)]);
 	}

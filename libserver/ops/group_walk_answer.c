@@ -223,7 +223,7 @@ scout__group_walk_answer(struct scout_server *s, struct scout__pending_op *pendi
 	/* Free the lookup before its undoing is noted: see lookup.c. */
 	scout__pending_op_free(s, pending);
 	if (!renews)
-		scout__reply_grants(s, dest, scout__session_undo, ticket, arrived_us);
+		scout__reply_grants(s, dest, SCOUT_OP_LOOKUP, ticket, arrived_us);
 }
 
 /* ---- KEYS ---- */
@@ -304,5 +304,5 @@ scout__keys_answer(struct scout_server *s, struct scout__pending_op *pending)
 	scout__reply_end(s, dest, op);
 	/* Free the pending operation before its undoing is noted: see lookup.c. */
 	scout__pending_op_free(s, pending);
-	scout__reply_grants(s, dest, scout__session_undo, ticket, arrived_us);
+	scout__reply_grants(s, dest, SCOUT_OP_KEYS, ticket, arrived_us);
 }

@@ -137,7 +137,7 @@ answer(struct scout_server *s, struct scout__pending_op *pending)
 	 * admitted.
 	 */
 	if (!renews)
-		scout__reply_grants(s, dest, scout__session_undo, ticket, arrived_us);
+		scout__reply_grants(s, dest, SCOUT_OP_LOOKUP, ticket, arrived_us);
 }
 
 void

@@ -94,7 +94,7 @@ SCOUT_ON_LOOP void scout__hold_end(struct scout_server *s, struct scout__hold *h
 /* End a hold that the worker never learned of, so no copy runs. */
 SCOUT_ON_LOOP void scout__hold_undo(struct scout_server *s, struct scout__hold *hold);
 
-/* The same by hold.id, if the hold lives. A scout__undo_fn. */
+/* The same by hold.id, if it lives. What a STORE or RETRIEVE granted is taken back so. */
 SCOUT_ON_LOOP void scout__hold_take_back(struct scout_server *s, uint64_t id);
 SCOUT_ON_LOOP void scout__quarantine_run(struct scout_server *s);
 

@@ -88,7 +88,7 @@ SCOUT_ON_LOOP void scout__kept_drop_last(struct scout__kept *kept);
 SCOUT_ON_LOOP void scout__kept_hole(struct scout__kept *kept, uint32_t i);
 /* End @session: unreachable now, promises given back in steps. @touch: its chunks count as used. */
 SCOUT_ON_LOOP void scout__session_end(struct scout_server *s, struct scout__session *session, bool touch);
-/* The answer did not leave: end the session, if it lives. A scout__undo_fn. */
+/* The answer that promised it did not leave: end it, if it lives. */
 SCOUT_ON_LOOP void scout__session_undo(struct scout_server *s, uint64_t ticket);
 /* A worker retrieves object @i: mark its unit as used. The caller takes its hold first. */
 SCOUT_ON_LOOP void scout__kept_use(struct scout_server *s, struct scout__kept *kept, uint32_t i, uint32_t row);

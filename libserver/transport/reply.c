@@ -41,7 +41,7 @@ SCOUT_ON_LOOP static void
 undo(struct scout_server *s, const struct scout__undo *what)
 {
 	s->count.replies_undone++;
-	what->take_back(s, what->id);
+	s->transport->hooks->take_back(s, what->opcode, what->id);
 }
 
 void
@@ -282,16 +282,15 @@ scout__refuse_body(struct scout_server *s, struct scout__dest *dest, const struc
 }
 
 void
-scout__reply_grants(struct scout_server *s, struct scout__dest *dest, scout__undo_fn take_back, uint64_t id,
-		    uint64_t arrived_us)
+scout__reply_grants(struct scout_server *s, struct scout__dest *dest, uint8_t opcode, uint64_t id, uint64_t arrived_us)
 {
 	if (dest->n_undo == dest->cap_undo) {
 		uint32_t cap = dest->cap_undo ? dest->cap_undo * 2 : 16;
 		struct scout__undo *list = realloc(dest->undo, cap * sizeof(*list));
 
 		if (!list) {
-			/* No memory to note the grant: the frame leaves now, and then there is nothing to note. */
-			struct scout__undo last = {take_back, id, arrived_us};
+			/* It cannot be noted, so it leaves now: then there is nothing to note. */
+			struct scout__undo last = {opcode, id, arrived_us};
 			uint64_t sent = s->count.frames_sent;
 
 			scout__dest_flush(s, dest);
@@ -302,11 +301,11 @@ scout__reply_grants(struct scout_server *s, struct scout__dest *dest, scout__und
 		dest->undo = list;
 		dest->cap_undo = cap;
 	}
-	dest->undo[dest->n_undo++] = (struct scout__undo){take_back, id, arrived_us};
+	dest->undo[dest->n_undo++] = (struct scout__undo){opcode, id, arrived_us};
 }
 
 void
-scout__reply_frame(struct scout_server *s, struct scout__dest *dest, uint8_t *buf, size_t len, scout__undo_fn take_back,
+scout__reply_frame(struct scout_server *s, struct scout__dest *dest, uint8_t *buf, size_t len, uint8_t opcode,
 		   uint64_t id)
 {
 	int error = send_owned(s, dest, buf, len);
@@ -316,6 +315,6 @@ scout__reply_frame(struct scout_server *s, struct scout__dest *dest, uint8_t *bu
 		return;
 	}
 	note_failure(s, error);
-	if (take_back)
-		undo(s, &(struct scout__undo){take_back, id, 0});
+	if (id)
+		undo(s, &(struct scout__undo){opcode, id, 0});
 }

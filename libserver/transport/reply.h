@@ -18,13 +18,11 @@ struct scout__unsent;
 
 #define SCOUT__WHO_BYTES 64 /* "worker 0123456789abcdef (pid 12)" */
 
-/* Takes back what a reply granted that did not leave; @id names a session, store or retrieve. */
-typedef void (*scout__undo_fn)(struct scout_server *s, uint64_t id);
-
+/* What a reply granted; the hook take_back takes it back if the reply does not leave. */
 struct scout__undo {
-	scout__undo_fn take_back;
-	uint64_t id;
-	uint64_t arrived_us; /* when the answered LOOKUP came; 0: another operation */
+	uint8_t opcode;
+	uint64_t id;         /* of a session, store or retrieve */
+	uint64_t arrived_us; /* when the LOOKUP came that is answered; 0: another operation */
 };
 
 /* Where replies go, and the replies of this turn. */
@@ -65,11 +63,11 @@ SCOUT_ON_LOOP void scout__refuse_body(struct scout_server *s, struct scout__dest
  * The reply just ended granted something: take the grant back if the frame cannot be sent. @arrived_us: when a LOOKUP
  * came, whose time is counted when the frame has left; else 0.
  */
-SCOUT_ON_LOOP void scout__reply_grants(struct scout_server *s, struct scout__dest *dest, scout__undo_fn take_back,
-				       uint64_t id, uint64_t arrived_us);
-/* Send a frame that was built apart; takes @buf (malloc). @take_back NULL: it granted nothing. */
+SCOUT_ON_LOOP void scout__reply_grants(struct scout_server *s, struct scout__dest *dest, uint8_t opcode, uint64_t id,
+				       uint64_t arrived_us);
+/* Send a frame that was built apart; takes @buf (malloc). @id 0: it granted nothing. */
 SCOUT_ON_LOOP void scout__reply_frame(struct scout_server *s, struct scout__dest *dest, uint8_t *buf, size_t len,
-				      scout__undo_fn take_back, uint64_t id);
+				      uint8_t opcode, uint64_t id);
 SCOUT_ON_LOOP void scout__dest_init(struct scout__dest *dest);
 SCOUT_ON_LOOP void scout__dest_flush(struct scout_server *s, struct scout__dest *dest);
 SCOUT_ON_LOOP void scout__dest_drop(struct scout_server *s, struct scout__dest *dest);

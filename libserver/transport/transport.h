@@ -28,6 +28,8 @@ struct scout__transport_hooks {
 	bool (*lease_message)(struct scout_server *s, struct scout__lease *lease, const struct scout__lease_msg *m);
 	/* The other side of @lease closed it, or broke the protocol: close it. */
 	void (*lease_ended)(struct scout_server *s, struct scout__lease *lease);
+	/* Take back what the reply to an @opcode granted: the reply could not be sent. @id: of a session or hold. */
+	void (*take_back)(struct scout_server *s, uint8_t opcode, uint64_t id);
 	/* Names the peer of @dest for log lines. */
 	void (*who)(const struct scout_server *s, struct scout__dest *dest, char who[SCOUT__WHO_BYTES]);
 };
