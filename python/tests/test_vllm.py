@@ -59,7 +59,7 @@ class Configuration(unittest.TestCase):
         found = config.parse({}, 16)
         self.assertEqual((found.chunk_tokens, found.block_tokens, found.load_async, found.store, found.load_failure), (128, 16, True, "all", "recompute"))
         self.assertEqual((found.endpoint, found.l1_bytes, found.l2, found.weights_version), (None, None, (), 0))
-        self.assertEqual(found.step_wait_us, 500)
+        self.assertEqual((found.step_wait_us, found.kv_layout), (500, "engine"))
         self.assertEqual(config.parse({"step_wait_us": 0}, 16).step_wait_us, 0)
 
     def test_chunks_are_whole_blocks_and_the_user_is_told(self):
@@ -79,6 +79,7 @@ class Configuration(unittest.TestCase):
         for extra, sentence in (
             ({"load": "lazy"}, "load='lazy' is not allowed: it is one of async, sync"),
             ({"store": "some"}, "one of all, prompt, off"),
+            ({"kv_layout": "BLHNC"}, "one of engine, blocks"),
             ({"load_failure": "retry"}, "one of recompute, fail"),
             ({"chunk_tokens": 0}, "from 1 to 1048576"),
             ({"chunk_tokens": True}, "from 1 to 1048576"),
@@ -210,6 +211,77 @@ class Refusals(unittest.TestCase):
                 refusals.check(*engine)
 
 
+class AttentionSpec:
+    def __init__(self, block_size, tokens_per_state=1):
+        self.block_size, self.tokens_per_state = block_size, tokens_per_state
+
+
+class Layouts(unittest.TestCase):
+    """kv_layout=blocks, where vLLM could not do what it stands for."""
+
+    def reason(self, outer=None, by_user=None, name="cuda", **extra):
+        return refusals.reason_of_layout(config.parse(extra, 16), platform(name), by_user, outer)
+
+    def test_it_is_refused_where_vllm_would_not_lay_blocks_out_so(self):
+        self.assertIsNone(self.reason(kv_layout="blocks"))
+        for more, sentence in (
+            ({"name": "cpu"}, r"on NVIDIA GPUs, and vLLM runs on another platform here \(cpu\). Leave kv_layout out"),
+            ({"outer": "MultiConnector"}, "below MultiConnector: .*Leave kv_layout out.*VLLM_KV_CACHE_LAYOUT=BLHNC"),
+            ({"by_user": "NHD"}, "contradicts VLLM_KV_CACHE_LAYOUT=NHD: it stands for one of BLHNC, BLNHC, BHLNC. Leave"),
+        ):
+            self.assertRegex(self.reason(kv_layout="blocks", **more), sentence)
+            self.assertIsNone(self.reason(kv_layout="engine", **more))
+            self.assertIsNone(self.reason(**more))
+
+    def test_a_layout_by_the_user_that_has_the_block_outermost_will_do(self):
+        for layout in refusals.BLOCK_LAYOUTS:
+            self.assertIsNone(self.reason(kv_layout="blocks", by_user=layout, outer="MultiConnector"))
+
+    def test_another_layout_than_the_one_asked_for_is_refused(self):
+        asked, left = config.parse({"kv_layout": "blocks"}, 16), config.parse({}, 16)
+        for layout in (*refusals.BLOCK_LAYOUTS, None):
+            self.assertIsNone(refusals.reason_of_found_layout(asked, layout))
+        for layout in ("LBNHC", "LBHNC", "LHBNC"):
+            self.assertIsNone(refusals.reason_of_found_layout(left, layout))
+            self.assertRegex(refusals.reason_of_found_layout(asked, layout), f"chose the layout {layout}, .*Leave kv_layout out")
+
+    @staticmethod
+    def engine(*layers, **extra):
+        """Each layer: (its spec, what its backend's kernels take)."""
+        found = {"experts": SimpleNamespace()}
+        for spec, sizes in layers:
+            backend = SimpleNamespace(get_supported_kernel_block_sizes=lambda spec, sizes=sizes: sizes, get_name=lambda: "OWN")
+            layer = {"get_attn_backend": lambda backend=backend: backend, "get_kv_cache_spec": lambda vllm_config, spec=spec: spec}
+            found[f"layer {len(found)}"] = SimpleNamespace(**layer)
+        transfer = SimpleNamespace(kv_connector_extra_config=extra, is_kv_consumer=True, is_kv_producer=True)
+        return SimpleNamespace(compilation_config=SimpleNamespace(static_forward_context=found), kv_transfer_config=transfer)
+
+    def test_kernels_that_split_a_block_are_refused(self):
+        sixteens = SimpleNamespace(base=16)
+        whole = ((AttentionSpec(128), [64, 128]), (AttentionSpec(48), [sixteens]), (AttentionSpec(48), []),
+                 (MambaSpec(), [64]), (None, [64]), (AttentionSpec(256, tokens_per_state=4), [64]))
+        self.assertIsNone(refusals.reason_of_kernels(self.engine(*whole)))
+        for spec, sizes, allowed in ((AttentionSpec(128), [32, 64], "32 or 64"), (AttentionSpec(24), [sixteens], "a multiple of 16")):
+            sentence = refusals.reason_of_kernels(self.engine(*whole, (spec, sizes)))
+            self.assertRegex(sentence, f"whole blocks of {spec.block_size} tokens, .* OWN split them.*--block-size {allowed}, or leave")
+
+    def test_vllm_is_asked_for_a_layout_only_if_the_user_wants_one(self):
+        modules, current = modules_of_vllm(), []
+        modules["vllm.config"] = types.ModuleType("vllm.config")
+        modules["vllm.config"].set_current_vllm_config = lambda found: mock.MagicMock(__enter__=lambda _: current.append(found))
+        split = (AttentionSpec(128), [64])
+        with mock.patch.dict(sys.modules, modules):
+            ask = importlib.import_module("kvscout.vllm.connector").KVScoutConnector.get_required_kvcache_layout
+            for extra in ({}, {"kv_layout": "engine"}):
+                self.assertIsNone(ask(self.engine(split, **extra)))
+            self.assertEqual(current, [])
+            wanted = self.engine((AttentionSpec(64), [64]), kv_layout="blocks")
+            self.assertEqual(ask(wanted), "BLHNC")
+            self.assertIs(current.pop(), wanted)
+            with self.assertRaisesRegex(refusals.Refused, "--block-size 64"):
+                ask(self.engine(split, kv_layout="blocks"))
+
+
 class Platforms(unittest.TestCase):
     def test_a_platform_that_is_not_served_is_named_with_what_to_take(self):
         for name in ("rocm", "xpu"):
@@ -239,7 +311,7 @@ class Start(unittest.TestCase):
         self.modules = modules_of_vllm()
         self.modules["vllm.platforms"].current_platform = platform("cpu")
 
-    def ask(self, extra=None, name="KVScoutConnector", **config):
+    def ask(self, extra=None, name="KVScoutConnector", outer=None, **config):
         """As vLLM's factory, from where it makes its configuration."""
 
         def get_connector_class(kv_transfer_config):
@@ -250,6 +322,7 @@ class Start(unittest.TestCase):
             def __init__(self):
                 self.parallel_config = SimpleNamespace(**config)
                 self.model_config = SimpleNamespace()
+                self.kv_transfer_config = SimpleNamespace(kv_connector=outer or name)
                 transfer = {"kv_connector": name, "kv_connector_extra_config": extra, "is_kv_consumer": True, "is_kv_producer": True}
                 self.found = get_connector_class(SimpleNamespace(**transfer))
 
@@ -267,6 +340,22 @@ class Start(unittest.TestCase):
         ):
             with self.subTest(sentence=sentence), self.assertRaisesRegex(error, sentence):
                 self.ask(extra, **parallel)
+
+    def test_a_layout_that_vllm_cannot_take_is_refused_before_anything_is_loaded(self):
+        blocks = {"kv_layout": "blocks"}
+        with self.assertRaisesRegex(refusals.Refused, "another platform here"):
+            self.ask(blocks)
+        self.modules["vllm.platforms"].current_platform = platform("cuda")
+        start = importlib.import_module("kvscout.vllm.start")
+        with mock.patch.object(start, "_cuda_problem", lambda: None), mock.patch.dict(os.environ):
+            os.environ.pop("VLLM_KV_CACHE_LAYOUT", None)
+            self.assertEqual(self.ask(blocks).__name__, "KVScoutConnector")
+            self.assertEqual(self.ask({}, outer="MultiConnector").__name__, "KVScoutConnector")
+            with self.assertRaisesRegex(refusals.Refused, "below MultiConnector"):
+                self.ask(blocks, outer="MultiConnector")
+            os.environ["VLLM_KV_CACHE_LAYOUT"] = "LBNHC"
+            with self.assertRaisesRegex(refusals.Refused, "contradicts VLLM_KV_CACHE_LAYOUT=LBNHC"):
+                self.ask(blocks)
 
     def test_keys_of_another_connector_are_not_read(self):
         self.assertEqual(self.ask({"connectors": []}, name="MultiConnector").__name__, "KVScoutConnector")

@@ -14,7 +14,8 @@ import unittest
 from types import SimpleNamespace
 from unittest import mock
 
-from kvscout.vllm import identity, loaded
+from kvscout.vllm import identity, loaded, refusals
+from vllm_rig import modules_of_vllm
 
 
 class Hf:
@@ -248,6 +249,28 @@ class Engines(unittest.TestCase):
             (one, why), (other, _) = self.worker(dtype), self.worker(dtype)
             self.assertNotEqual(one, other)
             self.assertIn(f"KV of type {dtype} has scales", why)
+
+    def test_the_layout_of_the_kv_memory_counts(self):
+        """A slot holds a block's bytes as they lie, so another layout is other bytes for the same tokens."""
+        modules = modules_of_vllm()
+        modules["vllm"].__version__ = "0.32.0"
+        engine = self.config()
+        engine.model_config, engine.cache_config.prefix_caching_hash_algo = None, "sha256_cbor"
+        engine.parallel_config.tensor_parallel_size = engine.parallel_config.pipeline_parallel_size = 1
+        group = SimpleNamespace(kv_cache_spec=SimpleNamespace(block_size=16), layer_names=["a", "b"])
+
+        def name(layout):
+            found = SimpleNamespace(kv_cache_groups=[group], kv_cache_layout=layout)
+            with (
+                mock.patch.dict(sys.modules, modules),
+                mock.patch.object(identity, "of_model", lambda model: None),
+                mock.patch.object(identity, "platform", lambda: None),
+            ):
+                return identity.digest(identity.of_config(engine, found))
+
+        layouts = ("LBNHC", "LBHNC", "LHBNC", *refusals.BLOCK_LAYOUTS)
+        self.assertEqual(len({name(layout) for layout in layouts}), 6)
+        self.assertEqual(name("BLHNC"), name("BLHNC"))
 
     def test_a_model_whose_code_fails_is_the_engines_own(self):
         with mock.patch.object(identity, "of_config", lambda *_: 1 / 0):

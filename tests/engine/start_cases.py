@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is refused when vLLM makes its configuration. No engine is started, and no model is loaded."""
 
+import contextlib
+import os
 from unittest import mock
 
 import engine
@@ -13,13 +15,16 @@ OTHER = {
 }
 
 
-def _configure(model, extra, by_module=True, beside=None):
+BLOCKS = {"kv_layout": "blocks"}
+
+
+def _configure(model, extra, by_module=True, beside=None, **more):
     from vllm.engine.arg_utils import EngineArgs
 
     transfer = engine._transfer_config(dict(extra), beside)
     if not by_module:
         transfer.kv_connector_module_path = None
-    args = EngineArgs(model=model, dtype="float32", max_model_len=4096, skip_tokenizer_init=True, kv_transfer_config=transfer)
+    args = EngineArgs(model=model, dtype="float32", max_model_len=4096, skip_tokenizer_init=True, kv_transfer_config=transfer, **more)
     return args.create_engine_config()
 
 
@@ -30,6 +35,15 @@ def _refused(sentence, *args, **more):
         need(sentence in str(error), f"vLLM refused the configuration with another sentence than {sentence!r}: {error}")
         return
     need(False, f"vLLM took a configuration that was to be refused with {sentence!r}")
+
+
+def _raises(sentence, call, *args):
+    try:
+        found = call(*args)
+    except ValueError as error:
+        need(sentence in str(error), f"another sentence than {sentence!r}: {error}")
+        return
+    need(False, f"{found} instead of an error with {sentence!r}")
 
 
 def _platform(**answers):
@@ -74,4 +88,80 @@ def a_platform_that_is_not_served_is_refused(model):
     need(not torch.cuda.is_initialized(), "CUDA is initialised")
 
 
-CASES = (a_wrong_key_is_refused, by_its_name_it_is_checked_too, a_platform_that_is_not_served_is_refused)
+@contextlib.contextmanager
+def _as_on_cuda(by_user=None):
+    """vLLM's platform says that it is CUDA. @by_user: VLLM_KV_CACHE_LAYOUT."""
+    from kvscout.vllm import start
+
+    with (
+        _platform(is_cpu=False, is_cuda=True),
+        mock.patch.object(start, "_cuda_problem", lambda: None),
+        mock.patch.dict(os.environ, {"VLLM_KV_CACHE_LAYOUT": by_user} if by_user else {}),
+    ):
+        yield
+
+
+def _layout(config, *readable):
+    """What vLLM settles on if the backends read @readable, the best first."""
+    from vllm.v1.attention.backends.utils import resolve_kv_cache_layout
+
+    return resolve_kv_cache_layout(config, [list(readable)]).name
+
+
+def vllm_takes_the_layout_that_is_asked_for(model):
+    """As its engine core does when the layers are loaded."""
+    every = ("LBNHC", "LBHNC", "BLNHC", "BLHNC", "BHLNC")
+    with _as_on_cuda():
+        need(_layout(_configure(model, {}), *every) == "LBNHC", "without the key vLLM takes another layout than the backend's own")
+        need(_layout(_configure(model, BLOCKS), *every) == "BLHNC", "vLLM does not take the layout that is asked for")
+    with _as_on_cuda("BLNHC"):
+        need(_layout(_configure(model, BLOCKS), *every) == "BLNHC", "the user's own layout does not come first")
+        need(_layout(_configure(model, BLOCKS, beside=[OTHER]), *every) == "BLNHC", "nor below MultiConnector")
+
+
+def blocks_that_vllm_would_not_lay_out_are_refused(model):
+    from kvscout.vllm.connector import KVScoutConnector
+    from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
+
+    _refused("another platform here", model, BLOCKS)
+    with _as_on_cuda("HND"):
+        _refused("contradicts VLLM_KV_CACHE_LAYOUT=HND", model, BLOCKS)
+    with _as_on_cuda():
+        _refused("does not serve kv_layout=blocks below MultiConnector", model, BLOCKS, beside=[OTHER])
+        # Here vLLM asks for no class before it wants to know the layout, and without the refusal it would start.
+        late = _configure(model, {}, beside=[OTHER], disable_hybrid_kv_cache_manager=True, enforce_eager=True)
+        late.kv_transfer_config.kv_connector_extra_config["connectors"][0]["kv_connector_extra_config"] = BLOCKS
+        _raises("does not serve kv_layout=blocks below MultiConnector", _layout, late, "LBNHC", "BLHNC")
+        config = _configure(model, BLOCKS)
+        found = _kv_cache_config(_layout(config, "LBNHC"))  # vLLM logs a warning and goes on
+        _raises("vLLM chose the layout LBNHC", KVScoutConnector, config, KVConnectorRole.SCHEDULER, found)
+
+
+def _kv_cache_config(layout):
+    import torch
+    from vllm.v1 import kv_cache_interface as kv
+
+    spec = kv.FullAttentionSpec(block_size=16, num_kv_heads=2, head_size=8, dtype=torch.float32)
+    return kv.KVCacheConfig(
+        num_blocks=2, kv_cache_tensors=[], kv_cache_groups=[kv.KVCacheGroupSpec(["a", "b"], spec)], kv_cache_layout=layout
+    )
+
+
+def another_layout_is_another_namespace(model):
+    """All else is the same."""
+    from kvscout.vllm import identity
+
+    layouts = ("LBNHC", "BLHNC", "BLNHC")
+    config = _configure(model, {})
+    names = {identity.digest(identity.of_config(config, _kv_cache_config(layout))) for layout in (*layouts, *layouts)}
+    need(len(names) == 3, f"three layouts have {len(names)} names")
+
+
+CASES = (
+    a_wrong_key_is_refused,
+    by_its_name_it_is_checked_too,
+    a_platform_that_is_not_served_is_refused,
+    vllm_takes_the_layout_that_is_asked_for,
+    blocks_that_vllm_would_not_lay_out_are_refused,
+    another_layout_is_another_namespace,
+)

@@ -21,6 +21,8 @@ _KEYS = {
     "weights_version": "number of the weights at the start, 1 or greater; each reset adds 1, and engines with the same number share their KV",
     "load": "async (default): a request waits for its KV while others run; sync: the step waits",
     "store": "all (default): prompts and answers; prompt: prompts only; off",
+    "kv_layout": "engine (default) or blocks: ask vLLM for a layout in which all layers of a block are one piece of memory; "
+    "for NVIDIA GPUs",
     "step_wait_us": "how long a step may wait for answers to the lookups that it is the first to ask for, all of them "
     f"together; 0: not at all; default {DEFAULT_STEP_WAIT_US}",
     "load_failure": "recompute (default) or fail: what happens to a request whose KV could not be loaded",
@@ -47,6 +49,7 @@ class Config:
     namespace: str
     weights_version: int
     load_async: bool
+    kv_layout: str
     step_wait_us: int
     store: str
     load_failure: str
@@ -112,6 +115,7 @@ def parse(extra, block_tokens, is_consumer=True, is_producer=True):
         namespace=values.text("namespace", 128) or "",
         weights_version=values.number("weights_version", 0, 0, 1 << 63),
         load_async=values.word("load", ("async", "sync")) == "async",
+        kv_layout=values.word("kv_layout", ("engine", "blocks")),
         step_wait_us=values.number("step_wait_us", DEFAULT_STEP_WAIT_US, 0, 1_000_000),
         store=_store(values) if is_producer else "off",
         load_failure=values.word("load_failure", ("recompute", "fail")),

@@ -52,6 +52,7 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
         block_tokens = groups.scheduler_block(kv_cache_config)
         extra = transfer.kv_connector_extra_config or {}
         self._config = configuration.parse(extra, block_tokens, transfer.is_kv_consumer, transfer.is_kv_producer)
+        refusals.refuse(refusals.reason_of_found_layout(self._config, getattr(kv_cache_config, "kv_cache_layout", None)))
         self._groups = groups.of_engine(vllm_config, kv_cache_config, self._config.chunk_tokens)
         refusals.check_groups(self._groups, self._config, block_tokens)
         _set_failure_policy(transfer, self._config)
@@ -137,6 +138,10 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
     @property
     def requires_kv_delivery(self):
         return False  # a store that is lost is a miss, later
+
+    @classmethod
+    def get_required_kvcache_layout(cls, vllm_config):
+        return start.layout(vllm_config)
 
     @classmethod
     def supports_sleep_mode(cls, kv_transfer_config):

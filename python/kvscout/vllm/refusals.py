@@ -61,6 +61,75 @@ def reason_of_platform(platform, cuda_problem):
     return f"KVScoutConnector cannot copy to and from this machine's GPUs: {problem}. Or use {_TIER}"
 
 
+# What kv_layout=blocks stands for. The connector asks vLLM for the first one, because more attention backends read it than the others.
+BLOCK_LAYOUTS = ("BLHNC", "BLNHC", "BHLNC")
+_OUT = "kv_layout out of kv_connector_extra_config"
+
+
+def reason_of_layout(config, platform, asked_by_user, outer):
+    """Why the connector cannot ask vLLM for the layout that kv_layout stands for, or None. @asked_by_user: VLLM_KV_CACHE_LAYOUT; vLLM
+    asks no connector if the user has set it. @outer: the name of the connector that holds this one, or None."""
+    if config.kv_layout != "blocks":
+        return None
+    if platform.is_cpu():
+        return (
+            "KVScoutConnector serves kv_layout=blocks on NVIDIA GPUs, and vLLM runs on another platform here "
+            f"({platform.device_name}). Leave {_OUT}"
+        )
+    if asked_by_user is not None:
+        if asked_by_user in BLOCK_LAYOUTS:
+            return None
+        return (
+            f"KVScoutConnector's kv_layout=blocks contradicts VLLM_KV_CACHE_LAYOUT={asked_by_user}: it stands for one of "
+            f"{', '.join(BLOCK_LAYOUTS)}. Leave {_OUT}, or take the variable out of the environment"
+        )
+    if outer is None:
+        return None
+    return (
+        f"KVScoutConnector does not serve kv_layout=blocks below {outer}: another connector there may ask for another layout, and vLLM "
+        f"does not start then. Leave {_OUT}; if all connectors there can use such a layout, set "
+        f"VLLM_KV_CACHE_LAYOUT={BLOCK_LAYOUTS[0]} in vLLM's environment instead"
+    )
+
+
+def reason_of_found_layout(config, layout):
+    """The same, when vLLM has chosen @layout. vLLM logs a warning and chooses another layout than the connector's if a backend does
+    not read that one."""
+    if config.kv_layout != "blocks" or layout in (None, *BLOCK_LAYOUTS):
+        return None
+    return (
+        f"KVScoutConnector asked for kv_layout=blocks, and vLLM chose the layout {layout}, because an attention backend of this model "
+        f"does not read {BLOCK_LAYOUTS[0]}. Leave {_OUT}, or choose another backend with --attention-backend"
+    )
+
+
+def reason_of_kernels(vllm_config):
+    """Why vLLM cannot lay a block out as one piece, or None. Between two blocks of a layer lie the other layers, so kernels must read
+    whole blocks. The caller sets vLLM's current configuration, because backends read it."""
+    for layer in vllm_config.compilation_config.static_forward_context.values():
+        get_backend = getattr(layer, "get_attn_backend", None)
+        spec = layer.get_kv_cache_spec(vllm_config) if get_backend is not None else None
+        if "AttentionSpec" not in _bases(spec) or spec.tokens_per_state > 1:  # vLLM splits compressed KV in another way
+            continue
+        sizes = get_backend().get_supported_kernel_block_sizes(spec)
+        if sizes and not any(_is_whole(spec.block_size, size) for size in sizes):
+            allowed = " or ".join(f"{size}" if isinstance(size, int) else f"a multiple of {size.base}" for size in sizes)
+            return (
+                f"KVScoutConnector's kv_layout=blocks needs kernels that read whole blocks of {spec.block_size} tokens, and those of "
+                f"{get_backend().get_name()} split them. Start the engine with --block-size {allowed}, or leave {_OUT}"
+            )
+    return None
+
+
+def _bases(spec):
+    return {base.__name__ for base in type(spec).__mro__}
+
+
+def _is_whole(block_tokens, size):
+    """Whether kernels that take @size, a number or vLLM's MultipleOf, read a block of @block_tokens whole."""
+    return block_tokens == size if isinstance(size, int) else block_tokens % size.base == 0
+
+
 def reason_of_config(vllm_config):
     """Why an engine with this configuration is refused, or None."""
     parallel = vllm_config.parallel_config

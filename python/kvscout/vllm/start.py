@@ -10,6 +10,8 @@ of the callers have it.
 With --disable-hybrid-kv-cache-manager and --enforce-eager together vLLM does not ask early. So the connector checks again.
 """
 
+import os
+
 from . import config, refusals, server
 from .identity import from_callers
 from .plugin import NAME
@@ -22,10 +24,47 @@ def check():
     if vllm_config is not None:
         refusals.refuse(refusals.reason_of_config(vllm_config))
     if transfer is not None:
-        # The blocks are not known yet; chunk_tokens is a whole number of any.
-        parsed = config.parse(transfer.kv_connector_extra_config or {}, 1, transfer.is_kv_consumer, transfer.is_kv_producer)
+        parsed = _parse(transfer)
+        _check_layout(parsed)
         if vllm_config is not None:
             server.settings(parsed, vllm_config.parallel_config)
+
+
+def _parse(transfer):
+    # The blocks are not known yet; chunk_tokens is a whole number of any.
+    return config.parse(transfer.kv_connector_extra_config or {}, 1, transfer.is_kv_consumer, transfer.is_kv_producer)
+
+
+def _check_layout(parsed):
+    from vllm.platforms import current_platform
+
+    asked_by_user = os.environ.get("VLLM_KV_CACHE_LAYOUT")
+    refusals.refuse(refusals.reason_of_layout(parsed, current_platform, asked_by_user, _outer()))
+
+
+def _outer():
+    """The name of the connector whose configuration holds ours; None: there is none."""
+
+    def name(value):
+        return getattr(getattr(value, "kv_transfer_config", None), "kv_connector", None)
+
+    for variable in ("self", "vllm_config"):
+        found = from_callers(variable, lambda value: name(value) not in (None, NAME))
+        if found is not None:
+            return name(found)
+    return None
+
+
+def layout(vllm_config):
+    """The name of the layout that the connector needs, or None. vLLM asks when the model is loaded and its KV has no memory yet. With
+    one worker this process has the layers; with several it has none, and vLLM itself refuses kernels that split blocks."""
+    if _parse(vllm_config.kv_transfer_config).kv_layout != "blocks":
+        return None
+    from vllm.config import set_current_vllm_config
+
+    with set_current_vllm_config(vllm_config):
+        refusals.refuse(refusals.reason_of_kernels(vllm_config))
+    return refusals.BLOCK_LAYOUTS[0]
 
 
 def check_platform():
