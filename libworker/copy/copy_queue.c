@@ -2,23 +2,23 @@
 /*
  * DESIGN: how the courier and the thread of a copy engine hand batches to each other.
  *
- * Batches go to the thread through one ring and come back through another. Both rings have room for max_batches and
- * start() counts what is in flight, so no push can fail and nothing is allocated after init.
+ * Batches go to the thread through one ring and come back through another. Both rings have room for max_batches, and
+ * start() counts the batches in flight, so no push can fail and nothing is allocated after init.
  *
  * Each side has a doorbell (doorbell.h). The copy thread parks when it has nothing to copy.
  *
- * The courier stays parked; its caller's event loop has the fd of `over`. poll() that finds the ring empty lowers the bell and looks
- * again. Three cases:
+ * The courier stays parked; the event loop of its caller watches the fd of `over`. A poll() that finds the ring empty lowers the
+ * bell and looks again. Three cases:
  *   - The bell was not raised: the thread has taken the word and is about to write. The word stays taken; the descriptor is then
- *     readable once for nothing, and the next poll() lowers it. Parking here would leave a readable descriptor that no
+ *     readable once without a batch, and the next poll() lowers it. Parking here would leave a readable descriptor that no
  *     poll() lowers: a caller's event loop would spin.
- *   - A batch was pushed before the courier parked again: the thread did not ring, but the second look finds it. If there are
- *     more behind it, poll() rings itself.
- *   - Pushed after that: the thread rings.
+ *   - A batch was pushed before the courier parked again: the thread did not ring, but the second look finds the batch. If there
+ *     are more batches after it, poll() rings the bell itself.
+ *   - A batch was pushed after that: the thread rings.
  * So the descriptor is readable while the ring has something, and at rest it is not. A poll() with nothing to do
  * makes no system call.
  *
- * The bytes: they are written before the push (release), and poll() has popped (acquire).
+ * The copied bytes are written before the push (release), and poll() pops after that (acquire).
  *
  * Rejected: concurrencykit's ring, as everywhere else here. The copy engine is also built on bare GPU machines, which
  * have a compiler and the CUDA toolkit and nothing else; one producer and one consumer need two indices.
@@ -127,7 +127,7 @@ scout__copy_queue_start(struct scout__copy_queue *q, struct scout__copy_batch *b
 	return 0;
 }
 
-/* The ring looked empty: make the descriptor say so. Returns a batch that came in between, or NULL. */
+/* The ring looked empty: make the descriptor unreadable. Returns a batch that came in between, or NULL. */
 SCOUT_ON_COURIER static struct scout__copy_batch *
 clear_and_look_again(struct scout__copy_queue *q)
 {
@@ -176,7 +176,7 @@ scout__copy_queue_park(struct scout__copy_queue *q, int64_t timeout_ns)
 
 	scout__park(&q->wake.parked);
 	if (is_empty(&q->todo) && !atomic_load(&q->stop)) {
-		/* A failed wait is a spurious wakeup, and so is one for a batch that the second look had found. */
+		/* A failed wait counts as a spurious wakeup; so does a ring for a batch that the second look had found. */
 		(void)ppoll(&pfd, 1, timeout_ns < 0 ? NULL : &limit, NULL);
 		(void)scout__eventfd_lower(q->wake.fd);
 	}

@@ -11,8 +11,8 @@
 #include "thread.h"
 
 /*
- * Between the courier and the thread of a copy engine: batches there, ended batches back, and how each wakes
- * the other. See the DESIGN comment of copy_queue.c.
+ * Hands batches from the courier to the thread of a copy engine, and ended batches back; each side can wake the
+ * other. See the DESIGN comment of copy_queue.c.
  */
 
 /* The thread's role: declared only, see thread.h. */
@@ -38,7 +38,7 @@ struct scout__copy_queue {
 	uint32_t in_flight;            /* courier: started, not yet polled */
 	struct scout__copy_ring todo;  /* courier -> copy thread */
 	struct scout__copy_ring ended; /* copy thread -> courier */
-	struct scout__doorbell wake;   /* the thread sleeps on it */
+	struct scout__doorbell wake;   /* the copy thread sleeps on this bell */
 	struct scout__doorbell over;   /* the courier stays parked: its fd is readable while `ended` has something */
 	atomic_bool stop;              /* atomic: set once by close */
 };
@@ -52,7 +52,7 @@ int scout__copy_queue_start(struct scout__copy_queue *q, struct scout__copy_batc
 /* The next ended batch or NULL, as in struct scout__copy_ops. */
 struct scout__copy_batch *scout__copy_queue_poll(struct scout__copy_queue *q) SCOUT_ON_COURIER;
 
-/* Make the fd of `over` readable once though no batch has ended: the courier should look whether it can start one. */
+/* Make the fd of `over` readable once though no batch has ended: the courier should try again to start one. */
 void scout__copy_queue_nudge(struct scout__copy_queue *q) SCOUT_ON_ANY;
 /* Tell the thread to end. */
 void scout__copy_queue_stop(struct scout__copy_queue *q) SCOUT_ON_ANY;
@@ -63,7 +63,7 @@ scout__copy_queue_stopped(struct scout__copy_queue *q)
 	return atomic_load(&q->stop);
 }
 
-/* The next batch to copy, or NULL. After the thread has ended: the thread that joined it. */
+/* The next batch to copy, or NULL. Copy thread; after its end the thread that joined it. */
 struct scout__copy_batch *scout__copy_queue_next(struct scout__copy_queue *q) SCOUT_ON_COPY_THREAD;
 void scout__copy_queue_report(struct scout__copy_queue *q, struct scout__copy_batch *batch) SCOUT_ON_COPY_THREAD;
 /* Sleep until there may be something to do, or @timeout_ns are over (negative: no limit). */

@@ -2,14 +2,14 @@
 /*
  * DESIGN: the copy engine for plain memory.
  *
- * One thread copies, in the order of the starts; copy_queue.c says how the courier and it hand batches to each other. A
- * batch with layers is copied layer by layer: all items of one, then all of the next.
+ * One thread copies, in the order of the starts; copy_queue.c says how the courier and this thread hand batches to each
+ * other. A batch with layers is copied layer by layer: all items of one, then all of the next.
  *
  * Rejected: more than one copying thread (the engine needs its cores); stealing the courier's time for small copies
- * (start() must not block); own non-temporal stores. Those were measured with kvscout-copy on a Xeon of 2023: where the
- * destination is too large for the caches they are 1.2 times as fast as memcpy at pieces of 4 KiB and 1.4 times from
- * 64 KiB on, where it is cached 0.8 times, and at 256 bytes 0.3 times. Which case it is depends on the engine above,
- * and an engine that computes on this CPU reads its pages next.
+ * (start() must not block); own non-temporal stores. Such stores were measured with kvscout-copy on a Xeon of 2023: if
+ * the destination is too large for the caches they are 1.2 times as fast as memcpy at pieces of 4 KiB and 1.4 times
+ * from 64 KiB on; if it is cached 0.8 times, and at 256 bytes 0.3 times. The engine above decides which case it is, and
+ * an engine that computes on this CPU reads its pages next.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@
 #include "copy_queue.h"
 #include "log.h"
 
-/* More is a mistake of the caller's; the rings stay small. */
+/* A caller's max_batches above this is refused, so the rings stay small. */
 #define MAX_BATCHES (1u << 20)
 
 /* How often a batch that waits at the gate looks again. Tests only. */
@@ -43,11 +43,11 @@ struct host {
 	const struct scout__log *log; /* const after open; may be NULL */
 	pthread_t thread;             /* const after open */
 	struct scout__copy_queue queue;
-	struct scout__copy_batch **held; /* copy thread: max_batches; ended, to be reported in reverse order */
+	struct scout__copy_batch **held; /* copy thread: max_batches; ended batches, to be reported in reverse order */
 	uint32_t n_held;                 /* copy thread */
 };
 
-/* The test aid. `on` keeps the mutex out of the way where it is not used. */
+/* The test aid. `on` avoids the mutex when no test uses it. */
 static struct {
 	pthread_mutex_t mu;
 	atomic_bool on;
@@ -92,7 +92,7 @@ faults_take_item(void)
 	return fails;
 }
 
-/* One plane of one slot; @part is where the plane begins in the slot. Returns the bytes copied. */
+/* Copy one plane of one slot; @part is where the plane begins in the slot. Returns the bytes copied. */
 static uint64_t
 copy_plane(const struct scout__copy_layout *layout, const struct scout__copy_plane *plane,
 	   enum scout__copy_direction direction, const int64_t *ids, uint8_t *part)
@@ -113,7 +113,7 @@ copy_plane(const struct scout__copy_layout *layout, const struct scout__copy_pla
 				memcpy(part, page, len);
 			bytes += len;
 		} else if (direction == SCOUT__COPY_SAVE) {
-			/* A slot is compared and checksummed as a whole: no stale bytes of other chunks in it. */
+			/* A slot is compared and checksummed as a whole, so it must hold no stale bytes of other chunks. */
 			memset(part, 0, len);
 		}
 		part += len;
@@ -121,7 +121,7 @@ copy_plane(const struct scout__copy_layout *layout, const struct scout__copy_pla
 	return bytes;
 }
 
-/* One layer of one slot. */
+/* Copy one layer of one slot. */
 static uint64_t
 copy_item(const struct host *host, const struct scout__copy_batch *batch, const struct scout__copy_item *item,
 	  uint32_t layer)
@@ -156,14 +156,14 @@ pass_gate(struct host *host)
 		set = faults_get();
 		if (!set.gate || !set.gate(set.user))
 			return true;
-		/* The test that shuts the gate may wait for what has ended before it. */
+		/* The test that shuts the gate may wait for batches that ended before: report them now. */
 		report_held(host);
 		nanosleep(&pause, NULL);
 	}
 	return false;
 }
 
-/* One item of one layer. False: the batch ends here. */
+/* Copy one item of one layer. False: the batch ends here. */
 SCOUT_ON_COPY_THREAD static bool
 run_item(struct host *host, struct scout__copy_batch *batch, uint32_t layer, uint32_t i)
 {
@@ -224,7 +224,7 @@ host_main(void *arg)
 	return NULL;
 }
 
-/* What open allocates besides the thread; close and a failed open give back the same. */
+/* Free what open allocates besides the thread; close and a failed open use this. */
 static void
 host_release(struct host *host)
 {
@@ -252,7 +252,7 @@ host_claims(const struct scout__copy_layout *layout)
 	return true;
 }
 
-/* Take over one table. */
+/* Copy one table. */
 static int
 take_table(struct host_table *table, const struct scout__copy_layout *layout)
 {
@@ -283,7 +283,7 @@ allocate(struct host *host, const struct scout__copy_config *cfg)
 	return rc;
 }
 
-/* Whether this process can read the byte at @at. The kernel reads it, so a bad address is no SIGSEGV. */
+/* Whether this process can read the byte at @at. The kernel reads it, so a bad address raises no SIGSEGV. */
 static bool
 try_read(const int pipe_fds[2], const uint8_t *at)
 {
@@ -295,9 +295,9 @@ try_read(const int pipe_fds[2], const uint8_t *at)
 }
 
 /*
- * The first and the last byte of each plane are memory of this process. Pages of a GPU are not: an engine on
- * a GPU gets here when `auto` finds no device that this build can use, such as with a driver that is older
- * than the build's runtime, and the first copy would kill it.
+ * Check that the first and the last byte of each plane are memory of this process. Pages of a GPU are not: an engine
+ * on a GPU gets here when `auto` finds no device that this build can use (the driver may be older than the build's
+ * runtime), and the first copy would kill the engine.
  */
 static int
 check_mapped(const struct scout__copy_layout *layout, uint32_t n_tables, char *err, size_t err_len)
@@ -386,7 +386,7 @@ host_close(void *engine)
 
 	scout__copy_queue_stop(&host->queue);
 	pthread_join(host->thread, NULL);
-	scout__enter_copy_thread(); /* it has ended: its part of the queue is ours */
+	scout__enter_copy_thread(); /* the thread has ended: its part of the queue is ours */
 	while ((batch = scout__copy_queue_next(&host->queue)) != NULL)
 		batch->status = SCOUT_ERR_CLOSED;
 	host_release(host);

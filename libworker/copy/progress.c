@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DESIGN: how far a batch is, told to a thread that sleeps until it is further.
+ * DESIGN: how a thread sleeps until a batch is further.
  *
- * Told: the news, turn + 1, look at `waiters`, wake. Waiting: waiters = 1, turn is read, the news are looked
- * at, sleep while turn is still that. All of it is sequentially consistent, so either the waiting thread sees
- * the news or its sleep is ended. Without a waiting thread, telling makes no system call.
+ * The engine stores the news, counts `turn` up, reads `waiters`, and wakes. A waiting thread sets `waiters`, reads
+ * `turn`, looks at the news, and sleeps while `turn` is unchanged. All these accesses are sequentially consistent, so
+ * either the waiting thread sees the news or its sleep is ended. Without a waiting thread, the engine makes no system
+ * call.
  *
- * Rejected: the worker's mutex and condition. The engine's thread would take a lock for each layer, and knows
- * no worker.
+ * Rejected: the worker's mutex and condition. The engine's thread would take a lock for each layer, and it does not
+ * know the worker.
  */
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -40,6 +41,6 @@ scout__copy_progress_sleep(struct scout__copy_progress *progress, unsigned turn,
 	const struct timespec timeout = {.tv_sec = (time_t)(timeout_us / 1000000),
 					 .tv_nsec = (long)(timeout_us % 1000000) * 1000};
 
-	/* However it ends, the caller looks again. */
+	/* The caller looks again, however the sleep ended. */
 	(void)syscall(SYS_futex, &progress->turn, FUTEX_WAIT_PRIVATE, turn, &timeout, NULL, 0);
 }

@@ -8,9 +8,8 @@
  *
  * Purpose: cut the tiles of a slot into launches.
  *
- * A launch carries the ids of its blocks among its parameters, so nothing has to be sent to the GPU before
- * it. Chunks with more blocks than fit (a chunk of 1024 tokens in blocks of one, say) are cut within planes
- * instead of across them.
+ * A launch has the ids of its blocks among its parameters, so nothing has to be sent to the GPU before. Chunks with
+ * more blocks than fit (a chunk of 1024 tokens in blocks of one, say) are cut within planes instead of across them.
  *
  * Threads: any; no state.
  */
@@ -61,7 +60,7 @@ scout__tile_cut(const struct scout__tile_plane *planes, uint32_t n_planes, uint3
 		end = planes[p].first_tile + (span->first_block + n_ids) * planes[p].tiles_per_block;
 		limit = end < limit ? end : limit;
 	}
-	/* The last end that is near enough; one tile always is. */
+	/* The last end within reach; one tile always fits. */
 	for (uint64_t high = limit; low < high;) {
 		uint64_t middle = low + (high - low + 1) / 2;
 

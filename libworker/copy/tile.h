@@ -46,10 +46,10 @@ struct scout__tile_plane {
 /* Some tiles of one slot: what one launch moves. */
 struct scout__tile_span {
 	const SCOUT__TILE_GLOBAL struct scout__tile_plane
-		*planes; /* all of them; readable where the span is worked on */
+		*planes; /* all planes; readable by the processor that works on the span */
 	uint64_t slot;   /* address that byte 0 of the slot has or would have; may be no memory */
 	uint64_t first_tile, end_tile;
-	uint32_t first_plane, end_plane; /* that these tiles are in */
+	uint32_t first_plane, end_plane; /* the planes that these tiles are in */
 	uint32_t first_block;            /* of ids[0] */
 	uint32_t to_pages;               /* 1: slot to pages, 0: pages to slot */
 	int32_t ids[SCOUT__TILE_IDS];    /* pages of the chunk's blocks from first_block on; negative: none */
@@ -61,7 +61,7 @@ struct scout__tile {
 	uint32_t bytes;
 };
 
-/* The plane that tile @t is in, among planes [low, high). */
+/* The plane of tile @t, among planes [low, high). */
 SCOUT__TILE_FN uint32_t
 scout__tile_plane_of(const SCOUT__TILE_GLOBAL struct scout__tile_plane *planes, uint32_t low, uint32_t high, uint64_t t)
 {
@@ -76,7 +76,7 @@ scout__tile_plane_of(const SCOUT__TILE_GLOBAL struct scout__tile_plane *planes, 
 	return low;
 }
 
-/* Offset in the slot of tile @t, which is in plane @p or just behind it. */
+/* Offset in the slot of tile @t, which is in plane @p or just after it. */
 SCOUT__TILE_FN uint64_t
 scout__tile_slot_at(const SCOUT__TILE_GLOBAL struct scout__tile_plane *plane, uint64_t t)
 {
@@ -105,11 +105,11 @@ scout__tile_locate(const struct scout__tile_span *span, uint64_t t)
 	return tile;
 }
 
-/* 16 bytes that move in one access. The memory has a type of its own elsewhere. */
+/* 16 bytes that move in one access. Other code sees this memory with other types. */
 typedef uint64_t scout__tile_vector __attribute__((vector_size(16), may_alias));
 typedef uint32_t scout__tile_word __attribute__((may_alias));
 
-/* Addresses are numbers here, because some of them are no memory of this machine's. NOLINTBEGIN(performance-no-int-to-ptr) */
+/* Addresses are numbers here, because some of them are not memory of this machine. NOLINTBEGIN(performance-no-int-to-ptr) */
 SCOUT__TILE_FN SCOUT__TILE_GLOBAL scout__tile_vector *
 scout__tile_vectors(uint64_t address)
 {
@@ -180,7 +180,7 @@ scout__tile_do(const struct scout__tile_span *span, uint64_t t, uint32_t lane)
 		scout__tile_move(span->to_pages ? tile.page : slot, span->to_pages ? slot : tile.page, tile.bytes,
 				 lane);
 	else if (!span->to_pages)
-		/* A slot is compared as a whole: no stale bytes of other chunks in it. Pages of null blocks stay as they are. */
+		/* A slot is compared as a whole, so it must hold no stale bytes of other chunks. Pages of null blocks stay as they are. */
 		scout__tile_zero(slot, tile.bytes, lane);
 }
 
@@ -190,7 +190,7 @@ extern "C" {
 
 struct scout__copy_layout;
 
-/* Fill @planes (n_planes + 1: the last one only says where all ends). */
+/* Fill @planes (n_planes + 1: the last one only marks the end). */
 void scout__tile_table(const struct scout__copy_layout *layout, struct scout__tile_plane *planes);
 
 /*

@@ -13,24 +13,24 @@
  *
  * Purpose: the CUDA backend's life, its thread, and its fence.
  *
- * One thread does all of CUDA but the pinning: it sets the device up, enqueues, looks at events, and tears
- * down. So the threads of the engine above never get a context, a device or an error by us. It makes its
- * calls in relaxed capture mode: a stream capture anywhere in the process is not disturbed by them.
+ * One thread makes all CUDA calls except pinning: it sets the device up, enqueues, looks at events, and tears down.
+ * So we never change the context, the device or the error state of the engine's threads. The thread's calls are in
+ * relaxed capture mode: they disturb no stream capture in the process.
  *
- * The thread looks at events instead of waiting for one: it serves two directions, and new batches. Between
- * two looks with nothing to do it sleeps, 20 us at first and up to an eighth of the time that it has waited,
- * at most 1 ms: some 8 spans are in flight, of some 80 us each on a fast link, so the streams do not run dry,
- * and what ends is seen soon. A new batch wakes it at once; with nothing in flight it sleeps until then.
+ * The thread polls events instead of waiting for one, because it serves two directions and new batches. Between two
+ * looks with nothing to do it sleeps, 20 us at first and up to an eighth of the time that it has waited, at most 1
+ * ms: some 8 spans are in flight, of some 80 us each on a fast link, so the streams do not run dry, and the end of a
+ * span is seen soon. A new batch wakes the thread at once; with nothing in flight it sleeps until then.
  *
- * Fence. scout__cuda_fence() runs on the caller's thread. It takes the lock under which spans are enqueued;
- * every batch whose stop was set before is from then on enqueued no further, and the caller's stream is made
- * to wait for the events of all spans that are. No copy is waited for by a CPU. A stream that is being
- * captured must not wait for an event from outside of its capture: that would invalidate the capture. So the
- * engine asks first, and says that such a stream cannot wait. A default stream is that of the pages' device.
+ * Fence. scout__cuda_fence() runs on the caller's thread. It takes the lock under which spans are enqueued; batches
+ * whose stop was set before then enqueue nothing more, and the caller's stream is made to wait for the events of all
+ * spans that are enqueued. No CPU waits for a copy. A stream that is being captured must not wait for an event from
+ * outside of its capture: that would invalidate the capture. So the engine asks first, and says that such a stream
+ * cannot wait. A default stream means the one of the pages' device.
  *
- * Locks: `mu` is held while spans are enqueued and taken off. A call of CUDA under it may take a while (a
- * batch of 128 pieces some 0.1 ms), nothing under it waits for the GPU but a device that fails: what is
- * outstanding fits the streams' queues.
+ * Locks: `mu` is held while spans are enqueued and taken off. A CUDA call under `mu` may take a while (a batch of 128
+ * pieces some 0.1 ms), but only the handling of a failed device waits for the GPU under it: outstanding copies fit
+ * the streams' queues.
  *
  * Rejected: a thread for each direction (the driver's own lock makes them take turns); host functions in the
  * streams (cudaLaunchHostFunc) to wake the thread: they cost the stream some 10 us each, and are not called
@@ -96,7 +96,7 @@ scout__cuda_bus_id(const struct scout__cuda_api *api, const struct scout__copy_l
 	return true;
 }
 
-/* The device to work on: that of the pages. */
+/* The device to work on: the one on which the pages lie. */
 static int
 find_device(const struct scout__cuda_api *api, const struct scout__copy_config *cfg, int *ret_device, char *err,
 	    size_t err_len)
@@ -122,7 +122,7 @@ scout__cuda_claims(const struct scout__cuda_api *api, const struct scout__copy_l
 
 /* ---- setting up, on the thread ---- */
 
-/* The planes of table @t lie on the device, from their first byte to their last. */
+/* Check that the planes of table @t lie on the device, from their first byte to their last. */
 static int
 check_planes(struct scout__cuda *cuda, uint32_t t)
 {
@@ -167,8 +167,8 @@ set_up_lane(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint8_t *st
 }
 
 /*
- * The kernel, with one launch that moves nothing: the driver may load a kernel as late as that, and then for all that runs on the device.
- * Without a kernel the copy engines serve all. Returns a CUDA error of the device.
+ * Load the kernel, and launch it once without work: the driver may load a kernel only at its first launch, and then waits for all that
+ * runs on the device. Without a kernel the device's copy engines move all bytes. Returns a CUDA error of the device.
  */
 static int
 set_up_kernel(struct scout__cuda *cuda)
@@ -182,7 +182,7 @@ set_up_kernel(struct scout__cuda *cuda)
 		return api->stream_sync(cuda->lanes[0].kernel);
 	if (cuda->kernel.module)
 		api->free_kernel(&cuda->kernel);
-	cuda->kernel.module = NULL; /* the log must not say that there is one */
+	cuda->kernel.module = NULL; /* so that the log does not name a kernel */
 	cuda->method = SCOUT__CUDA_BATCH;
 	if (cuda->log)
 		scout__log(
@@ -193,7 +193,7 @@ set_up_kernel(struct scout__cuda *cuda)
 	return 0;
 }
 
-/* Everything on the device. Returns a CUDA error; what was made is torn down by tear_down(). */
+/* Make everything on the device. Returns a CUDA error; tear_down() frees what was made. */
 static int
 set_up_device(struct scout__cuda *cuda)
 {
@@ -223,7 +223,7 @@ tear_down(struct scout__cuda *cuda)
 	for (int l = 0; l < 2; l++) {
 		struct scout__cuda_lane *lane = &cuda->lanes[l];
 
-		/* Where setting up failed, the upload of the planes or the first launch may be running. */
+		/* If setting up failed, the upload of the planes or the first launch may still be running. */
 		if (lane->dma)
 			(void)api->stream_sync(lane->dma);
 		if (lane->kernel)
@@ -325,7 +325,7 @@ cuda_main(void *arg)
 	int rc = set_up(cuda);
 
 	scout__enter_copy_thread();
-	/* Naps are short; where the kernel makes them longer, copies are seen a little later. */
+	/* Naps are short; if the kernel makes them longer, the end of a copy is seen a little later. */
 	(void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
 	(void)pthread_mutex_lock(&cuda->mu);
 	cuda->opened = rc;
@@ -339,7 +339,7 @@ cuda_main(void *arg)
 
 /* ---- open and close ---- */
 
-/* Free everything but the thread's; for a half-opened engine, too. */
+/* Free everything except what the thread owns; for a half-opened engine, too. */
 static void
 release(struct scout__cuda *cuda)
 {
@@ -381,7 +381,7 @@ check_config(const struct scout__copy_config *cfg, enum scout__cuda_method *ret_
 	return 0;
 }
 
-/* Take over the tables; their planes go into one array, as they will be on the GPU. */
+/* Copy the tables; their planes go into one array, as they will on the GPU. */
 static int
 take_tables(struct scout__cuda *cuda, const struct scout__copy_config *cfg)
 {
@@ -425,7 +425,7 @@ allocate(struct scout__cuda *cuda, const struct scout__copy_config *cfg, char *e
 	return 0;
 }
 
-/* Memory became usable, or will never be: the courier may try again. */
+/* Memory became usable, or never will: the courier may try again. */
 static void
 on_memory(void *user)
 {
@@ -434,7 +434,7 @@ on_memory(void *user)
 	scout__copy_queue_nudge(&cuda->queue);
 }
 
-/* Start the thread and wait for what it says. */
+/* Start the thread and wait until it has set the device up, or failed. */
 static int
 start_thread(struct scout__cuda *cuda, char *err, size_t err_len)
 {
@@ -461,7 +461,7 @@ stop_thread(struct scout__cuda *cuda)
 
 	scout__copy_queue_stop(&cuda->queue);
 	(void)pthread_join(cuda->thread, NULL);
-	scout__enter_copy_thread(); /* it has ended: its part of the queue is ours */
+	scout__enter_copy_thread(); /* the thread has ended: its part of the queue is ours */
 	while ((batch = scout__copy_queue_next(&cuda->queue)) != NULL)
 		batch->status = SCOUT_ERR_CLOSED;
 }

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DESIGN: the table of cuda_api.h on the driver.
+ * DESIGN: the functions of cuda_api.h, on the driver.
  *
- * Contexts. The application's is the primary context of its device, which CUDA's runtime and PyTorch use, so that is ours,
- * too. It is retained once for each device and never released, as the runtime does: a context that ends while a device
- * that failed may still write takes the memory away under it. Our own threads make it current once. A thread of the
- * application's has it for the time of a call: the application's current context is pushed down and comes back.
- * Errors: the driver returns each call's own error, but a device that failed says so in every later call.
+ * Contexts. We use the primary context of the device, as CUDA's runtime and PyTorch do. It is retained once for each
+ * device and never released, like in the runtime: if the context ended while a failed device may still write, the memory
+ * would vanish under the copy. Our own threads make it current once. On a thread of the application it is current only
+ * during a call: the application's own context is pushed down and comes back. Errors: the driver returns each call's own
+ * error, but a device that failed says so in every later call.
  *
- * Source access order. In a batch from the GPU the sources are pages that kernels before it in the stream
- * write, so it says STREAM: with ANY the copy engine may read them before those kernels are done. In a batch
- * to the GPU the sources are slots that were complete before the call and are held until the batch has ended:
- * ANY lets it read ahead.
+ * Source access order. In a batch from the GPU the sources are pages that earlier kernels in the stream write, so the
+ * batch says STREAM: with ANY the copy engine may read pages before those kernels are done. In a batch to the GPU the
+ * sources are slots that were complete before the call and are held until the batch has ended: ANY lets the copy
+ * engine read ahead.
  *
- * Batches prefer to overlap with kernels: since 13.1 that means the copy engines, where the driver would also take the
- * multiprocessors, which are the model's.
+ * Batches prefer to overlap with kernels: since 13.1 the driver then uses the copy engines alone; else it may also use
+ * the multiprocessors, which belong to the model.
  */
 #include <pthread.h>
 
@@ -26,14 +26,14 @@
 #define NOT_INITIALIZED 3  /* CUDA_ERROR_NOT_INITIALIZED */
 #define INVALID_DEVICE 101 /* CUDA_ERROR_INVALID_DEVICE */
 
-/* Calls after device_count() need not ask whether there is a driver. */
+/* After device_count() has succeeded, no call need check that there is a driver. */
 static const struct scout__cuda_driver *
 driver(void)
 {
 	return scout__cuda_driver_get();
 }
 
-/* Addresses are numbers to the driver. */
+/* The driver takes addresses as numbers. */
 static void *
 as_pointer(CUdeviceptr p)
 {
@@ -135,7 +135,7 @@ api_leave(void)
 {
 	CUcontext context;
 
-	(void)driver()->context_pop(&context); /* it was pushed, so there is one */
+	(void)driver()->context_pop(&context); /* our context was pushed, so there is one to pop */
 }
 
 static const char *
@@ -163,7 +163,7 @@ static void
 api_free(void *p)
 {
 	(void)driver()->mem_free(
-		as_address(p)); /* fails only where the device has failed: then there is nothing to give back */
+		as_address(p)); /* fails only if the device has failed: then there is nothing to give back */
 }
 
 static int
@@ -226,7 +226,7 @@ api_is_capturing(void *stream)
 {
 	CUstreamCaptureStatus status = SCOUT__CU_CAPTURE_NONE;
 
-	/* An error: the legacy stream, while a stream is captured that orders itself with it. */
+	/* An error means: this is the legacy stream, and a stream that synchronises with it is being captured. */
 	return driver()->stream_capturing(stream, &status) != SCOUT__CUDA_OK || status != SCOUT__CU_CAPTURE_NONE;
 }
 
@@ -300,11 +300,11 @@ load_image(const struct scout__cuda_image *image, struct scout__cuda_kernel *ret
 	if (rc == 0)
 		*ret_kernel = kernel;
 	else
-		(void)driver()->module_unload(kernel.module); /* what failed is said by rc */
+		(void)driver()->module_unload(kernel.module); /* rc says what failed */
 	return rc;
 }
 
-/* The machine code of this build for the device; where there is none or the driver refuses it, what the driver compiles. */
+/* Load this build's machine code for the device; if there is none, or the driver refuses it, what the driver compiles. */
 static int
 api_load_kernel(int device, struct scout__cuda_kernel *ret_kernel)
 {
@@ -327,7 +327,7 @@ api_load_kernel(int device, struct scout__cuda_kernel *ret_kernel)
 static void
 api_free_kernel(const struct scout__cuda_kernel *kernel)
 {
-	(void)driver()->module_unload(kernel->module); /* fails only where the device has failed */
+	(void)driver()->module_unload(kernel->module); /* fails only if the device has failed */
 }
 
 static int

@@ -9,9 +9,9 @@
 #include "tile.h"
 
 /*
- * All of CUDA that the backend uses, behind one table of functions. The one in cuda_api.c calls the driver;
- * tests put another one in its place, so the engine's states can be walked on a machine without a GPU.
- * Nothing in here needs a header of CUDA's, so the engine is compiled and tested everywhere.
+ * All CUDA functions that the backend uses, in one table. The table in cuda_api.c calls the driver; tests put another
+ * table in its place, so that they reach all states of the engine on a machine without a GPU. This header needs no
+ * header of CUDA's, so the engine is compiled and tested everywhere.
  *
  * Functions return a CUresult as a number. Streams and events are CUDA's handles.
  */
@@ -19,7 +19,7 @@
 #define SCOUT__CUDA_NOT_READY 600
 #define SCOUT__CUDA_OLDEST 12000 /* the driver must implement this version of CUDA: driver 525 */
 
-/* The kernel's name, and the shape of its blocks: what it is compiled with, and what it is launched with. */
+/* The kernel's name, and the shape of its blocks: the compiler and the launch both use them. */
 #define SCOUT__CUDA_KERNEL "scout__cuda_move_tiles"
 #define SCOUT__CUDA_THREADS 512u
 #define SCOUT__CUDA_GROUPS (SCOUT__CUDA_THREADS / SCOUT__TILE_LANES) /* of lanes, in one block */
@@ -28,26 +28,26 @@
 struct scout__cuda_kernel {
 	void *module;
 	void *function;
-	bool is_machine_code; /* else the driver compiled it */
+	bool is_machine_code; /* false: the driver compiled it */
 };
 
 struct scout__cuda_api {
 	/* CUDA's version that the driver implements (12020 is 12.2); 0: there is no driver. Initialises nothing. */
 	int (*driver_version)(void);
-	/* Once, before anything else; may say SCOUT__CUDA_OK with *ret_n == 0. */
+	/* Call once, before anything else; may return SCOUT__CUDA_OK with *ret_n == 0. */
 	int (*device_count)(int *ret_n);
 	/*
-	 * Whether this process uses the device already, and in memory of which device @p lies (-1: of none).
-	 * They initialise nothing: where the process has not, no memory is a device's.
+	 * Whether this process uses the device already, and in which device's memory @p lies (-1: in none). Neither
+	 * initialises anything: if the process has not initialised CUDA, no memory belongs to a device.
 	 */
 	bool (*is_in_use)(int device);
 	int (*device_of)(const void *p);
 	/* PCI address of a device in use: "0000:3B:00.0". */
 	int (*bus_id)(char *ret_id, int len, int device);
 
-	/* Of the calling thread, for ever: its device, and that its calls disturb no stream capture elsewhere in the process. */
+	/* For the calling thread, for ever: set its device, and let its calls disturb no stream capture elsewhere in the process. */
 	int (*enter_thread)(int device);
-	/* Likewise for some calls on a thread of the application's, which may have another device. After an error no leave. */
+	/* Likewise for some calls on a thread of the application, which may use another device. After an error do not call leave. */
 	int (*enter)(int device);
 	void (*leave)(void);
 	const char *(*error_name)(int error);
@@ -58,12 +58,12 @@ struct scout__cuda_api {
 	int (*host_unregister)(void *base);
 	int (*host_device_pointer)(void **ret_p, void *host);
 
-	/* @priority is clamped to what the device has. */
+	/* @priority is clamped to the device's range. */
 	int (*stream_new)(void **ret_stream, int priority);
 	void (*stream_free)(void *stream);
 	int (*stream_sync)(void *stream);
 	int (*stream_wait)(void *stream, void *event);
-	/* True: nothing may be enqueued in it that is not meant for its graph. True also where CUDA cannot tell. */
+	/* True: only work for its graph may be enqueued in the stream. True also if CUDA cannot tell. */
 	bool (*is_capturing)(void *stream);
 	int (*event_new)(void **ret_event);
 	void (*event_free)(void *event);
@@ -73,12 +73,12 @@ struct scout__cuda_api {
 	/* @to_device: from host memory to the GPU's; else the other way round. */
 	int (*copy)(void *to, const void *from, size_t bytes, bool to_device, void *stream);
 	/*
-	 * @n copies in no particular order, of host memory by the GPU's address of it; whether one call can
-	 * do that (else the engine calls copy() for each).
+	 * @n copies in no particular order; host memory is named by the GPU's address of it. False if one call cannot
+	 * do that (then the engine calls copy() for each).
 	 */
 	bool (*has_batch)(void);
 	int (*copy_batch)(void **to, void **from, size_t *bytes, size_t n, bool to_device, void *stream);
-	/* For the device of the calling thread. An error: this driver cannot have the kernel for this device. */
+	/* For the device of the calling thread. An error means: this driver cannot load the kernel for this device. */
 	int (*load_kernel)(int device, struct scout__cuda_kernel *ret_kernel);
 	void (*free_kernel)(const struct scout__cuda_kernel *kernel);
 	/* Move a span; its planes are in GPU memory. @n_groups: groups of lanes that share the tiles. A span without tiles is legal. */

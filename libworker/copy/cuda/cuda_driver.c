@@ -12,10 +12,10 @@
  * Purpose: the driver's functions, found at run time by their names.
  *
  * No library of CUDA's is linked, so one build serves machines without a GPU, and every driver from 525 on, whatever toolkit the
- * application brings. The driver is the one that the application has loaded. In a process that has loaded none, only a caller that wants
- * to use it loads it. Once found it stays: the application may not unload it under us.
+ * application brings. The driver is the one that the application has loaded. In a process that has loaded none, it is loaded only when a
+ * caller wants to use it. Once found it stays loaded: the application cannot unload it under us.
  *
- * Looking does not load. A look at some pages must initialise nothing: a process that forks later has no CUDA in its children otherwise.
+ * Looking does not load. To look at pages must initialise nothing: else a process that forks later has no CUDA in its children.
  *
  * Names of the driver's calls carry the version of their signature (cuMemAlloc_v2), so a name means one signature for ever.
  */

@@ -6,11 +6,11 @@
 #include <stdint.h>
 
 /*
- * What of CUDA's driver (libcuda.so.1) is called here, declared without a header of CUDA's, so that every build has it. The types have
- * CUDA's names and stand for the same sizes; where cuda.h is at hand, tests/abi/cuda_declarations.c compiles this list with CUDA's own
- * types in their place. Source: the CUDA Driver API, docs.nvidia.com/cuda/cuda-driver-api; all of it but the batches since CUDA 12.0.
+ * The part of CUDA's driver (libcuda.so.1) that we call, declared without a header of CUDA's, so that every build has it. The types
+ * have CUDA's names and sizes; if cuda.h is at hand, tests/abi/cuda_declarations.c compiles this list with CUDA's own types in their
+ * place. Source: the CUDA Driver API, docs.nvidia.com/cuda/cuda-driver-api; all of it but the batches since CUDA 12.0.
  */
-#ifndef SCOUT__CUDA_OWN_TYPES /* the check brings cuda.h's */
+#ifndef SCOUT__CUDA_OWN_TYPES /* the check uses the types of cuda.h */
 typedef int CUresult;
 typedef int CUdevice;
 typedef int CUdevice_attribute;
@@ -95,7 +95,7 @@ enum {
 	   unsigned int threads_x, unsigned int threads_y, unsigned int threads_z, unsigned int shared_bytes,          \
 	   CUstream stream, void **arguments, void **extra))
 
-/* Batches of copies: one name and signature since CUDA 12.8, another one since 13.0. A driver may have both, or neither. */
+/* Batches of copies: one name and signature since CUDA 12.8, another since 13.0. A driver may have both, one or neither. */
 #define SCOUT__CUDA_BATCH_12(X)                                                                                        \
 	X(batch_12, cuMemcpyBatchAsync,                                                                                \
 	  (CUdeviceptr * to, CUdeviceptr * from, size_t * bytes, size_t n, CUmemcpyAttributes * attributes,            \
@@ -113,8 +113,9 @@ struct scout__cuda_driver {
 };
 
 /*
- * The driver's functions, if this process has loaded it already, or (_load) by loading it now; NULL: there is none, or it lacks one of
- * them. Nothing is initialised: all functions but version and error_name fail until init. Any thread; does not wait for a GPU.
+ * The driver's functions, if this process has loaded the driver already, or (_load) by loading it now; NULL: there is none, or a
+ * function is missing. Nothing is initialised: all functions but version and error_name fail until init. Any thread; does not wait for
+ * a GPU.
  */
 const struct scout__cuda_driver *scout__cuda_driver_get(void);
 const struct scout__cuda_driver *scout__cuda_driver_load(void);

@@ -3,8 +3,8 @@
 #define SCOUT_COPY_CUDA_IMAGE_H
 
 /*
- * A kernel, as scripts/kernel_image.sh writes it: machine code for GPUs of a compute capability, where ptxas of the CUDA Toolkit was at
- * hand, and behind it the PTX text, which the driver compiles (major 0). Each is what cuModuleLoadData() takes.
+ * A kernel, as scripts/kernel_image.sh writes it: machine code for GPUs of a compute capability, if ptxas of the CUDA Toolkit was at
+ * hand, then the PTX text, which the driver compiles (major 0). cuModuleLoadData() accepts each of them.
  */
 struct scout__cuda_image {
 	int major, minor;

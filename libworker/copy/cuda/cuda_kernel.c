@@ -3,14 +3,14 @@
  * DESIGN
  *
  * Purpose: the one kernel. It moves the tiles of a span between a slot (or its copy in a staging buffer) and the pages. tile.h says
- * what a tile is and how a group of lanes moves it; the CPU's tests walk that, too.
+ * what a tile is and how a group of lanes moves it; tests on the CPU run the same code.
  *
- * Only scripts/kernels.sh compiles this file, for the GPU, into the PTX text cuda_kernel.ptx beside it. The PTX of one pinned compiler is
- * what every build has: each driver from 525 on takes it, and a machine without that compiler builds the same kernel. Where the CUDA
+ * Only scripts/kernels.sh compiles this file, for the GPU, into the PTX text cuda_kernel.ptx in this folder. Every build has the PTX of
+ * one pinned compiler: each driver from 525 on accepts it, and a machine without that compiler builds the same kernel. If the CUDA
  * Toolkit is at hand, its ptxas makes machine code of that text.
  *
- * Few blocks of SCOUT__CUDA_THREADS threads: the GPU belongs to the model. At 256-byte pieces one group has one tile in flight at a
- * time, some 0.3 GB/s of it; 512 groups (16 blocks) are then well above what a PCIe link brings.
+ * Few blocks of SCOUT__CUDA_THREADS threads: the GPU belongs to the model. With 256-byte pieces a group has one tile in flight at a
+ * time, which makes some 0.3 GB/s; 512 groups (16 blocks) are then well above the speed of a PCIe link.
  */
 #include "cuda_api.h"
 #include "tile.h"

@@ -8,26 +8,25 @@
  *
  * Purpose: what is in flight in one direction.
  *
- * A batch is enqueued span by span, layer by layer, and in each layer item by item; SCOUT__CUDA_SPANS may be
- * in flight. Each ends in an event that belongs to its place in the ring, and the place (with its staging
- * buffer) is taken again only when the thread has seen that event. Spans are taken off in the order of their
- * enqueueing.
+ * A batch is enqueued span by span, layer by layer, and in each layer item by item; SCOUT__CUDA_SPANS may be in
+ * flight. Each span ends with an event that belongs to its place in the ring, and the place (with its staging buffer)
+ * is used again only when the thread has seen that event. Spans are removed in the order in which they were enqueued.
  *
- * With several tables an item may have no planes in a layer: it is stepped over there. Layers in which no item of the
- * batch has any are a span of their events alone; so is a batch without items.
+ * With several tables an item may have no planes in a layer: it is skipped there. Layers in which no item of the
+ * batch has planes become one span with only their events; so does a batch without items.
  *
  * Every look at an event has three outcomes: over, not yet, failed.
  *
- * Nothing that was enqueued is forgotten. Where a step of a span fails, earlier steps of it may be running.
- * Its place is then kept as a failed span, with an event recorded in both streams, and its batch is reported
- * only when both are over. Where even that cannot be recorded, the device has failed: the streams are waited
- * for (they end with an error), every batch on it ends with SCOUT_ERR_DEVICE, and so does every later one.
- * The process stays alive; only a new one gets a device back. That an error comes back from a stream does not say
- * that nothing of it runs any more: another kernel may have faulted while a copy was under way. So the slots of saves
- * that were in flight are not given back (may_write_on).
+ * Nothing that was enqueued is forgotten. If a step of a span fails, earlier steps may be running. Its place is then
+ * kept as a failed span, with an event recorded in both streams, and its batch is reported only when both events are
+ * over. If even these cannot be recorded, the device has failed: we wait for the streams (they end with an error),
+ * and every batch on the device, now and later, ends with SCOUT_ERR_DEVICE. The process stays alive; only a new
+ * process gets a device back. An error from a stream does not mean that nothing in it runs any more: another kernel
+ * may have faulted while a copy was under way. So the slots of saves that were in flight are not given back
+ * (may_write_on).
  *
- * Rejected: waiting for the streams at every error. A save may stand behind the caller's event, which may
- * stand behind a retrieve that this very thread has yet to enqueue.
+ * Rejected: waiting for the streams at every error. A save may wait for the caller's event, which may wait for a
+ * retrieve that this very thread has yet to enqueue.
  */
 
 /* ---- the ring ---- */
@@ -97,7 +96,7 @@ fail_device(struct scout__cuda *cuda, int error, const char *what)
 			cuda->log, SCOUT_LOG_ERROR,
 			"CUDA device %d failed (%s: %s): all jobs on it end, and no later one can run in this process",
 			cuda->device, what, cuda->api->error_name(error));
-	/* Either the context is dead, and these return at once, or they return when all is over. */
+	/* If the context is dead these return at once, else when all copies are over. */
 	for (int i = 0; i < 2; i++) {
 		(void)cuda->api->stream_sync(cuda->lanes[i].dma);
 		(void)cuda->api->stream_sync(cuda->lanes[i].kernel);
@@ -115,7 +114,7 @@ say_failed(const struct scout__cuda *cuda, const struct scout__copy_batch *batch
 			   cuda->api->error_name(error));
 }
 
-/* A step of the next span failed, with others of it perhaps running: its place waits for both streams. */
+/* A step of the next span failed, and others may be running: its place waits for both streams. */
 static void SCOUT_ON_COPY_THREAD
 bury(struct scout__cuda *cuda, struct scout__cuda_lane *lane, int error)
 {
@@ -139,7 +138,7 @@ bury(struct scout__cuda *cuda, struct scout__cuda_lane *lane, int error)
 	end_first(cuda, lane, SCOUT_ERR_DEVICE);
 }
 
-/* ---- taking off ---- */
+/* ---- removing ---- */
 
 static void SCOUT_ON_COPY_THREAD
 finish_span(struct scout__cuda *cuda, struct scout__cuda_span *span)
@@ -213,7 +212,7 @@ next_item(const struct scout__cuda *cuda, const struct scout__copy_batch *batch,
 	return item;
 }
 
-/* Bytes that one item has in one layer, null blocks not counted. */
+/* Bytes of one item in one layer, without null blocks. */
 static uint64_t
 bytes_of(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t item, uint32_t layer)
 {
@@ -229,11 +228,10 @@ bytes_of(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, 
 }
 
 /*
- * Wait for an event of the caller's, in the stream that touches pages. Returns a CUDA error.
+ * Make the stream that touches pages wait for an event of the caller's. Returns a CUDA error.
  *
- * Asked first: one that the caller recorded in a stream while that was captured stands for nothing that will
- * be executed, and waiting for it would draw our stream into the capture, for all that comes after. Such a
- * job fails, and no other.
+ * The event is queried first: if the caller recorded it in a stream under capture, it stands for nothing that will
+ * run, and waiting for it would draw our stream into the capture for good. Only such a job fails.
  */
 static int SCOUT_ON_COPY_THREAD
 await(struct scout__cuda *cuda, struct scout__cuda_lane *lane, void *event)
@@ -243,7 +241,7 @@ await(struct scout__cuda *cuda, struct scout__cuda_lane *lane, void *event)
 	return rc == SCOUT__CUDA_NOT_READY ? cuda->api->stream_wait(scout__cuda_page_stream(lane), event) : rc;
 }
 
-/* The first batch goes on with that layer; it has enqueued nothing of it. */
+/* The first batch goes on with @layer, and has enqueued nothing of it. */
 static void SCOUT_ON_COPY_THREAD
 enter_layer(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint32_t layer)
 {
@@ -277,7 +275,7 @@ begin(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 	return batch->after ? await(cuda, lane, batch->after) : 0;
 }
 
-/* The caller's events of the layer that ends here, and of the batch. Returns a CUDA error. */
+/* Record the caller's events of the layer that ends here, and of the batch. Returns a CUDA error. */
 static int SCOUT_ON_COPY_THREAD
 record_callers(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
@@ -295,8 +293,8 @@ record_callers(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 }
 
 /*
- * Behind the steps of the last span of a layer, and of a batch: the caller's events, and only then ours, so
- * that what is seen to be copied has its event behind it. Returns a CUDA error.
+ * After the last span of a layer, or of a batch, record the caller's events, and only then ours: so when a layer is
+ * seen as copied, its event is recorded. Returns a CUDA error.
  */
 static int SCOUT_ON_COPY_THREAD
 record_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane, bool ends_layer)
@@ -307,7 +305,7 @@ record_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane, bool ends
 	return rc ? rc : cuda->api->event_record(span->done, scout__cuda_done_stream(cuda, lane));
 }
 
-/* The next span is one in flight, of the first batch. */
+/* The next span is now in flight, for the first batch. */
 static struct scout__cuda_span *SCOUT_ON_COPY_THREAD
 add_span(struct scout__cuda_lane *lane)
 {
@@ -325,7 +323,7 @@ add_span(struct scout__cuda_lane *lane)
 	return span;
 }
 
-/* The layer is completely enqueued, @span the last of it. */
+/* The layer is completely enqueued; @span is its last span. */
 static void SCOUT_ON_COPY_THREAD
 leave_layer(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scout__cuda_span *span)
 {
@@ -340,7 +338,7 @@ leave_layer(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scou
 		enter_layer(cuda, lane, lane->layer + 1);
 }
 
-/* The span that was enqueued up to tile @next is one in flight; step on. @after: the item that comes next in this layer. */
+/* The span up to tile @next is in flight; step on. @after: the item that comes next in this layer. */
 static void SCOUT_ON_COPY_THREAD
 advance(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint64_t next, uint64_t limit, uint32_t after)
 {
@@ -361,7 +359,7 @@ advance(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint64_t next, 
 		lane->tile = layer_begin(cuda, batch, after, lane->layer);
 }
 
-/* What the next span of the first batch waits for. False: that failed, and the batch has ended. */
+/* Let the next span of the first batch wait for its events. False: that failed, and the batch has ended. */
 static bool SCOUT_ON_COPY_THREAD
 await_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
@@ -379,7 +377,7 @@ await_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 	return false;
 }
 
-/* The next span of the first batch; there is a place for it. */
+/* Enqueue the next span of the first batch; there is a place for it. */
 static void SCOUT_ON_COPY_THREAD
 enqueue_one(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
@@ -413,7 +411,7 @@ is_layer_empty(const struct scout__cuda *cuda, const struct scout__cuda_lane *la
 	return (lane->begun ? lane->item : next_item(cuda, lane->first, 0, 0)) == lane->first->n;
 }
 
-/* That layer and the empty ones behind it: their events alone, as one span; there is a place for it. */
+/* Enqueue the events of that layer and the empty layers after it as one span; there is a place for it. */
 static void SCOUT_ON_COPY_THREAD
 enqueue_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
@@ -439,7 +437,7 @@ enqueue_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 	leave_layer(cuda, lane, span);
 }
 
-/* Whatever the next span is enqueued as, there is room for it. */
+/* Whether there is room for the next span, however many copies it becomes. */
 static bool SCOUT_ON_COPY_THREAD
 has_room(const struct scout__cuda_lane *lane)
 {
@@ -476,7 +474,7 @@ scout__cuda_lane_step(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 void
 scout__cuda_lane_end(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
-	/* An error here is the device's, and then nothing runs either; the next look at an event says so. */
+	/* An error here means that the device has failed, so nothing runs either; the next look at an event says so. */
 	(void)cuda->api->stream_sync(lane->dma);
 	(void)cuda->api->stream_sync(lane->kernel);
 	while (lane->n > 0 && take_off(cuda, lane))

@@ -15,12 +15,12 @@
 /*
  * DESIGN
  *
- * Purpose: pin the pool's memory without anybody waiting for it.
+ * Purpose: pin the pool's memory while no thread waits.
  *
  * Pinning takes some 0.1 to 0.5 s for a GiB, so a thread of its own does it, and copies and the courier's heartbeats go on
- * meanwhile. Memory is pinned in parts of part_bytes: a removal waits for one of them at most, and the log tells of
- * progress. A part ends where a page and a slot end, so no page is pinned twice and every slot has one device address. A
- * pool whose slots never end on a page becomes one part.
+ * meanwhile. Memory is pinned in parts of part_bytes: a removal waits for one part at most, and the log shows progress. A
+ * part ends where a page and a slot end, so no page is pinned twice and every slot has one device address. A pool whose
+ * slots never end on a page becomes one part.
  *
  * A pool of hundreds of GiB that is there already takes a minute or more: what a copy waits for is pinned first, in the order of the
  * first such copies, then the rest by address. While no copy waits, the thread rests after each part as long as that part took,
@@ -31,10 +31,11 @@
  * then it is copied as it is (pageable): at a fraction of the speed, and the copying thread waits for it. What is pinned of it stays
  * pinned: a DMA may be running there. No copy meets the end of what is pinned, for slots end there, too.
  *
- * Who waits: scout__cuda_memory_remove(), on the courier. The mapping ends behind it, and the driver must have let go of it.
+ * Who waits: scout__cuda_memory_remove(), on the courier. The mapping ends after that call, and the driver must have let go
+ * of it.
  *
- * Threads: regions belong to the mutex; the pinning thread drops it around calls of CUDA. Only that thread takes a region
- * away, so the one that it works on stays.
+ * Threads: regions belong to the mutex; the pinning thread drops it around calls of CUDA. Only that thread removes a
+ * region, so the region that it works on stays.
  */
 
 #define PROGRESS_US 1000000u
@@ -47,7 +48,7 @@ struct pin_part {
 	uint64_t device; /* address of its first byte on the GPU */
 };
 
-/* All fields: G:mu, but while it is being pinned or unpinned, parts and n_parts are the pinning thread's. */
+/* All fields: G:mu; but while a region is being pinned or unpinned, parts and n_parts belong to the pinning thread. */
 struct scout__cuda_region {
 	struct scout__copy_memory of;
 	enum scout__cuda_pinning state;
@@ -67,7 +68,7 @@ scout__cuda_part_end(const struct scout__copy_memory *of, uint64_t at, uint64_t 
 	if (of->stride == 0 || of->bytes - at <= part_bytes || at + part_bytes <= of->first_slot)
 		return of->bytes;
 	slots = (at + part_bytes - of->first_slot + of->stride - 1) / of->stride;
-	/* Which ends are on a page repeats after as many slots as a page has bytes at the latest. */
+	/* The offsets of slot ends within a page repeat after at most as many slots as a page has bytes. */
 	for (uint32_t i = 0; i < page; i++) {
 		end = of->first_slot + (slots + i) * of->stride;
 		if (end >= of->bytes)
@@ -203,7 +204,7 @@ pin_next_part(struct scout__cuda_memory *memory, struct scout__cuda_region *regi
 		return rc;
 	rc = memory->api->host_device_pointer(&device, base);
 	if (rc) {
-		(void)memory->api->host_unregister(base); /* what failed is said by rc */
+		(void)memory->api->host_unregister(base); /* rc says what failed */
 		return rc;
 	}
 	part->device = (uintptr_t)device;
@@ -228,7 +229,7 @@ unpin(struct scout__cuda_memory *memory, struct scout__cuda_region *region)
 {
 	while (region->n_parts > 0) {
 		region->n_parts--;
-		/* Fails only where the device has failed; then the driver lets go of the pages with the process. */
+		/* Fails only if the device has failed; then the driver lets go of the pages with the process. */
 		(void)memory->api->host_unregister(region->of.base + region->parts[region->n_parts].at);
 	}
 }
@@ -267,7 +268,7 @@ forget(struct scout__cuda_memory *memory, struct scout__cuda_region *region)
 	(void)pthread_cond_broadcast(&memory->cond);
 }
 
-/* What is pinned and what is to be, over all regions; the lock is held. */
+/* How many bytes are pinned, and how many will be, over all regions; the lock is held. */
 static void
 say_progress(const struct scout__cuda_memory *memory, uint64_t *last_us)
 {
@@ -297,7 +298,7 @@ work_on(struct scout__cuda_memory *memory, struct scout__cuda_region *region, ui
 	int rc = 0;
 
 	if (drop)
-		region->state = SCOUT__CUDA_PINNING; /* nobody looks at its parts now */
+		region->state = SCOUT__CUDA_PINNING; /* no other thread looks at its parts now */
 	(void)pthread_mutex_unlock(&memory->mu);
 	if (drop)
 		unpin(memory, region);
@@ -358,7 +359,7 @@ pin_main(void *arg)
 	struct scout__cuda_region *region;
 	uint64_t last_us = scout__now_us();
 
-	/* If this fails, so will every call, and that is said there. */
+	/* If this fails, so will every later call, and that call reports it. */
 	(void)memory->api->enter_thread(memory->device);
 	(void)pthread_mutex_lock(&memory->mu);
 	for (;;) {
@@ -498,7 +499,7 @@ scout__cuda_memory_remove(struct scout__cuda_memory *memory, const void *base)
 		region->drop = true;
 		(void)pthread_cond_broadcast(&memory->cond);
 	}
-	/* It is gone when nothing is found any more: addresses are not mapped again before this returns. */
+	/* The region is gone when nothing is found any more: addresses are not mapped again before this returns. */
 	while (region && find_region(memory, base))
 		(void)pthread_cond_wait(&memory->cond, &memory->mu);
 	(void)pthread_mutex_unlock(&memory->mu);

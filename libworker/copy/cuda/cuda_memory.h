@@ -37,7 +37,7 @@ struct scout__cuda_memory {
 	pthread_cond_t cond;                 /* something to do, or a region is gone */
 	struct scout__cuda_region **regions; /* G:mu; ascending by address */
 	size_t n, cap;                       /* G:mu */
-	uint64_t n_wanted;                   /* G:mu: regions that a copy came to wait for, so far */
+	uint64_t n_wanted;                   /* G:mu: how many regions a copy has come to wait for, so far */
 	bool stop;                           /* G:mu */
 	uint64_t rest_until_us;              /* the pinning thread's */
 };
@@ -51,14 +51,14 @@ void scout__cuda_memory_fini(struct scout__cuda_memory *memory);
 
 /* Begin to pin a mapping. Returns 0 or SCOUT_ERR_NOMEM. */
 int scout__cuda_memory_add(struct scout__cuda_memory *memory, const struct scout__copy_memory *added);
-/* Unpin it; returns when that is done. Waits at most for one call that pins or unpins. */
+/* Unpin a mapping; returns when that is done. Waits at most for one call that pins or unpins. */
 void scout__cuda_memory_remove(struct scout__cuda_memory *memory, const void *base);
 
-/* Of the memory that @slot lies in; where the GPU finds the slot, if it is pinned. Any thread. */
+/* The state of the memory that @slot lies in; if it is pinned, also where the GPU finds the slot. Any thread. */
 enum scout__cuda_pinning scout__cuda_memory_find(struct scout__cuda_memory *memory, const void *slot,
 						 uint64_t *ret_device_address);
 
-/* Whether a copy of @slot has to wait until its memory is pinned. It is pinned next then. Any thread. */
+/* Whether a copy of @slot has to wait until its memory is pinned; that is then done next. Any thread. */
 bool scout__cuda_memory_wait_for(struct scout__cuda_memory *memory, const void *slot);
 
 /* Where the part that begins at offset @at of a mapping ends: on a page, and on the boundary of two slots if one lies there. */

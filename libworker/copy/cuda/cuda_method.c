@@ -11,36 +11,35 @@
  * Purpose: the three ways to move a part of a slot.
  *
  *   staged   the slot's bytes in one DMA to (or from) a staging buffer on the GPU, and a kernel that scatters (or gathers)
- *            them at the speed of the GPU's own memory. Two streams: the DMA of the next span runs beside the kernel.
- *   batch    one DMA for each piece, all in one call (cudaMemcpyBatchAsync), or one call each where the driver cannot or
- *            has refused. No kernel at all, so nothing of the model's; but small pieces cost more than their bytes.
+ *            them at the speed of the GPU's own memory. Two streams: the DMA of the next span runs while the kernel does.
+ *   batch    one DMA for each piece, all in one call (cudaMemcpyBatchAsync), or one call each if the driver cannot or has
+ *            refused. No kernel, so it takes no multiprocessor from the model; but small pieces cost more than their bytes.
  *   direct   the same kernel as staged, reading or writing the pinned slot over the link itself.
  *
- * `auto` decides by the mean size of the pieces of a batch, neighbouring pages merged, once per batch: then
- * all of it is done in one stream, in order, and one event behind it speaks for all.
+ * `auto` decides by the mean size of the pieces of a batch, neighbouring pages merged, once per batch: then all of a
+ * batch runs in one stream, in order, and one event at the end stands for all.
  *
- * Null blocks of a save become zeroes in the slot: the kernel writes them, or this CPU where there is none.
+ * Null blocks of a save become zeroes in the slot: the kernel writes them, or this CPU if no kernel runs.
  *
- * Addresses. The kernel and the batch call get a slot by the address that the GPU knows it by, single copies
- * by the host's. They differ where the device attribute CanUseHostPointerForRegisteredMem is 0; there a batch
- * of host addresses is refused, or faults.
+ * Addresses. The kernel and the batch call get the GPU's address of a slot, single copies the host's. The two differ
+ * if the device attribute CanUseHostPointerForRegisteredMem is 0; then a batch of host addresses is refused, or
+ * faults.
  *
- * A batch call that is refused: its copies are then enqueued one by one. If that works, it was the call, and
- * it is not tried again. Some of its copies may have been enqueued: they write the same bytes to the same
- * places.
+ * If a batch call is refused, its copies are enqueued one by one. If that works, the call was the fault, and it is
+ * not tried again. Some of its copies may have been enqueued: they write the same bytes to the same places.
  */
 
 /* Groups of 16 lanes that share a span's tiles: 16 blocks of 512 threads at most. */
 #define GROUPS 512u
-/* A call of `batch` or `direct` moves no more, so that a stop is seen soon. */
+/* One call of `batch` or `direct` moves at most so much, so that a stop is seen soon. */
 #define CALL_BYTES (UINT64_C(16) << 20)
 
 /*
  * From which mean piece size on `auto` takes which method.
  *
- * Not measured on a GPU yet. The steps follow public numbers: on an H100 behind PCIe Gen5, batched DMA moves
- * 4 to 7 GB/s in pieces of 4 to 16 KiB and 52 in pieces of 64 KiB, of about 55 in one piece. `kvscout-copy
- * --backend cuda --sweep` prints the table anew.
+ * Not measured on a GPU yet. The steps follow public numbers: on an H100 with PCIe Gen5, batched DMA moves 4 to 7
+ * GB/s in pieces of 4 to 16 KiB and 52 in pieces of 64 KiB; one piece moves at about 55. `kvscout-copy --backend cuda
+ * --sweep` prints the table anew.
  */
 struct copy_step {
 	uint64_t from_bytes;
@@ -49,7 +48,7 @@ struct copy_step {
 
 static const struct copy_step load_steps[] = {{0, SCOUT__CUDA_STAGED}, {128 << 10, SCOUT__CUDA_BATCH}};
 static const struct copy_step save_steps[] = {{0, SCOUT__CUDA_STAGED}, {128 << 10, SCOUT__CUDA_BATCH}};
-/* One call for each piece takes some 2 us of this CPU: at 512 KiB the link is slower than that by far. */
+/* One call for each piece takes some 2 us of this CPU: a piece of 512 KiB takes the link far longer than that. */
 static const struct copy_step loop_steps[] = {{0, SCOUT__CUDA_STAGED}, {512 << 10, SCOUT__CUDA_BATCH}};
 
 static const char *const names[] = {"auto", "batch", "staged", "direct"};
@@ -144,7 +143,7 @@ enqueue_staged(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct s
 
 	bytes = scout__tile_cut(table->planes, table->layout.n_planes, table->layout.blocks_per_chunk, item->block_ids,
 				lane->tile, limit, cuda->stage_bytes, &tiles, &at);
-	/* Bytes keep their place within 16, so that what is aligned in the slot is aligned in the buffer. */
+	/* Bytes keep their offset modulo 16, so that data aligned in the slot is aligned in the buffer. */
 	stage = span->stage + at % 16;
 	tiles.planes = table->planes_on_gpu;
 	tiles.slot = (uintptr_t)stage - at;
@@ -184,7 +183,7 @@ enqueue_direct(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint64_t
 
 /* ---- batch ---- */
 
-/* Pieces that are gathered for one call; slots by the address that the GPU knows them by. */
+/* Pieces that are gathered for one call; slots by the GPU's address of them. */
 struct pieces {
 	size_t n;
 	uint64_t bytes;
@@ -229,7 +228,7 @@ gather_plane(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, uint
 	return b;
 }
 
-/* A call for each of the pieces. Returns a CUDA error. */
+/* Make one call for each piece. Returns a CUDA error. */
 static int SCOUT_ON_COPY_THREAD
 copy_one_by_one(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, const struct pieces *pieces)
 {
