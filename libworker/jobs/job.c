@@ -7,38 +7,37 @@
 /*
  * DESIGN
  *
- * Purpose: one job from its arrival at the courier to the done ring. Here are its phases and every way in
- * which it ends; what it asks the server is in job_ask.c, what it copies in job_copy.c, what it has
- * to give back in job_grants.c.
+ * Purpose: one job from its arrival at the courier to the done ring. This file has its phases and every way in which
+ * it ends. job_ask.c has its questions to the server, job_copy.c its copies, job_grants.c what it has to give back.
  *
  *   ASK ──STORE/RETRIEVE──▶ ASKED ──grants──▶ GRANTED ──batch──▶ COPYING ──┬─ retrieve: verified, reported, DONE sent
  *    ▲                                                                     └─ store: DONE ──▶ TOLD ──reply──┐
  *    └────────────────────────────── store: the next part ──────────────────────────────────────────────────┘
  *
  * Invariants
- * - A job is reported exactly once: finish() is the only way out, and takes it off every list.
- * - Before its first copy a job ends by its deadline, by cancel, or with its connection; once a batch was started it
- *   ends only when the engine has reported that batch. WAITING -> ENQUEUED is a compare-and-swap against the
- *   caller's drop.
+ * - A job is reported exactly once: scout__job_finish() is the only way out, and takes the job off every list.
+ * - Before its first copy a job ends by its deadline, by cancel, or with its connection; once a batch was started the job
+ *   ends only when the engine has reported that batch. WAITING -> ENQUEUED is a compare-and-swap against the caller's
+ *   drop.
  * - What was granted is given back: a grant record lives from before its STORE or RETRIEVE is sent until the reply to its
- *   DONE, whether its job lives or not. A DONE that met a lost connection is sent again on the next one of the same
- *   epoch. After a restart of the server no DONE is owed. Grant records are taken before an operation is sent: with
- *   none free, jobs wait.
- * - Wrong bytes are never reported as good: the generation word is compared with the grant's before the batch is
- *   started and again after the engine has reported it. That holds for a server that died meanwhile, too: our
- *   mapping keeps the memory.
- * - A store that was copied but cannot be told to the server ends at once (unreachable, or epoch): its pages are
- *   free, and waiting for a server that may never return would keep them. If the same server start comes back, it is
- *   told late.
+ *   DONE, whether its job lives or not. A DONE that was lost with its connection is sent again on the next connection of
+ *   the same epoch. After a restart of the server no DONE is owed. Grant records are taken before an operation is sent:
+ *   if none is free, jobs wait.
+ * - Wrong bytes are never reported as good: the generation word is compared with the grant's before the batch is started
+ *   and again after the engine has reported it. That is so even if the server has died meanwhile: our mapping keeps the
+ *   memory.
+ * - A store that was copied but cannot be told to the server ends at once (unreachable, or epoch): its pages could be
+ *   free, and waiting for a server that may never return would keep them. If the same server start comes back, it gets
+ *   the DONE then.
  *
  * Skipped and null blocks have -1 in `ids`: they are neither written nor ever named as missing. Chunks at either end
- * that consist of them alone are not asked for. With several readers, chunks that are another reader's to store are
- * not counted at all.
+ * that have only such blocks are not asked for. With several readers, chunks that another reader has to store are not
+ * counted at all.
  *
- * Threads: the courier's only. What it shares with the caller is `phase`, `stop`, and the done ring.
+ * Threads: the courier's only. A job shares only `phase`, `stop` and the done ring with the caller.
  *
  * Rejected: sending the next part of a long store before the reply to the last one's DONE. A part moves up to 4096
- * slots, which takes far longer than that round trip.
+ * slots, which takes far longer than this round trip.
  */
 
 void
@@ -71,8 +70,8 @@ scout__job_publish_phase(struct scout_worker *w, struct scout__job *job, unsigne
 }
 
 /*
- * To the done ring. The descriptor is raised under the lock under which poll lowers it, so that it is readable
- * exactly while there is something.
+ * Push the job to the done ring. Poll lowers the descriptor under the same lock, so it is readable exactly while the
+ * ring has a job.
  */
 static void SCOUT_ON_COURIER
 report(struct scout_worker *w, struct scout__job *job)
@@ -82,17 +81,17 @@ report(struct scout_worker *w, struct scout__job *job)
 	(void)pthread_mutex_lock(&w->mu);
 	atomic_store(&job->phase, SCOUT__PHASE_OVER);
 	if (!atomic_load_explicit(&w->fd_raised, memory_order_relaxed)) {
-		/* Before the write and the push: after either it must be seen as raised. The write cannot fail. */
+		/* Set before the write and the push: after either, others must see it as raised. The write cannot fail. */
 		atomic_store_explicit(&w->fd_raised, true, memory_order_relaxed);
 		scout__eventfd_raise(w->done_fd);
 	}
 	pushed = scout__ring_push(&w->done, job->id);
-	SCOUT_ASSERT(pushed); /* it has room for every slot */
+	SCOUT_ASSERT(pushed); /* the ring has room for every slot */
 	(void)pthread_cond_broadcast(&w->cond);
 	(void)pthread_mutex_unlock(&w->mu);
 }
 
-/* Which blocks the engine has to compute itself. By the courier, or by the caller when the job has ended. */
+/* List the blocks that the engine has to compute itself. Called by the courier, or by the caller when the job has ended. */
 void
 scout__job_name_missing(struct scout__job_data *data)
 {
@@ -114,7 +113,7 @@ scout__job_name_missing(struct scout__job_data *data)
 	data->n_missing = n;
 }
 
-/* Where the time of a job goes: waiting in the worker, for the server, or being copied. */
+/* The sum that the job's present stage adds to: waiting in the worker, for the server, or being copied. */
 static uint64_t *
 clock_of(struct scout__job *job)
 {
@@ -157,8 +156,8 @@ scout__job_untime(struct scout_worker *w, struct scout__job *job)
 }
 
 /*
- * The only way out. The job is in no queue, and no copy of it is running. Afterwards the slot is the caller's:
- * nothing of it may be touched.
+ * The only way out. The job is in no queue, and no copy of it is running. Afterwards the slot is the caller's: the
+ * courier may not touch it.
  */
 void
 scout__job_finish(struct scout_worker *w, struct scout__job *job, int status)
@@ -180,8 +179,8 @@ scout__job_finish(struct scout_worker *w, struct scout__job *job, int status)
 }
 
 /*
- * End a job that is not copying, at any earlier stage or between two parts. Its grants, if it has some, are given
- * back; those still to come will be.
+ * End a job that is not copying, at any earlier stage or between two parts. Grants that it has are given back; grants
+ * still to come will be.
  */
 void
 scout__job_end_early(struct scout_worker *w, struct scout__job *job, int status)
@@ -254,7 +253,7 @@ scout__jobs_fail_due(struct scout_worker *w, int error)
 {
 	struct scout__grant_record *record;
 
-	/* Copied, but the server cannot be told now. */
+	/* The bytes are copied, but DONE cannot be sent now. */
 	TAILQ_FOREACH(record, &w->due, link)
 	{
 		struct scout__job *job = record->job;

@@ -6,15 +6,15 @@
 /*
  * DESIGN
  *
- * Purpose: what a job asks the server, STORE or RETRIEVE and later its DONE, and what becomes of it with the
- * answers. The rules are in job.c.
+ * Purpose: what a job sends to the server (STORE or RETRIEVE, later DONE), and how the answers move the job on. The
+ * rules are in job.c.
  *
  * Threads: the courier's.
  */
 
 /* ---- asking ---- */
 
-/* Nothing is asked for, but the job's events have to be recorded: as if all of it were granted. */
+/* The job asks for nothing, but its events have to be recorded: go on as if all were granted. */
 static void SCOUT_ON_COURIER
 skip_asking(struct scout_worker *w, struct scout__job *job)
 {
@@ -24,7 +24,7 @@ skip_asking(struct scout_worker *w, struct scout__job *job)
 	scout__job_start(w, job);
 }
 
-/* In the order of the deadlines. Mostly the last one: jobs with a shorter time than those before them step forward. */
+/* Insert in the order of the deadlines. A job usually comes last; one with a shorter time moves forward. */
 static void SCOUT_ON_COURIER
 add_timed(struct scout_worker *w, struct scout__job *job)
 {
@@ -50,7 +50,7 @@ scout__job_accept(struct scout_worker *w, struct scout__job *job)
 	job->asked_before = w->adopt.n_asked;
 	if (job->data->n_chunks == 0 && !scout__job_has_events(job->data))
 		scout__job_end_early(w, job, 0);
-	else if (atomic_load(&job->phase) == SCOUT__PHASE_DROPPED) /* a reset's word may have come before the job */
+	else if (atomic_load(&job->phase) == SCOUT__PHASE_DROPPED) /* a reset's word may have come first */
 		scout__job_end_early(w, job, SCOUT_ERR_CANCELED);
 	else if (w->closing)
 		scout__job_end_early(w, job, SCOUT_ERR_CLOSED);
@@ -97,7 +97,7 @@ budget_of(const struct scout__job *job, uint64_t now_us)
 	return left_us < UINT32_MAX ? (uint32_t)left_us : UINT32_MAX;
 }
 
-/* Send the STORE or RETRIEVE of a job in to_ask. False: no credit, or nothing to keep the grants in. */
+/* Send the STORE or RETRIEVE of a job in to_ask. False: no credit, or no free grant record. */
 static bool SCOUT_ON_COURIER
 ask(struct scout_worker *w, struct scout__job *job, uint64_t now_us)
 {
@@ -166,7 +166,7 @@ read_grants(const struct scout__grant_record *record, const struct scout__op *op
 	const char *field;
 	uint32_t granted = 0;
 
-	/* Chunks that the lookup did not ask for: to the engine, as good as gone. */
+	/* The lookup did not ask for these chunks: the engine must treat them as missing. */
 	if (op->status == SCOUT_WIRE_RANGE && record->kind == SCOUT_JOB_RETRIEVE)
 		return SCOUT_ERR_MISSING;
 	if (op->status != SCOUT_WIRE_OK)
@@ -181,7 +181,7 @@ read_grants(const struct scout__grant_record *record, const struct scout__op *op
 	return 0;
 }
 
-/* No grants: the connection went, or the server refused, or speaks nonsense. */
+/* No grants: the connection was lost, or the server refused, or its reply makes no sense. */
 static void SCOUT_ON_COURIER
 refuse(struct scout_worker *w, struct scout__grant_record *record, const struct scout__op *op, int error)
 {
@@ -192,7 +192,7 @@ refuse(struct scout_worker *w, struct scout__grant_record *record, const struct 
 	if (op) {
 		scout__grant_record_free(w, record);
 	} else {
-		/* The server may have granted it all the same, and would hold it as long as we live: give it back unseen. */
+		/* The server may still have granted slots, and would hold them as long as we live: give them back unseen. */
 		record->state = SCOUT__GRANT_HELD;
 		record->n = 0;
 		scout__grant_record_due(w, record, 0);
@@ -205,7 +205,7 @@ refuse(struct scout_worker *w, struct scout__grant_record *record, const struct 
 			"called on this worker");
 	}
 	if (op && op->status == SCOUT_WIRE_STATE)
-		scout__worker_unregistered(w); /* it does not know our registration: register again */
+		scout__worker_unregistered(w); /* the server does not know our registration: register again */
 	if (op && op->status == SCOUT_WIRE_OK)
 		scout__link_reset(w->link, SCOUT_ERR_PROTOCOL, "a reply with grants makes no sense");
 }
@@ -250,7 +250,7 @@ scout__job_told(struct scout_worker *w, uint64_t number, const struct scout__op 
 	SCOUT_ASSERT(record->state == SCOUT__GRANT_TOLD);
 	w->n_told--;
 	if (!op) {
-		/* Whether the server has read it is unknown. Twice does no harm. */
+		/* We do not know whether the server has read the DONE. A second one does no harm. */
 		if (job) {
 			scout__job_detach(job);
 			scout__job_finish(w, job, scout__job_error(error));

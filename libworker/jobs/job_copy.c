@@ -9,12 +9,12 @@
 /*
  * DESIGN
  *
- * Purpose: from grants to a batch of the copy engine, and from an ended batch to the chunks of it that are
- * good. The rules are in job.c.
+ * Purpose: makes a batch for the copy engine from grants, and finds the good chunks of an ended batch. The rules are
+ * in job.c.
  *
- * The batch and its arrays are part of the job's memory, which stays where it is until the job is reported; a job
- * has one batch at a time. A segment counts the items of batches that use it, so it stays mapped under them,
- * whatever becomes of its server.
+ * The batch and its arrays are part of the job's memory, which stays where it is until the job is reported; a job has
+ * one batch at a time. A segment counts the batch items that use it, so it stays mapped while they do, even if its
+ * server ends.
  *
  * Threads: the courier's. The engine reads the batch between start and poll.
  */
@@ -38,7 +38,7 @@ add_item(struct scout__job_data *data, const struct scout__job_group *group, uin
 	data->item_chunk[i] = grant;
 }
 
-/* Whether there is a slot behind a grant; a server that grants something else has a bug. */
+/* Whether a grant names a slot; if not, the server has a bug. */
 static bool SCOUT_ON_COURIER
 find_slot(struct scout_worker *w, const struct scout__mapping *mapping, const struct scout__job_group *group,
 	  const struct scout__grant *grant, uint8_t **ret_slot, const _Atomic uint64_t **ret_word)
@@ -103,7 +103,7 @@ build_retrieve(struct scout_worker *w, struct scout__job_data *data)
 	return true;
 }
 
-/* Only leading slots can be committed: the first one that cannot be used is the end. */
+/* Only leading slots can be committed: stop at the first slot that cannot be used. */
 static bool
 build_store(struct scout_worker *w, struct scout__job_data *data)
 {
@@ -147,14 +147,14 @@ has_more(const struct scout__job_data *data)
 	return data->part_first + data->part_n < data->n_chunks;
 }
 
-/* Leading layers that may be read. */
+/* How many leading layers may be read. */
 static uint32_t
 ready_layers(const struct scout__job_data *data)
 {
 	return data->announced ? atomic_load(&data->ready) : data->n_layers;
 }
 
-/* It has slots to fill, and the next layer is not computed yet. */
+/* The job has slots to fill, and the next layer is not computed yet. */
 static bool SCOUT_ON_COURIER
 waits_for_layer(const struct scout__job *job)
 {
@@ -163,7 +163,7 @@ waits_for_layer(const struct scout__job *job)
 	return data->announced && job->record->n > 0 && ready_layers(data) <= data->layers_done;
 }
 
-/* Give the batch to the engine. False: it has no room now; nothing has changed. */
+/* Give the batch to the engine. False: the engine has no room now; nothing has changed. */
 static bool SCOUT_ON_COURIER
 enqueue(struct scout_worker *w, struct scout__job *job)
 {
@@ -183,7 +183,7 @@ enqueue(struct scout_worker *w, struct scout__job *job)
 	batch->event = data->event;
 	batch->layer_events = data->layer_events;
 	batch->stop = &job->stop;
-	/* A job of several parts has no layers: it is copied when its last part is. Of announced layers, goes_on() tells. */
+	/* A job of several parts has no layers: it is copied when its last part is. For announced layers, goes_on() reports progress. */
 	batch->progress = has_more(data) || data->announced ? NULL : &data->progress;
 	batch->cookie = job->id;
 	batch->status = 0;
@@ -196,7 +196,7 @@ enqueue(struct scout_worker *w, struct scout__job *job)
 	return false;
 }
 
-/* A job that is in `granted`: start its copy if everything is here. */
+/* Start the copy of a job in `granted`, if all its segments are here. */
 void
 scout__job_start(struct scout_worker *w, struct scout__job *job)
 {
@@ -230,8 +230,9 @@ scout__job_start(struct scout_worker *w, struct scout__job *job)
 }
 
 /*
- * What of a retrieve is good: copied, and its slot is still what was granted. The engine's poll() has acquired what its
- * thread (or the device's event) released after the last byte was read, so the words are loaded after that.
+ * Find the good chunks of a retrieve: copied, and the slot's generation is still as granted. The engine's poll() has
+ * acquired what its thread (or the device's event) released after the last byte was read, so the words are loaded after
+ * that.
  */
 static void SCOUT_ON_COURIER
 verify(struct scout_worker *w, struct scout__job_data *data)
@@ -268,14 +269,14 @@ settle_retrieve(struct scout_worker *w, struct scout__job *job)
 	else if (!status && data->n_missing)
 		status = SCOUT_ERR_MISSING;
 	scout__job_detach(job);
-	if (record) { /* or nothing was asked for */
+	if (record) { /* or the job asked for nothing */
 		scout__grant_record_due(w, record, data->mismatches);
 		scout__jobs_send_dones(w);
 	}
 	scout__job_finish(w, job, status);
 }
 
-/* The next part of a store, or its end. Its last DONE is answered, or was not needed. */
+/* Start the next part of a store, or end it. Its last DONE is answered, or was not needed. */
 void
 scout__job_next_part(struct scout_worker *w, struct scout__job *job)
 {
@@ -299,7 +300,7 @@ scout__job_next_part(struct scout_worker *w, struct scout__job *job)
 	TAILQ_INSERT_TAIL(&w->to_ask, job, queue_link);
 }
 
-/* The copy of a part is over: commit it. */
+/* The copy of a part is over: commit the part. */
 static void SCOUT_ON_COURIER
 settle_store(struct scout_worker *w, struct scout__job *job)
 {
@@ -352,8 +353,8 @@ settle(struct scout_worker *w, struct scout__job *job)
 }
 
 /*
- * The layers of a batch are copied. True: others are to be announced, or to be copied, and the job has what
- * it needs for them: it waits in `granted`, or has ended there.
+ * The layers of a batch are copied. True: more layers will be announced or copied, and the job has the slots for
+ * them: it waits in `granted`, or has ended there.
  */
 static bool SCOUT_ON_COURIER
 goes_on(struct scout_worker *w, struct scout__job *job)
@@ -392,7 +393,7 @@ scout__jobs_collect(struct scout_worker *w)
 {
 	struct scout__copy_batch *batch;
 
-	/* Until NULL, also when nothing is running: only that makes the engine's descriptor quiet again. */
+	/* Poll until NULL, even when nothing is running: only that makes the engine's descriptor unreadable again. */
 	while (w->mappings.engine && (batch = w->copy->poll(w->mappings.engine)) != NULL) {
 		struct scout__job *job = &w->jobs[batch->cookie & SCOUT__SLOT_MASK];
 		struct scout__job_data *data = job->data;

@@ -6,8 +6,8 @@
 /*
  * DESIGN
  *
- * Purpose: what the server has granted and is owed a DONE for. The rules are in job.c. A grant record that is due
- * stands in `due` until a connection of its epoch takes its DONE; `result` says what that DONE reports.
+ * Purpose: what the server has granted, until it got a DONE. The rules are in job.c. A grant record that is due stays
+ * in `due` until its DONE is sent on a connection of its epoch; `result` is what that DONE reports.
  *
  * Threads: the courier's.
  */
@@ -18,7 +18,7 @@ scout__grant_record_number(const struct scout_worker *w, const struct scout__gra
 	return (uint64_t)(record - w->records);
 }
 
-/* Those that were used before come first: a page of the table is touched when it is needed. */
+/* Used records come first: so a page of the table is touched only when it is needed. */
 struct scout__grant_record *
 scout__grant_record_find_free(struct scout_worker *w)
 {
@@ -57,7 +57,7 @@ scout__job_detach(struct scout__job *job)
 	job->record = NULL;
 }
 
-/* DONE is to be sent, with this @result. */
+/* DONE has to be sent, with this @result. */
 void
 scout__grant_record_due(struct scout_worker *w, struct scout__grant_record *record, uint32_t result)
 {
@@ -98,7 +98,7 @@ send_done(struct scout_worker *w, struct scout__grant_record *record)
 }
 
 /*
- * Beginning an operation may find out that the connection is gone, and end others in flight: lists may have changed.
+ * To begin an operation may reveal that the connection is lost, and end others in flight: lists may have changed.
  */
 void
 scout__jobs_send_dones(struct scout_worker *w)

@@ -4,9 +4,9 @@
 
 #include "job.h"
 
-/* Between the files of the jobs. Each calls those below it only: ask, copy, job, grants. */
+/* What the files of the jobs share. Each calls only files after it in this list: job_ask.c, job_copy.c, job.c, job_grants.c. */
 
-/* A job whose events the copy engine records, also if it has nothing to copy. */
+/* Whether the copy engine has to record events of the job, even if it has nothing to copy. */
 static inline bool
 scout__job_has_events(const struct scout__job_data *data)
 {
@@ -22,21 +22,21 @@ scout__job_error(int error)
 
 /* job.c: phases and the end of a job. */
 void scout__job_publish_phase(struct scout_worker *w, struct scout__job *job, unsigned phase) SCOUT_ON_COURIER;
-/* The time of its stage until now counts for that stage; the next one begins. */
+/* Add the time until now to the job's stage, and begin the next stage. */
 void scout__job_enter(struct scout__job *job, enum scout__stage stage) SCOUT_ON_COURIER;
 void scout__job_unqueue(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
 void scout__job_untime(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
 void scout__job_finish(struct scout_worker *w, struct scout__job *job, int status) SCOUT_ON_COURIER;
 void scout__job_end_early(struct scout_worker *w, struct scout__job *job, int status) SCOUT_ON_COURIER;
 
-/* job_copy.c: a job that is in `granted` starts its copy, if everything is here; the DONE of a part is over. */
+/* job_copy.c: start the copy of a job in `granted`, if all its segments are here; go on after the DONE of a part. */
 void scout__job_start(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
 void scout__job_next_part(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
 
 /* job_grants.c */
 uint64_t scout__grant_record_number(const struct scout_worker *w, const struct scout__grant_record *record)
 	SCOUT_ON_COURIER;
-/* One that is free, or NULL; and: it is in use now. */
+/* Find a free record, or NULL; mark it as used. */
 struct scout__grant_record *scout__grant_record_find_free(struct scout_worker *w) SCOUT_ON_COURIER;
 void scout__grant_record_take(struct scout_worker *w, struct scout__grant_record *record) SCOUT_ON_COURIER;
 void scout__grant_record_free(struct scout_worker *w, struct scout__grant_record *record) SCOUT_ON_COURIER;

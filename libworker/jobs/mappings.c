@@ -14,17 +14,17 @@
 /*
  * DESIGN
  *
- * Purpose: from a memfd of the lease connection to addresses that the copy engine may use.
+ * Purpose: makes the memfds of the lease connection into addresses that the copy engine may use.
  *
- * Nothing that a message says is believed before it was compared with the memfd itself: its size, and the seal that
- * keeps it from shrinking under us (an access beyond the end of a mapped file is a SIGBUS in the engine's process).
+ * Nothing in a message is trusted before it is checked against the memfd itself: its size, and the seal that keeps it
+ * from shrinking under us (an access beyond the end of a mapped file is a SIGBUS in the engine's process).
  *
- * Segment ids are unique for one server start. When the server has been restarted, everything moves to
- * `stale`: grants of the new start never find it, and a batch that still runs on it keeps it mapped (its
- * memory lives as long as any mapping does). A segment that the server withdraws goes the same way, and on to
- * `released` when it is unmapped.
+ * Segment ids are unique for one server start. When the server has been restarted, everything moves to `stale`:
+ * grants of the new start never find it, and a batch that still runs on it keeps it mapped (its memory lives as long
+ * as any mapping does). A segment that the server withdraws moves there, too, and on to `released` when it is
+ * unmapped.
  *
- * A forked child gets none of the mappings: it has no use for them, and would keep their memory.
+ * A forked child gets none of the mappings: it does not need them, and would keep their memory.
  *
  * A mapping that goes is unpinned and unmapped on a thread of its own: a driver unpins a GiB in 50 to 100 ms, so after a restart of the
  * server the courier would stand still for seconds, and no heartbeat, cancel or end of a job would get through. The server hears that
@@ -36,7 +36,7 @@
  * array with the last hit remembered finds most of them at once and the rest in some ten steps.
  */
 
-/* More means a server that has lost its mind. */
+/* A server that sends more is broken. */
 #define MAX_SEGMENTS (1u << 20)
 
 int
@@ -53,7 +53,7 @@ scout__mappings_init(struct scout__mappings *mappings, const struct scout__log *
 	return 0;
 }
 
-/* Tell the engine; 0 if there is none yet. */
+/* Tell the engine of a segment; 0 if there is no engine yet. */
 static int
 introduce(struct scout__mappings *mappings, struct scout__mapping *mapping)
 {
@@ -310,7 +310,7 @@ scout__mappings_find(struct scout__mappings *mappings, uint32_t id)
 	return mappings->last;
 }
 
-/* What is wrong with the numbers of a segment, or NULL. */
+/* The sentence that says what is wrong with the numbers of a segment, or NULL. */
 static const char *
 find_fault(const struct scout__lease_msg *msg, int fd)
 {
@@ -334,7 +334,7 @@ find_fault(const struct scout__lease_msg *msg, int fd)
 	return NULL;
 }
 
-/* Map and tell the engine. On error the segment stays without memory. */
+/* Map the segment and tell the engine. On error it stays without memory. */
 static int
 map(struct scout__mappings *mappings, struct scout__mapping *mapping, const struct scout__lease_msg *msg, int fd)
 {
@@ -353,7 +353,7 @@ map(struct scout__mappings *mappings, struct scout__mapping *mapping, const stru
 			   (unsigned)msg->segment, (unsigned long long)msg->bytes, scout__errno_text(errno));
 		return SCOUT_ERR_SYSTEM;
 	}
-	(void)madvise(base, (size_t)msg->bytes, MADV_DONTFORK); /* advice; without it a child has it too */
+	(void)madvise(base, (size_t)msg->bytes, MADV_DONTFORK); /* advice; if it fails, a child has it too */
 	mapping->base = base;
 	rc = introduce(mappings, mapping);
 	if (rc) {
@@ -371,7 +371,7 @@ scout__mappings_add(struct scout__mappings *mappings, uint64_t epoch, const stru
 	size_t at = place_of(mappings, msg->segment);
 	int rc = 0;
 
-	/* Sent again after the lease connection was made anew. */
+	/* The server sends it again on a new lease connection. */
 	if (at < mappings->n && mappings->list[at]->id == msg->segment)
 		goto out_close;
 	rc = make_room(mappings);
@@ -408,7 +408,7 @@ forget_stale(struct scout__mappings *mappings, struct scout__mapping *mapping)
 	let_go(mappings, mapping);
 }
 
-/* Never found again: it waits for its last user, or goes now. */
+/* The segment is never found again: it is unmapped with its last user, or now. */
 static void
 make_stale(struct scout__mappings *mappings, struct scout__mapping *mapping)
 {
@@ -486,7 +486,7 @@ scout__mapping_slot(const struct scout__mapping *mapping, uint64_t offset, uint6
 	if (slot >= mapping->slots || shard_bytes > mapping->stride)
 		return false;
 	*ret_slot = mapping->base + offset;
-	/* mmap gives pages, and the words stand at the start of the segment: aligned. */
+	/* mmap returns whole pages, and the words are at the start of the segment: so they are aligned. */
 	*ret_word = (const _Atomic uint64_t *)(const void *)mapping->base + slot;
 	return true;
 }

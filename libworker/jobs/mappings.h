@@ -20,10 +20,10 @@ struct scout__mapping {
 	uint32_t id;
 	uint32_t slots;
 	uint64_t bytes, data_offset, stride;
-	uint8_t *base;  /* NULL: could not be used; grants in it are not honoured */
-	uint32_t users; /* items of running batches */
-	bool known;     /* to the copy engine */
-	bool stale;     /* of an earlier connection, or withdrawn: unmapped with its last user */
+	uint8_t *base;  /* NULL: the segment cannot be used; grants in it are refused */
+	uint32_t users; /* how many items of running batches use it */
+	bool known;     /* the copy engine was told of it */
+	bool stale;     /* from an earlier connection, or withdrawn: unmapped with its last user */
 	bool withdrawn; /* the server waits to hear that it is unmapped */
 	uint32_t era;   /* withdrawn: scout__mappings.era then */
 	struct scout__mapping *next_stale;
@@ -34,8 +34,8 @@ struct scout__mappings {
 	struct scout__mapping **list; /* of the current epoch, ascending by id */
 	size_t n, cap;
 	struct scout__mapping *last;        /* found last */
-	struct scout__mapping *stale;       /* of earlier connections, or withdrawn: in use by a batch */
-	struct scout__mapping *released;    /* withdrawn and unmapped: the server has to be told */
+	struct scout__mapping *stale;       /* from earlier connections, or withdrawn: still used by a batch */
+	struct scout__mapping *released;    /* withdrawn and unmapped; the server has to be told */
 	const struct scout__copy_ops *copy; /* of the engine */
 	void *engine;                       /* NULL: none is open */
 	const struct scout__log *log;
@@ -65,14 +65,14 @@ void scout__mappings_attach(struct scout__mappings *mappings, const struct scout
 void scout__mappings_detach(struct scout__mappings *mappings) SCOUT_ON_COURIER;
 
 /*
- * Map a segment that arrived; takes @fd. What cannot be mapped is kept as unusable, so that jobs need not wait for
- * it. One that is here already is not mapped twice. Returns 0, or SCOUT_ERR_PROTOCOL, _SYSTEM, _NOMEM or the
- * engine's error (logged).
+ * Map a segment that arrived; takes @fd. A segment that cannot be mapped is kept as unusable, so that jobs need not
+ * wait for it. A segment that is here already is not mapped twice. Returns 0, or SCOUT_ERR_PROTOCOL, _SYSTEM, _NOMEM
+ * or the engine's error (logged).
  */
 int scout__mappings_add(struct scout__mappings *mappings, uint64_t epoch, const struct scout__lease_msg *msg, int fd)
 	SCOUT_ON_COURIER;
 
-/* By id, of the epoch that is current; NULL: has not come yet. */
+/* Find a segment of the current epoch by its id; NULL: it has not come yet. */
 struct scout__mapping *scout__mappings_find(struct scout__mappings *mappings, uint32_t id) SCOUT_ON_COURIER;
 
 /*
@@ -91,7 +91,7 @@ bool scout__mappings_are_leaving(struct scout__mappings *mappings) SCOUT_ON_COUR
  * in the list of those that the server is to be told of. False: not known here, tell it at once.
  */
 bool scout__mappings_withdraw(struct scout__mappings *mappings, uint32_t id) SCOUT_ON_COURIER;
-/* The next id that the server is to be told of, 0: none; and: it was told. */
+/* The next id of which the server has to be told, 0: none; and: the server was told. */
 uint32_t scout__mappings_released(const struct scout__mappings *mappings) SCOUT_ON_COURIER;
 void scout__mappings_told(struct scout__mappings *mappings) SCOUT_ON_COURIER;
 
@@ -103,8 +103,8 @@ scout__mapping_use(struct scout__mapping *mapping)
 void scout__mapping_release(struct scout__mappings *mappings, struct scout__mapping *mapping) SCOUT_ON_COURIER;
 
 /*
- * The slot at @offset, if there is one and @shard_bytes fit in it; its generation word.
- * False: the server granted something that is not a slot.
+ * Find the slot at @offset, if there is one and @shard_bytes fit in it, and its generation word. False: the server
+ * granted something that is not a slot.
  */
 bool scout__mapping_slot(const struct scout__mapping *mapping, uint64_t offset, uint64_t shard_bytes,
 			 uint8_t **ret_slot, const _Atomic uint64_t **ret_word);

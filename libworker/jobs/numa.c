@@ -29,7 +29,7 @@ has_several_nodes(const char *root)
 	return strpbrk(line, "-,") != NULL;
 }
 
-/* getcpu() is right for the moment of the call: engines that care pin their workers before. glibc has it since 2.29. */
+/* getcpu() is right only at the moment of the call: engines that care pin their workers before. glibc has it since 2.29. */
 static uint16_t
 node_here(const char *root)
 {
