@@ -22,11 +22,11 @@
  *
  * Purpose: the life of a worker, on the caller's thread: new and free.
  *
- * free() after fork: the child has neither the courier nor the engine's threads. It frees nothing; the memory goes
- * with it.
+ * free() after fork: the child has neither the courier nor the engine's threads. The child frees nothing; its memory
+ * ends with it.
  */
 
-/* Words in the ring at once: each live job once, and the six others (scout__worker_post()). */
+/* Words in the ring at once: one for each live job, and the six others (scout__worker_post()). */
 #define EXTRA_WORDS 8u
 
 /* ---- new ---- */
@@ -67,7 +67,7 @@ init_sync(struct scout_worker *w)
 
 	if (pthread_condattr_init(&attr) != 0)
 		return SCOUT_ERR_NOMEM;
-	/* Both are there in every kernel and libc that we run on. */
+	/* Every kernel and libc that we run on has both. */
 	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	(void)pthread_mutex_init(&w->mu, NULL);
 	(void)pthread_cond_init(&w->cond, &attr);
@@ -135,12 +135,12 @@ start_courier_on_cpus(struct scout_worker *w, char *err, size_t err_len)
 	return rc;
 }
 
-/* Everything but the courier; also for a half-built worker. */
+/* Free everything but the courier; also for a half-built worker. */
 static void
 destroy(struct scout_worker *w)
 {
 	scout__worker_free_jobs(w);
-	/* Before the engine: it is told of the end of each mapping. */
+	/* Before the engine's close: the engine is told of the end of each mapping. */
 	scout__mappings_fini(&w->mappings);
 	scout__worker_drop_layout(w);
 	if (w->done_fd >= 0)
@@ -159,8 +159,8 @@ destroy(struct scout_worker *w)
 }
 
 /*
- * What copies. "auto" is host until register() knows the pages. Until then nothing of CUDA is called:
- * initialising it here would leave every process without it that is forked before the pages are made.
+ * Choose the backend. "auto" is host until scout_worker_register() knows the pages. Until then no CUDA function is
+ * called: if we initialised CUDA here, processes that are forked before the pages are made could not use it.
  */
 static int
 choose_backend(struct scout_worker *w, char *err, size_t err_len)
@@ -197,7 +197,7 @@ build(struct scout_worker *w, char *err, size_t err_len)
 				   (unsigned)w->cfg.max_jobs);
 	scout__jobs_init(w);
 	w->version = w->cfg.weights_version;
-	w->adopt.version = w->version; /* the first HELLO says it */
+	w->adopt.version = w->version; /* the first HELLO carries it */
 	rc = open_descriptors(w, err, err_len);
 	if (rc)
 		return rc;

@@ -4,27 +4,24 @@
 /*
  * DESIGN
  *
- * Purpose: scout_worker_clear(), on both sides of the ring. What a clear is to the server: server/ops/clear.c.
+ * Purpose: scout_worker_clear(), on both sides of the ring. The server's side of a clear is in libserver/ops/clear.c.
  *
- * The caller's side is that of a reset (worker_weights.c): every job that we have is of before, so none of
- * them is good, and none starts after the call. The courier then sends CLEAR, and asks for nothing until it
- * is answered. Without that a STORE of new bytes could travel while the server takes us for a worker of
- * before (it would be refused, no more), or one of our client's LOOKUPs be answered with what was cached
- * before.
+ * The caller's side works as for a reset (worker_weights.c): every job that we have is older than the clear, so none
+ * of them is good, and none starts after the call. The courier then sends CLEAR, and asks for nothing until the
+ * answer. Without this wait a STORE of new bytes could arrive while the server still counts us as out (it would only
+ * be refused), or one of our client's LOOKUPs could hit what was cached before.
  *
- * The answer says since when we are in; the link repeats that in each later HELLO. So a CLEAR that was
- * answered is known to every later server, and one that was not is sent again on the next connection: its
- * name makes that harmless. Several calls: the latest counts, an answer about another name only makes us send
- * again.
+ * The answer says since when we are in; the link repeats that in each later HELLO. So every later server knows of a
+ * CLEAR that was answered. A CLEAR without an answer is sent again on the next connection: its name makes that
+ * harmless. After several calls the latest counts, and an answer about another name only makes us send again.
  *
- * Refused or too late (another clear came after ours): jobs go on to ask, and the server refuses them, each
- * with its reason. A namespace can come back to our clear, when a peer that came from the other one goes on to
- * ours (server/state/clears.c). The server lets us in then, but we do not hear of it, and the next server does
- * not know. So a job that is refused with CLEARED makes us ask which clear the server has, and say ours again if
- * that is the one.
+ * If our clear is refused or too late (another clear came after ours), jobs still ask, and the server refuses each
+ * with its reason. A namespace can come back to our clear, if a peer goes from the other clear to ours
+ * (libserver/state/clears.c). Then the server lets us in, but does not tell us, and the next server does not know. So
+ * when a job is refused with CLEARED, we ask which clear the server has, and send our CLEAR again if it is ours.
  *
- * While the worker goes over to another version of the weights, CLEAR waits: the server would not take it
- * from a worker of a version that is not its own.
+ * While the worker changes to another version of the weights, CLEAR waits: the server would refuse it from a worker
+ * with another version than the namespace's.
  *
  * Threads: caller above, courier below; they share `clear_to` and `clear_queued`.
  */
@@ -54,7 +51,7 @@ scout_worker_clear(struct scout_worker *w, uint64_t generation, uint64_t *ret_ge
 void
 scout__worker_on_clear(struct scout_worker *w)
 {
-	/* Before it is read: a call that comes later sends its own word. */
+	/* Cleared before clear_to is read: a call that comes later sends its own word. */
 	atomic_store(&w->clear_queued, false);
 	w->clear.generation = atomic_load(&w->clear_to);
 	w->clear.pending = true;
@@ -74,7 +71,7 @@ scout__worker_clear_pump(struct scout_worker *w)
 		return;
 	writer = scout__link_op_begin(w->link, SCOUT_OP_CLEAR, 0, SCOUT__COOKIE_CLEAR, sizeof(uint64_t));
 	if (!writer)
-		return; /* whatever was in the way makes another turn */
+		return; /* whatever was in the way causes another turn */
 	scout__put_one_u64(writer, w->clear.generation);
 	scout__link_op_end(w->link);
 	w->clear.in_flight = true;
@@ -82,8 +79,8 @@ scout__worker_clear_pump(struct scout_worker *w)
 }
 
 /*
- * A new connection. Our client's CLEAR may have met a server that was restarted before our HELLO did: it drew a later
- * stamp under the same name, and takes us for a worker of before. We cleared under that name, so we say it again.
+ * A new connection. Our client's CLEAR may have reached a restarted server before our HELLO did: the server then drew
+ * a later stamp under the same name, and counts us as out. We cleared under that name, so we send CLEAR again.
  */
 void
 scout__worker_clear_up(struct scout_worker *w)
@@ -92,7 +89,7 @@ scout__worker_clear_up(struct scout_worker *w)
 		w->clear.pending = true;
 }
 
-/* What the reply says that our user should know. */
+/* Log what the user should know of the reply. */
 static void SCOUT_ON_COURIER
 tell(struct scout_worker *w, const struct scout__clear_reply *reply)
 {
@@ -100,7 +97,7 @@ tell(struct scout_worker *w, const struct scout__clear_reply *reply)
 		scout__log(
 			&w->log, SCOUT_LOG_WARN,
 			"this clear came too late, the namespace was cleared again: jobs end SCOUT_ERR_CLEARED until "
-			"scout_worker_clear() is called for that one");
+			"scout_worker_clear() is called for the later one");
 	if (reply->pending)
 		scout__log(&w->log, SCOUT_LOG_WARN,
 			   "%u of %u L2 stores have not recorded the clear: the server does not use them until "
@@ -115,7 +112,7 @@ scout__worker_clear_answer(struct scout_worker *w, const struct scout__op *op)
 	const char *field;
 
 	w->clear.in_flight = false;
-	/* Lost with its connection, or not carried out: again on the next. Of an older call: again, under the newer name. */
+	/* If it was lost with its connection, or not carried out, send it again on the next. If it belongs to an older call, send the newer name. */
 	if (!op || scout__link_puts_off(w->link, op->status) || w->clear.said != w->clear.generation)
 		return;
 	w->clear.pending = false;
@@ -140,7 +137,7 @@ scout__worker_clear_looked(struct scout_worker *w, const struct scout__op *op)
 	struct scout__hello_reply reply;
 	const char *field;
 
-	/* Without an answer the next job that is refused asks again. */
+	/* Without an answer, the next refused job asks again. */
 	if (!op || op->status != SCOUT_WIRE_OK || scout__get_hello_reply(op, &reply, &field) != SCOUT_WIRE_OK)
 		return;
 	scout__link_note_clear(w->link, &reply.clear);

@@ -151,7 +151,7 @@ const struct scout__option_table scout__worker_options = {
 	.options = options,
 	.n = sizeof(options) / sizeof(options[0]),
 	.struct_size = sizeof(struct scout_worker_config),
-	/* Fixed for ever: what was there in 0.1. */
+	/* Fixed for ever: the size of the structure in 0.1. */
 	.v1_size = FIELD(owned) + sizeof(void *),
 	.owned_offset = FIELD(owned),
 	.env_prefix = NULL,
@@ -187,7 +187,7 @@ scout_worker_config_fini(struct scout_worker_config *cfg)
 	scout__options_fini(&scout__worker_options, cfg);
 }
 
-/* What one row of the table cannot say. */
+/* Checks that one row of the table cannot express. */
 static int
 check(const struct scout_worker_config *cfg, char *err, size_t err_len)
 {

@@ -10,17 +10,17 @@
 /*
  * DESIGN
  *
- * Purpose: what the worker does on its courier, but for the jobs themselves: connection, closing.
- * Registration: worker_register.c.
+ * Purpose: what the worker does on its courier, except for the jobs: connection and closing. worker_register.c has
+ * the registration.
  *
- * A lost connection is only noted in link_down and acted upon in flush: the courier may notice it in the middle of
- * our own sending, with our lists half walked.
+ * on_link_down() only notes a lost connection, and on_flush() acts on it: the courier may notice the loss while we
+ * send, with our lists half walked.
  *
- * The weights. What each HELLO says, and when jobs may ask: worker_weights.c.
+ * The weights. worker_weights.c decides what each HELLO says, and when jobs may ask.
  *
- * Closing. Jobs without a running copy end as closed. Running copies are waited for without limit, since they use
- * memory that is not ours; after them, the replies to the last DONEs for at most DRAIN_US: the lease connection's BYE
- * must not overtake a STORE_DONE.
+ * Closing. Jobs without a running copy end as closed. We wait for running copies without limit, since they use memory
+ * that is not ours; then for the replies to the last DONEs, at most DRAIN_US: the lease connection's BYE must not
+ * overtake a STORE_DONE.
  */
 
 #define DRAIN_US 100000u
@@ -42,10 +42,10 @@ on_word(void *user, uint64_t word, uint64_t now_us)
 	} else if (word == SCOUT__WORD_RESET) {
 		scout__worker_on_reset(w);
 	} else if (word == SCOUT__WORD_LAYER) {
-		/* Before the flush that follows: it reads what is ready. */
+		/* Cleared before the flush that follows, which reads how many layers are ready. */
 		atomic_store(&w->layer_queued, false);
 	} else if (word == SCOUT__WORD_KICK) {
-		/* Before the sweep: a drop that comes later kicks again. */
+		/* Cleared before the sweep: a drop that comes later kicks again. */
 		atomic_store(&w->kicked, false);
 		scout__jobs_sweep(w);
 	} else {
@@ -69,7 +69,7 @@ tell_jobs_down(struct scout_worker *w)
 	scout__jobs_fail_due(w, error);
 }
 
-/* No connection is in sight: the server is away, or refuses us, which jobs are told. */
+/* No connection is in sight: tell the jobs that the server is away, or why it refuses us. */
 static void SCOUT_ON_COURIER
 tell_jobs_unreachable(struct scout_worker *w)
 {
@@ -81,7 +81,7 @@ tell_jobs_unreachable(struct scout_worker *w)
 		scout__jobs_fail_waiting(w, error);
 }
 
-/* Tell the server what has been unmapped; what the socket does not take waits for the next turn. */
+/* Tell the server what has been unmapped; what does not fit into the socket waits for the next turn. */
 static void SCOUT_ON_COURIER
 tell_released(struct scout_worker *w)
 {
@@ -97,7 +97,7 @@ on_flush(void *user, uint64_t now_us)
 	struct scout_worker *w = user;
 
 	if (!w->link)
-		return; /* neither up nor down yet, and so nothing to do */
+		return; /* the link was neither up nor down yet: nothing to do */
 	scout__jobs_collect(w);
 	tell_released(w);
 	tell_jobs_down(w);
@@ -149,7 +149,7 @@ on_link_down(void *user, struct scout__link *link, int error, const char *text)
 	(void)snprintf(w->down_text, sizeof(w->down_text), "%s", text);
 	(void)pthread_mutex_unlock(&w->mu);
 	if (scout__worker_adopt_mends(w, error))
-		scout__link_try_now(link); /* this HELLO was on its way when the weights changed */
+		scout__link_try_now(link); /* the refused HELLO was on its way when the weights changed */
 	else
 		scout__worker_register_down(w, error, text);
 }
@@ -189,7 +189,7 @@ on_segment(void *user, struct scout__link *link, const struct scout__lease_msg *
 	struct scout_worker *w = user;
 
 	(void)link;
-	/* The lease connection ends with its server: what comes on it is of the epoch that we know. */
+	/* The lease connection ends with its server: segments that come on it belong to the epoch that we know. */
 	(void)scout__mappings_add(&w->mappings, w->epoch, msg, fd); /* has been logged; kept as unusable */
 }
 
@@ -198,7 +198,7 @@ on_withdraw(void *user, struct scout__link *link, uint32_t segment)
 {
 	struct scout_worker *w = user;
 
-	/* A full socket here means that the server stands still; what it waits for is in the list, or was never mapped. */
+	/* A full socket here means that the server stands still; the segment is in our list of released ones, or was never mapped. */
 	if (!scout__mappings_withdraw(&w->mappings, segment))
 		(void)scout__link_released(link, segment);
 	tell_released(w);

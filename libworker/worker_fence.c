@@ -6,25 +6,24 @@
  *
  * Purpose: scout_worker_fence(): the engine may use its pages again.
  *
- * Jobs on these pages that have not started are dropped as by cancel (worker_live.c). Of those whose copy
- * runs, the caller's stream waits where the copy engine knows streams; else fence waits on the condition
- * until the copy does not run.
+ * Jobs on these pages that have not started are dropped as by cancel (worker_live.c). If the copy engine knows
+ * streams, the caller's stream waits for running copies; else fence waits on the condition until they are over.
  *
- * Nothing here walks the table of jobs: those that are live are in a list, and fence looks into the pages of
- * such only whose lowest and highest page leave it in doubt. How many live jobs name a block is counted, so a
- * fence on pages that no job has is over at once.
+ * Nothing here walks the table of jobs: live jobs are in a list, and fence checks a job's pages one by one only if
+ * the range from its lowest to its highest page overlaps. Each block counts the live jobs that name it, so a fence on
+ * pages that no job has is over at once.
  *
  * Rejected: an index from block to jobs. It would cost every submit; walking the live jobs costs the fence alone.
  *
  * Threads: caller.
  */
 
-/* Pages that a fence is for. */
+/* The pages of a fence. */
 struct pages {
 	const struct scout__table *table;
 	const int64_t *ids;
 	size_t n;
-	int64_t low, high; /* of those that are no null blocks */
+	int64_t low, high; /* range of the pages that are no null blocks */
 };
 
 static void
@@ -70,7 +69,7 @@ pages_of(const struct scout__table *table, const int64_t *ids, size_t n)
 	return pages;
 }
 
-/* What the job has of the group that the pages are of, or NULL. */
+/* The job's part in the group of the pages, or NULL. */
 static const struct scout__job_group *
 group_of(const struct scout__job_data *data, const struct pages *pages)
 {
@@ -80,7 +79,7 @@ group_of(const struct scout__job_data *data, const struct pages *pages)
 	return NULL;
 }
 
-/* It may still touch one of the pages, which are marked. */
+/* Whether the job may still touch one of the pages, which are marked. */
 static bool
 is_affected(const struct scout_worker *w, const struct scout__job *job, const struct pages *pages)
 {
@@ -131,7 +130,7 @@ scout_worker_fence(struct scout_worker *w, uint32_t group, const int64_t *block_
 	if (group >= w->groups.n)
 		return SCOUT_ERR_GROUP;
 	if (!w->registered)
-		return 0; /* no copy, then */
+		return 0; /* so no copy uses them */
 	table = scout__worker_table_of(w, group);
 	if (!table)
 		return SCOUT_ERR_GROUP;
@@ -139,16 +138,16 @@ scout_worker_fence(struct scout_worker *w, uint32_t group, const int64_t *block_
 		return SCOUT_ERR_INVALID;
 	pages = pages_of(table, block_ids, n);
 	if (!has_users(&pages))
-		return 0; /* the usual case, and no walk over the jobs */
+		return 0; /* the usual case: no walk over the jobs */
 	mark(&pages, true);
-	/* First take away all that has not started; a copy that must be waited for takes longer. */
+	/* First drop all jobs that have not started; to wait for a copy takes longer. */
 	TAILQ_FOREACH(job, &w->live_jobs, live_link)
 	{
 		if (!is_affected(w, job, &pages))
 			continue;
 		scout__worker_drop(w, job);
 	}
-	/* The engine has seen `stop` by this, and the stream waits; otherwise it is for us to wait. */
+	/* After this the engine has seen `stop`, and the stream waits; if it cannot, we wait. */
 	if (!stream || w->copy->fence(w->engine, stream) != 0)
 		wait_marked(w, &pages);
 	mark(&pages, false);

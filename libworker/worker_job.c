@@ -9,14 +9,14 @@
 /*
  * DESIGN
  *
- * Purpose: the memory of a job, and its way to the courier, on the caller's thread. What goes in is in worker_submit.c.
+ * Purpose: the memory of a job, and its way to the courier, on the caller's thread. worker_submit.c fills it.
  *
- * A job's memory is one allocation that is laid out in advance for its whole life, so nothing later can fail for want of memory.
+ * A job's memory is one allocation that is laid out in advance for its whole life, so no later step can run out of memory.
  */
 
 #define ALIGN 16u
 
-/* Sizes of the arrays of one job, added up with overflow seen. */
+/* Sizes of the arrays of one job, added up with a check for overflow. */
 struct plan {
 	size_t bytes;
 	bool overflow;

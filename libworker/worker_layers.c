@@ -7,19 +7,18 @@
 /*
  * DESIGN
  *
- * Purpose: jobs that are copied layer by layer, on the caller's side: ask how far one is, wait for a layer,
- * announce one.
+ * Purpose: jobs that are copied layer by layer, on the caller's side: ask how far a job is, wait for a layer,
+ * announce a layer.
  *
- * Waiting sleeps on the job's progress (copy/progress.c): the copy engine tells each layer, the courier the
- * end. The job's memory cannot go meanwhile, for only the caller's poll frees it.
+ * Waiting sleeps on the job's progress (copy/progress.c): the copy engine reports each layer, the courier the end.
+ * The job's memory stays meanwhile, because only the caller's poll frees it.
  *
- * Announcing. A store with `announced` reserves its slots at once and copies the layers that are computed, in
- * as many batches as it takes: between two of them it stands in `granted`, as a job does whose segment has
- * not come, and cancel, fence or a lost connection end it there. The courier is told by a word; one at most
- * is in the ring.
+ * Announcing. A store with `announced` reserves its slots at once and copies the layers that are computed, in as many
+ * batches as it takes. Between two batches it stays in `granted`, like a job whose segment has not come, and cancel,
+ * fence or a lost connection end it there. A word tells the courier of new layers; at most one is in the ring.
  *
- * Rejected: letting the host engine's thread wait inside a batch, as CUDA's streams do. Behind a store that
- * waits for the forward pass stand the retrieves that this pass waits for.
+ * Rejected: letting the host engine's thread wait inside a batch, as CUDA's streams do. A store that waits for the
+ * forward pass would then block the retrieves that this pass waits for.
  */
 
 /* How far the job of one group is. */
@@ -34,7 +33,7 @@ progress_of_one(struct scout_worker *w, struct scout__job *job, struct scout_pro
 		return outcome;
 	if (scout__worker_outdated(w, data))
 		return scout__worker_outdated_by(w, data);
-	/* One that ended well had perhaps nothing to copy. */
+	/* A job that ended well may have had nothing to copy. */
 	ret_progress->enqueued = outcome == 0 ? layers : atomic_load(&data->progress.enqueued);
 	ret_progress->copied = outcome == 0 ? layers : atomic_load(&data->progress.copied);
 	ret_progress->layers = layers;
@@ -149,7 +148,7 @@ scout_worker_layer_ready(struct scout_worker *w, uint64_t id, uint32_t layers)
 		return SCOUT_ERR_INVALID;
 	if (layers <= atomic_load_explicit(&job->data->ready, memory_order_relaxed))
 		return 0;
-	/* Before the flag: a courier that has taken the word off already has not read the layers yet. */
+	/* Before the flag: if the word is queued already, the courier has not read the layers yet. */
 	for (; job; job = scout__worker_next_group(w, job))
 		atomic_store(&job->data->ready, layers);
 	scout__worker_post_once(w, &w->layer_queued, SCOUT__WORD_LAYER);

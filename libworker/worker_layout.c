@@ -16,16 +16,16 @@
 /*
  * DESIGN
  *
- * Purpose: the engine's pages, on the caller's thread: check the page tables, take them over, open the copy engine on them.
+ * Purpose: the engine's pages, on the caller's thread: check the page tables, copy them, open the copy engine on them.
  *
- * The courier starts before the pages are known, the copy engine with them. So the courier is given an epoll
- * descriptor to wait on, and the engine's own goes into that one when it is opened.
+ * The courier starts before the pages are known, the copy engine after that. So the courier waits on an epoll
+ * descriptor, to which the engine's descriptor is added when the engine is opened.
  */
 
-/* In the copy engine at once; its rings have room for so many. Further jobs wait in the worker. */
+/* The most batches in the copy engine at once; its rings have room for so many. Further jobs wait in the worker. */
 #define MAX_BATCHES 4096u
 
-/* How a sentence begins: with the one table, or with one of several. */
+/* How a sentence begins: with the only table, or with one of several. */
 static const char *
 name_of(size_t i, size_t n_tables, char *buf, size_t len)
 {
@@ -33,7 +33,7 @@ name_of(size_t i, size_t n_tables, char *buf, size_t len)
 	return buf;
 }
 
-/* Each of another group that we have. */
+/* Check that each table is of another group, and that we have the group. */
 static int
 check_groups(const struct scout_worker *w, const struct scout_table *tables, size_t n_tables, char *err, size_t err_len)
 {
@@ -115,7 +115,7 @@ scout__worker_check_tables(const struct scout_worker *w, const struct scout_tabl
 	return rc;
 }
 
-/* One table, whose planes go to @planes. */
+/* Copy one table; its planes go to @planes. */
 static int
 take_table(struct scout_worker *w, const struct scout_table *from, struct scout__copy_plane *planes,
 	   struct scout__table *table, char *err, size_t err_len)
@@ -171,7 +171,7 @@ scout__worker_take_tables(struct scout_worker *w, const struct scout_table *tabl
 	if (!w->planes || !w->tables)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
 	n_planes = 0;
-	/* In the order of the groups, which the caller's need not have. */
+	/* Sort by group: the caller's tables may come in any order. */
 	for (uint32_t group = 0; group < w->groups.n && rc == 0; group++)
 		for (size_t i = 0; i < n_tables && rc == 0; i++) {
 			if (tables[i].group != group)
@@ -182,7 +182,7 @@ scout__worker_take_tables(struct scout_worker *w, const struct scout_table *tabl
 	return rc;
 }
 
-/* What copies, now that the pages are known. */
+/* Choose the backend, now that the pages are known. */
 static void
 choose_copy(struct scout_worker *w)
 {
@@ -195,7 +195,7 @@ choose_copy(struct scout_worker *w)
 	scout__log(&w->log, SCOUT_LOG_INFO, "the pages are not memory of a CUDA device: copying with the host backend");
 }
 
-/* "auto": that of the device, or else of the CPU that this thread runs on. */
+/* "auto": the node of the device, or else of the CPU that this thread runs on. */
 static uint16_t
 choose_node(const struct scout_worker *w)
 {
@@ -233,13 +233,13 @@ open_engine(struct scout_worker *w, char *err, size_t err_len)
 	rc = w->copy->open(&cfg, &w->engine, err, err_len);
 	if (rc)
 		return rc;
-	/* The registration goes when the engine closes its descriptor. */
+	/* The entry in epoll ends when the engine closes its descriptor. */
 	if (epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, w->copy->fd(w->engine), &event) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "epoll_ctl failed (%s)", scout__errno_text(errno));
 	return 0;
 }
 
-/* On the node of the pages, where `cpus` says auto. The courier follows when it hears of them. */
+/* Run on the node of the pages if `cpus` is auto. The courier follows when it hears of the pages. */
 int
 scout__worker_open_engine(struct scout_worker *w, char *err, size_t err_len)
 {

@@ -7,9 +7,9 @@
  * Purpose: the jobs that were submitted and not reported yet, as the public calls see them: find one, drop
  * one, wait for its copy, count the blocks that they name.
  *
- * Dropping (for cancel, fence, reset and clear) takes a job away from the courier by WAITING -> DROPPED. If
- * that succeeds, no copy of it will ever start, at once and without waiting for the courier; the kick only
- * makes it end soon. If not, its copy runs, or is over.
+ * Dropping (for cancel, fence, reset and clear) takes a job from the courier by WAITING -> DROPPED. If that succeeds,
+ * no copy of the job can start from then on, without any wait for the courier; the kick only makes the job end soon.
+ * If not, its copy runs, or is over.
  *
  * Threads: caller.
  */
@@ -40,7 +40,7 @@ void
 scout__worker_wait_copy(struct scout_worker *w, struct scout__job *job)
 {
 	(void)pthread_mutex_lock(&w->mu);
-	/* Between two parts of a long store it is WAITING again: then the rest is taken away. */
+	/* Between two parts of a long store the job is WAITING again: then the rest is dropped. */
 	while (!scout__job_move_phase(job, SCOUT__PHASE_WAITING, SCOUT__PHASE_DROPPED) &&
 	       atomic_load(&job->phase) == SCOUT__PHASE_ENQUEUED)
 		(void)pthread_cond_wait(&w->cond, &w->mu);

@@ -10,11 +10,11 @@
 /*
  * DESIGN
  *
- * Purpose: collect the jobs that have ended, and cancel one that has not.
+ * Purpose: collect jobs that have ended, and cancel a job that has not.
  *
- * Slots are the caller's: taken at submit, free again when poll reports the job. The job's memory stays one poll
- * longer, because the list of missing blocks is lent out of it. A store of several groups is one job for each of them (see
- * worker_submit.c): it is reported when the last of them has ended, as the sum of all, with the times of the one that took longest.
+ * Slots are the caller's: taken at submit, free again when poll reports the job. The job's memory stays one poll longer, because
+ * the caller still reads its list of missing blocks. A store of several groups is one job for each of them (see worker_submit.c):
+ * the store is reported when its last job has ended, as the sum of all, with the times of the job that took longest.
  *
  * Threads: caller.
  */
@@ -31,9 +31,9 @@ free_dead(struct scout_worker *w)
 }
 
 /*
- * The ring looked empty: make the descriptor unreadable, unless something has come meanwhile. The courier raises it
- * and pushes under the lock, in this order, so a caller that saw it readable finds the job here at the latest. Returns
- * whether there is one.
+ * The ring looked empty: make the descriptor unreadable, unless something has come meanwhile. The courier raises the
+ * descriptor and then pushes, both under the lock, so a caller that saw it readable finds the job here at the latest.
+ * Returns whether there is a job.
  */
 static bool
 lower_fd(struct scout_worker *w)
@@ -45,14 +45,14 @@ lower_fd(struct scout_worker *w)
 	(void)pthread_mutex_lock(&w->mu);
 	empty = scout__ring_empty(&w->done);
 	if (empty && atomic_load_explicit(&w->fd_raised, memory_order_relaxed)) {
-		(void)scout__eventfd_lower(w->done_fd); /* cannot fail: it is raised */
+		(void)scout__eventfd_lower(w->done_fd); /* cannot fail: the descriptor is raised */
 		atomic_store_explicit(&w->fd_raised, false, memory_order_relaxed);
 	}
 	(void)pthread_mutex_unlock(&w->mu);
 	return !empty;
 }
 
-/* What became of one job: added to what became of those of other groups of the same store. */
+/* Add one job's result to the results of the other groups of the same store. */
 static void
 add_end(struct scout_worker *w, struct scout__job_data *data, struct scout_done *done)
 {
@@ -66,17 +66,17 @@ add_end(struct scout_worker *w, struct scout__job_data *data, struct scout_done 
 	done->present += data->present;
 	done->no_room += data->no_room;
 	done->null_chunks += data->null_chunks;
-	done->n_missing = data->n_missing; /* of a retrieve, which is one job */
+	done->n_missing = data->n_missing; /* only a retrieve has missing blocks, and it is one job */
 	done->missing = data->n_missing ? data->missing : NULL;
 	if (total_us < done->total_us)
-		return; /* another one took longer */
+		return; /* another job took longer */
 	done->queued_us = data->queued_us;
 	done->server_us = data->server_us;
 	done->copy_us = data->copy_us;
 	done->total_us = total_us;
 }
 
-/* Its memory stays until the next poll, its slot is free. */
+/* Free the job's slot; its memory stays until the next poll. */
 static void
 bury(struct scout_worker *w, struct scout__job *job)
 {
@@ -91,7 +91,7 @@ bury(struct scout_worker *w, struct scout__job *job)
 	w->free_slots[w->n_free++] = (uint32_t)(job - w->jobs);
 }
 
-/* Job @id has ended. False: others of the same store have not. */
+/* Job @id has ended. False: other jobs of the same store have not. */
 static bool
 collect(struct scout_worker *w, uint64_t id, struct scout_done *done)
 {

@@ -14,27 +14,27 @@
  *
  * Purpose: the registration: scout_worker_register() on the caller's thread, and the courier that keeps it up.
  *
- * The server must know the layout of our KV rank before it grants slots. The caller describes the pages; from then
- * on the registration belongs to the courier, the first one as the later ones: whenever a connection comes up with an
- * epoch that does not know us, it registers before any job asks. Jobs wait for that in to_ask, within their own time.
+ * The server must know the layout of our KV rank before it grants slots. The caller describes the pages; from then on
+ * the registration belongs to the courier: whenever a connection comes up with an epoch that does not know us, the
+ * courier registers before any job asks. Jobs wait for that in to_ask, within their own timeouts.
  *
- * A refusal (another worker of that rank came first, with another layout) ends the jobs with its error, is
- * logged once for each reason, and is tried again every second: the other worker may go. So does a connection
- * that is refused for good: the link tries again by itself.
+ * A refusal (another worker of that rank came first, with another layout) ends the jobs with its error, is logged
+ * once for each reason, and is tried again every second: the other worker may leave. A connection that is refused for
+ * good is treated likewise: the link tries again by itself.
  *
- * The caller may wait for the first registration. It is told of a refusal, takes the registration back and
- * may come again with another layout. When its time is over, all goes on without it. A REGISTER that was
- * taken back may still be answered: its number of attempt tells.
+ * The caller may wait for the first registration. After a refusal it takes the registration back, and may call again
+ * with another layout. When its time is over, the courier goes on alone. A REGISTER that was taken back may still be
+ * answered: the number of the attempt shows it.
  *
  * scout_worker_register() leaves no trace when it is refused: it takes the registration back from the courier and waits
- * until the courier has let go of the engine (the courier never blocks, so that is short), and only then closes it.
- * Otherwise the courier goes on with it.
+ * until the courier has let go of the engine (the courier never blocks, so that is short), and only then closes the
+ * engine. Otherwise the courier keeps the registration.
  *
- * scout_worker_unregister() does the same with jobs about: each is dropped, or its copy waited for, before the courier lets go. A job
- * that was told to the server may live longer; it only waits for an answer, and touches no page.
+ * scout_worker_unregister() does the same while there are jobs: it drops each job, or waits for its copy, before the courier lets go.
+ * A job that waits for an answer of the server may live longer; it touches no page.
  *
- * Rejected: keeping a refused registration while its caller is told. The engine is open on the layout that
- * was refused, and the caller, who changes it, would have to close it first.
+ * Rejected: keeping a refused registration after the call has returned. The engine is open on the refused layout, and
+ * a caller that wants another layout would have to close the engine first.
  */
 
 #define REGISTER_AGAIN_US 1000000u
@@ -44,7 +44,7 @@
 
 /* ---- the courier ---- */
 
-/* For the caller, if it waits. */
+/* Report to the caller, if it waits. */
 static void SCOUT_ON_COURIER
 conclude(struct scout_worker *w, enum scout__reg_state state, int code, const char *text)
 {
@@ -145,7 +145,7 @@ text_of(const struct scout__op *op, char *buf, size_t len)
 		(void)snprintf(buf, len, "the server refused: %s", scout__wire_name(op->status));
 }
 
-/* Whether the reply is what we need. Otherwise the code, and a sentence in @text. */
+/* Check the reply against our layout. Returns 0, or the error with a sentence in @text. */
 static int SCOUT_ON_COURIER
 judge_reply(const struct scout_worker *w, const struct scout__op *op, char *text, size_t len)
 {
@@ -192,7 +192,7 @@ scout__worker_on_registered(struct scout_worker *w, uint64_t attempt, const stru
 		return;
 	w->reg_in_flight = false;
 	if (!op)
-		return; /* the connection went: again when it is back */
+		return; /* the connection was lost: register again when it is back */
 	rc = judge_reply(w, op, text, sizeof(text));
 	w->reg_error = rc;
 	if (rc == 0) {
@@ -202,7 +202,7 @@ scout__worker_on_registered(struct scout_worker *w, uint64_t attempt, const stru
 		conclude(w, SCOUT__REG_OK, 0, "");
 		return;
 	}
-	/* Tried again every second: said once for each reason. */
+	/* REGISTER is repeated every second: log once for each reason. */
 	scout__log(&w->log, rc == before ? SCOUT_LOG_DEBUG : SCOUT_LOG_ERROR, "cannot register: %s", text);
 	w->reg_retry_us = scout__now_us() + REGISTER_AGAIN_US;
 	conclude(w, SCOUT__REG_FAILED, rc, text);
@@ -221,7 +221,7 @@ go_to_node(struct scout_worker *w)
 {
 	struct scout__cpus_scope before; /* for good */
 
-	/* A list was accepted when the worker was made; it is no other now. */
+	/* The list was accepted when the worker was made, and has not changed. */
 	if (w->has_node_cpus)
 		(void)scout__cpus_enter(&before, w->cfg.cpus, &w->node_cpus, NULL, 0);
 }
@@ -266,8 +266,8 @@ deadline_in(struct timespec *ts, uint32_t timeout_ms)
 }
 
 /*
- * Wait until the courier has spoken, or the time is over. Returns 0, SCOUT_ERR_TIMEOUT (it goes on), or why
- * we were refused.
+ * Wait until the courier reports a result, or the time is over. Returns 0, SCOUT_ERR_TIMEOUT (the courier goes on),
+ * or why we were refused.
  */
 static int
 wait_registered(struct scout_worker *w, uint32_t timeout_ms, char *err, size_t err_len)
@@ -344,7 +344,7 @@ err_drop:
 	return rc;
 }
 
-/* The planes of a caller that knows another struct scout_plane, as ours, for free(). */
+/* Convert the planes of a caller with another version of struct scout_plane; the result is for free(). */
 static int
 take_planes(const struct scout_table *table, size_t plane_size, struct scout_plane **ret_planes)
 {
@@ -362,7 +362,7 @@ take_planes(const struct scout_table *table, size_t plane_size, struct scout_pla
 	return rc;
 }
 
-/* Table @i of the caller, as ours; its planes, where they had to be converted, to *ret_planes. */
+/* Convert table @i of the caller; if its planes had to be converted, too, *ret_planes gets them. */
 static int
 read_table(const struct scout_table *tables, size_t i, size_t table_size, size_t plane_size, struct scout_table *ret,
 	   struct scout_plane **ret_planes)
@@ -417,7 +417,7 @@ scout_worker_unregister(struct scout_worker *w)
 	if (!w->registered)
 		return 0;
 	w->registered = false;
-	w->registration++; /* the jobs that poll has not reported are of other pages */
+	w->registration++; /* jobs that poll has not reported belong to other pages */
 	scout__worker_drop_all(w);
 	TAILQ_FOREACH(job, &w->live_jobs, live_link)
 	scout__worker_wait_copy(w, job);

@@ -10,10 +10,10 @@
 /*
  * DESIGN
  *
- * Purpose: what can be wrong with the groups, pages and layers of a request, and the sentence that says it.
+ * Purpose: checks the groups, pages and layers of a request, and writes the sentence that says what is wrong.
  *
  * The calls for jobs have no buffer for a text: an engine makes them for each request, and a refusal is a mistake in the engine,
- * not in the request. So the sentence goes to the log, where whoever integrates the library looks next.
+ * not in the request. So the sentence goes to the log, where the engine's developer looks next.
  *
  * Threads: caller.
  */
@@ -36,7 +36,7 @@ scout__request_refuse(struct scout_worker *w, const struct scout__all_named *all
 
 /* ---- layers ---- */
 
-/* The planes of group @g in all layers are those of its table. */
+/* Check that the planes of group @g in all layers are the planes of its table. */
 static int
 check_planes(struct scout_worker *w, const struct scout__all_named *all, uint32_t n, const uint32_t *layer_planes,
 	     uint32_t g)
@@ -84,7 +84,7 @@ scout__request_check_layers(struct scout_worker *w, const struct scout__all_name
 
 /* ---- groups and pages ---- */
 
-/* Entry @g: of a group that has a table, and above that of the entry before. */
+/* Check entry @g: its group has a table, and is above the group of the entry before. */
 static int
 find_table(struct scout_worker *w, struct scout__all_named *all, uint32_t g)
 {
@@ -99,7 +99,7 @@ find_table(struct scout_worker *w, struct scout__all_named *all, uint32_t g)
 	if (g > 0 && group <= all->of[g - 1].blocks.group)
 		return scout__request_refuse(
 			w, all, SCOUT_ERR_GROUP,
-			"blocks[%u].group = %u: must be above that of the entry before, which is %u", (unsigned)g,
+			"blocks[%u].group = %u: must be above the group of the entry before, which is %u", (unsigned)g,
 			(unsigned)group, (unsigned)all->of[g - 1].blocks.group);
 	named->number = (uint32_t)(named->table - w->tables);
 	return 0;
@@ -129,7 +129,7 @@ scout__request_take_blocks(struct scout_worker *w, const struct scout_blocks *bl
 	return rc;
 }
 
-/* Where the pages of an entry begin and end, in tokens, is not where the job does. */
+/* Refuse: the pages of an entry do not cover the tokens of the job. */
 static int
 refuse_reach(struct scout_worker *w, const struct scout__all_named *all, const struct scout__named *named,
 	     uint64_t first, uint64_t end)
@@ -139,7 +139,7 @@ refuse_reach(struct scout_worker *w, const struct scout__all_named *all, const s
 
 	return scout__request_refuse(
 		w, all, SCOUT_ERR_INVALID,
-		"the %zu ids%s of group %u are of tokens from %llu on, %llu each: must reach over tokens %llu to %llu",
+		"the %zu ids%s of group %u cover tokens from %llu on, %llu each: must cover tokens %llu to %llu",
 		blocks->n, blocks->ids ? "" : " (NULL)", (unsigned)blocks->group,
 		(unsigned long long)blocks->first_token, (unsigned long long)block_tokens,
 		(unsigned long long)(first * block_tokens), (unsigned long long)(end * block_tokens));

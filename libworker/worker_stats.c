@@ -8,9 +8,9 @@
 /*
  * DESIGN
  *
- * Purpose: what a worker has done. Jobs are counted on the caller's thread, where they are submitted and
- * where poll reports them; so the counters need no atomics, and submitted = live + ended at any time. What
- * the courier counts is read when it is asked for.
+ * Purpose: counts what a worker has done. Jobs are counted on the caller's thread, where they are submitted and where
+ * poll reports them; so the counters need no atomics, and submitted = live + ended at any time. The courier's counts
+ * are read on request.
  */
 
 void

@@ -10,22 +10,23 @@
 /*
  * DESIGN
  *
- * Purpose: from a request to a job of the courier, on the caller's thread: check, copy, hand over.
+ * Purpose: makes a request into a job of the courier, on the caller's thread: check, copy, hand over.
  *
- * Everything that can be wrong with a job is found before anything starts (worker_request.c has the checks of both kinds).
+ * Every fault of a request is found before anything starts (worker_request.c has the checks of both kinds).
  *
- * Pages. The caller's ids may begin before the range of the job and end behind it (its whole block table, say); what lies outside
- * is not looked at. Of several groups a job has one such list each.
+ * Pages. The caller's ids may begin before the range of the job and end after it (its whole block table, say); ids outside are
+ * not looked at. A job of several groups has one such list for each.
  *
- * Positions. A retrieve is rounded outwards to whole chunks (of each group its objects); `ids` has one entry for each block of
- * these chunks, -1 where nothing is to be written (outside the range, null). Chunks at either end without any block to write are
- * cut off: they are not asked for, and need not be there. So of a sliding window only what the caller has pages for is asked for,
- * and of a state the one at the end. A store keeps only the chunks of its reader, and of those only whole ones: a chunk with a
- * null block has no KV for it, and would be a hit with zeros. Presence is by chunk, so the chunks behind it are stored.
+ * Positions. A retrieve is rounded outwards to whole chunks (objects of each group); `ids` has one entry for each block of these
+ * chunks, -1 where nothing is to be written (outside the range, null). Chunks at either end without any block to write are cut
+ * off: they are not asked for, and need not be there. So the job asks only for the part of a sliding window for which the caller
+ * has pages, and only for the last object of a state. A store keeps only the chunks of its reader, and only whole ones: a chunk
+ * with a null block has no KV for that block, and would be a hit with zeros. Presence is by chunk, so the chunks after it are
+ * stored.
  *
- * Groups. A retrieve is one job for all groups: the server turns their promises into one hold, and its events stand behind all of
- * it. A store is one job for each group, for a STORE is of one group; the caller knows the first one's number, and poll reports
- * them together. (worker_poll.c, worker_layers.c)
+ * Groups. A retrieve is one job for all groups: the server turns their promises into one hold, and its events are recorded after
+ * all of it. A store is one job for each group, because a STORE has one group; the caller knows the number of the first job, and
+ * poll reports them together. (worker_poll.c, worker_layers.c)
  */
 
 /* ---- checks ---- */
@@ -86,7 +87,7 @@ check_retrieve(struct scout_worker *w, const struct scout_retrieve *r, struct sc
 					     "after or event: the host backend knows no events");
 	if (r->ticket == 0)
 		return scout__request_refuse(w, all, SCOUT_ERR_INVALID,
-					     "ticket = 0: must be that of an answered lookup");
+					     "ticket = 0: must be the ticket of an answered lookup");
 	if (r->from_token > r->to_token || r->to_token > (uint64_t)SCOUT_MAX_CHUNKS * w->cfg.hash_tokens)
 		return scout__request_refuse(w, all, SCOUT_ERR_INVALID,
 					     "from_token = %llu, to_token = %llu: must ascend, up to %llu",
@@ -107,7 +108,7 @@ check_retrieve(struct scout_worker *w, const struct scout_retrieve *r, struct sc
 	return rc;
 }
 
-/* Blocks without a page at either end are not wanted, nor are chunks of such alone. */
+/* Drop blocks without a page at either end, and chunks that have only such blocks. */
 static void
 cut_ends(struct scout__named *named)
 {
@@ -140,7 +141,7 @@ fill_retrieve(struct scout__job_data *data, const struct scout__named *named, st
 	}
 }
 
-/* How large the job is; 0 or SCOUT_ERR_INVALID. */
+/* Compute how large the job is; 0 or SCOUT_ERR_INVALID. */
 static int
 shape_retrieve(struct scout_worker *w, struct scout__all_named *all, struct scout__job_shape *shape)
 {
@@ -247,7 +248,7 @@ scout_worker_retrieve_sized(struct scout_worker *w, const struct scout_retrieve 
 
 /* ---- store ---- */
 
-/* The chunks of a group that end in the range of the hashes, and whose first page is among the caller's. */
+/* Find the chunks of a group that end in the range of the hashes, and whose first page is among the caller's. */
 static int
 find_chunks(struct scout_worker *w, const struct scout_store *s, const struct scout__all_named *all,
 	    struct scout__named *named)
@@ -289,7 +290,7 @@ check_store(struct scout_worker *w, const struct scout_store *s, struct scout__a
 		return scout__request_refuse(w, all, SCOUT_ERR_INVALID,
 					     "announced = %u with n_layers = %u: must be 0, or 1 with layers",
 					     (unsigned)s->announced, (unsigned)s->n_layers);
-	/* With layers one part: layer by layer means one pass over the chunks for each layer. */
+	/* With layers all chunks are one part: each layer is one pass over them. */
 	if (s->n > (s->n_layers > 0 ? SCOUT__STORE_PART : SCOUT_MAX_CHUNKS) || (s->n > 0 && !s->hashes))
 		return scout__request_refuse(w, all, SCOUT_ERR_INVALID, "n = %zu hashes%s: must be at most %u%s", s->n,
 					     s->hashes ? "" : " (NULL)",
@@ -304,7 +305,7 @@ check_store(struct scout_worker *w, const struct scout_store *s, struct scout__a
 	return rc;
 }
 
-/* Chunk @i of the prompt is this worker's, among those that have the same shard of the group. */
+/* Whether this worker stores chunk @i of the prompt, among the workers that have the same shard of the group. */
 static bool
 is_ours(const struct scout_worker *w, const struct scout__named *named, uint64_t i)
 {
@@ -320,7 +321,7 @@ pages_of_chunk(const struct scout__named *named, uint64_t i)
 	return named->ids + (i - named->from) * named->table->layout.blocks_per_chunk;
 }
 
-/* Each block of chunk @i of the prompt has a page. */
+/* Whether each block of chunk @i of the prompt has a page. */
 static bool
 is_whole(const struct scout__named *named, uint64_t i)
 {
@@ -355,7 +356,7 @@ fill_store(const struct scout_worker *w, const struct scout_store *s, const stru
 		memcpy(data->tenant, s->tenant, data->tenant_len);
 }
 
-/* The job of group @g; NULL: no memory. */
+/* Make the job of group @g; NULL: no memory. */
 static struct scout__job_data *
 store_work(const struct scout_worker *w, const struct scout_store *s, const struct scout__all_named *all, uint32_t g)
 {
@@ -405,7 +406,7 @@ free_works(struct scout__job_data *const *works, uint32_t n)
 static int
 store(struct scout_worker *w, const struct scout_store *s, struct scout__all_named *all, uint64_t *ret_job)
 {
-	struct scout__job_data *works[SCOUT__GROUPS_MAX] = {NULL}; /* there is one at least, which gcc does not see */
+	struct scout__job_data *works[SCOUT__GROUPS_MAX] = {NULL}; /* at least one group, which gcc does not see */
 	struct scout__job *first, *last;
 	int rc = check_store(w, s, all);
 

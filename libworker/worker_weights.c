@@ -8,21 +8,19 @@
  *
  * Purpose: new weights without a new worker: scout_worker_reset(), on both sides of the ring.
  *
- * Two things have to be kept apart from the old weights: the jobs that we have, and what the server lets us do.
+ * Two things must be kept apart from the old weights: the jobs that we have, and what the server lets us do.
  *
- * Jobs. Each carries the worker's weights_gen at its submit; a reset counts it up, on the caller's thread.
- * There and then everything that waits is taken away from the courier (WAITING -> DROPPED, as cancel does),
- * and what runs is told to stop. So nothing old starts after the call has returned, whatever the courier is
- * doing. How a job really ended is the courier's affair as ever; that nothing of an older weights_gen is good
- * is decided in one place, where poll reports it. What a running store has copied is given up instead of
+ * Jobs. Each carries the worker's weights_gen at its submit; a reset counts it up, on the caller's thread. The same
+ * call drops every waiting job (WAITING -> DROPPED, as cancel does), and tells running jobs to stop. So nothing old
+ * starts after the call has returned, whatever the courier is doing. The courier ends jobs as always; only poll
+ * decides that a job of an older weights_gen is not good. What a running store has copied is given up instead of
  * committed: under the old version it would hardly be asked for again.
  *
- * The server. It lets a worker store and retrieve that said no version of the weights in its HELLO, or that
- * of the namespace, and judges each STORE by that when it reads it. So the one thing that must never happen
- * is that a STORE of new bytes travels while the server takes us for what we were, or for one without a
- * version. Until the server has accepted a HELLO with the new version (`pending`), nothing asks. That HELLO
- * goes over the living connection, where it changes the version that this peer is taken to have and nothing
- * else: registration, holds, lease and segments stay.
+ * The server. It lets a worker store and retrieve if its HELLO gave no version of the weights, or the namespace's,
+ * and checks this for each STORE that it reads. So a STORE of new bytes must never travel while the server still has
+ * our old version, or none. Until the server has accepted a HELLO with the new version (`pending`), nothing asks.
+ * That HELLO goes over the present connection, where it changes only this peer's version: registration, holds, lease
+ * and segments stay.
  *
  *   HELLO(0) ──▶ the server's version is
  *     ours                     ──HELLO(ours)──▶ settled: HELLOs of later connections say ours
@@ -30,30 +28,30 @@
  *     one that we had to leave ──HELLO(it)──▶ RESET ──▶ HELLO(ours) ──▶ settled
  *     another one              jobs that waited for this answer end WEIGHTS
  *
- * - A namespace whose version no peer has said takes that of the next HELLO as a name for what it has, the old bytes too. Hence
- *   the question first, and RESET before ours is said.
- * - RESET makes client and workers equal: after the first of them, nothing older is served. And a server
- *   that was restarted can have got its version from us, before we knew better; peers that are further would be refused for
- *   ever if we only went along.
- * - But a worker that was stopped over two updates must not take everybody back to the first one when it wakes (if it then
- *   dies, there they stay). Which version is newer cannot be seen; but what our own user has told us to leave is older. The
- *   server refuses RESET to a worker whose version is not the namespace's, so saying HELLO with that one first makes it a
- *   comparison and a change in one.
- * - The worker does not ask again by the clock. A job that arrives makes us ask; a question that was sent before it came does not
- *   answer for it. With the ticket of a lookup under the new version it is bound to be good.
+ * - A namespace without a version takes the version of the next HELLO as the name of all that it has, old bytes too. Hence the
+ *   question first, and RESET before HELLO(ours).
+ * - RESET makes client and workers equal: after the first of them, nothing older is served. And a restarted server can have its
+ *   version from us, from before our reset; peers with the newer version would be refused for ever if we only adopted the
+ *   server's.
+ * - But a worker that was stopped during two updates must not take all peers back to the first one when it wakes (if it then
+ *   died, they would stay there). Nothing shows which version is newer, but a version that our own user told us to leave is
+ *   older. The server refuses RESET to a worker whose version is not the namespace's, so HELLO with that version and then RESET
+ *   compare and change in one step.
+ * - The worker does not ask again by the clock. A job that arrives makes us ask; the answer to an earlier question does not count
+ *   for it. A job with the ticket of a lookup under the new version is sure to be served.
  * - Connections. While pending they begin with HELLO(0): neither an older nor a newer server version can lock us out, and the
- *   question follows. When settled, HELLO says ours, and a server that has another one refuses the connection as it refuses
- *   that of a worker that was made with our version: jobs end WEIGHTS.
- * - Several resets: the latest counts. An answer about a version that is not ours any more only makes us ask again.
+ *   question follows. When settled, HELLO says ours, and a server with another version refuses the connection, as for any worker
+ *   that was made with our version: jobs end WEIGHTS.
+ * - After several resets the latest counts. An answer about a version that is not ours any more only makes us ask again.
  *
- * Rejected: only ever adopting what a client's RESET has set. It works until the server is restarted between
- * two ranks' resets, see above. Rejected: RESET without a question, for the worker that wakes. Rejected: a
- * new connection with the new version. Less code, but every job in flight would end unreachable.
+ * Rejected: only ever adopting what a client's RESET has set: it works until the server is restarted between two
+ * ranks' resets, see above. Rejected: RESET without a question, because of the worker that wakes. Rejected: a new
+ * connection with the new version: less code, but every job in flight would end unreachable.
  *
  * Threads: caller above, courier below; they share `weights_gen`, `reset_to` and `reset_queued`.
  */
 
-#define MAX_RACES 3u /* answers in a row that the server did not stand by */
+#define MAX_RACES 3u /* so many answers in a row may be overtaken by a change of the server's version */
 
 /* ---- the caller ---- */
 
@@ -69,7 +67,7 @@ scout_worker_reset(struct scout_worker *w, uint64_t weights_version)
 	w->version = weights_version;
 	w->reset_at = atomic_fetch_add(&w->weights_gen, 1) + 1;
 	scout__worker_drop_all(w);
-	/* In this order: a courier that has taken the word off before this exchange has not read the version yet. */
+	/* In this order: if the word is queued already, the courier has not read the version yet. */
 	atomic_store(&w->reset_to, weights_version);
 	scout__worker_post_once(w, &w->reset_queued, SCOUT__WORD_RESET);
 	return 0;
@@ -91,7 +89,7 @@ scout__worker_outdate(const struct scout_worker *w, struct scout__job_data *data
 	case SCOUT_ERR_NO_SESSION:
 		data->status = scout__worker_outdated_by(w, data);
 		break;
-	default: /* what happened to the device or the server is news all the same */
+	default: /* an error of the device or the server is still worth reporting */
 		break;
 	}
 	data->chunks = 0;
@@ -113,7 +111,7 @@ is_left(const struct scout_worker *w, uint64_t version)
 	return false;
 }
 
-/* From our version to another one, which may be one that we have had before. */
+/* Go from our version to another one, perhaps to one that we had before. */
 static void SCOUT_ON_COURIER
 leave(struct scout_worker *w, uint64_t version)
 {
@@ -133,7 +131,7 @@ scout__worker_on_reset(struct scout_worker *w)
 	struct scout__link *link = scout__courier_link(w->courier, 0);
 	uint64_t version;
 
-	/* Before the version is read: one that comes later sends its own word. */
+	/* Cleared before the version is read: a later reset sends its own word. */
 	atomic_store(&w->reset_queued, false);
 	version = atomic_load(&w->reset_to);
 	scout__jobs_sweep(w);
@@ -179,7 +177,7 @@ say(struct scout_worker *w, enum scout__adopt_step step, uint64_t version)
 	return true;
 }
 
-/* What it could not send, the next turn tries again: whatever was in the way makes one. */
+/* If nothing could be sent, the next turn tries again: whatever was in the way causes a turn. */
 void
 scout__worker_adopt(struct scout_worker *w)
 {
@@ -202,7 +200,7 @@ settle(struct scout_worker *w)
 	scout__log(&w->log, SCOUT_LOG_INFO, "weights version %llu", (unsigned long long)w->adopt.version);
 }
 
-/* Not now: the jobs that waited for this answer are over. */
+/* The server refuses our version for now: end the jobs that waited for this answer. */
 static void SCOUT_ON_COURIER
 refused(struct scout_worker *w, int error)
 {
@@ -210,7 +208,7 @@ refused(struct scout_worker *w, int error)
 	scout__jobs_fail_asking(w, w->adopt.n_asked, error);
 }
 
-/* The server's version is nothing to us. Said once for each: jobs bring it up again and again. */
+/* The server has a version that we never had. Logged once for each version, because each job asks again. */
 static void SCOUT_ON_COURIER
 differs(struct scout_worker *w, uint64_t version)
 {
@@ -222,7 +220,7 @@ differs(struct scout_worker *w, uint64_t version)
 	refused(w, SCOUT_ERR_WEIGHTS);
 }
 
-/* We know what the server has: the next step, or none. */
+/* We know the server's version: take the next step, or none. */
 static void SCOUT_ON_COURIER
 go_on(struct scout_worker *w, uint64_t version)
 {
@@ -251,11 +249,11 @@ scout__worker_adopt_answer(struct scout_worker *w, const struct scout__op *op)
 	const char *field;
 
 	adopt->step = SCOUT__ADOPT_NONE;
-	/* Without an answer jobs end with their connection, and the next one asks by itself. */
+	/* Without an answer jobs end with their connection, and the next connection asks by itself. */
 	if (!op || adopt->said != adopt->version)
 		return;
 	if (op->status == SCOUT_WIRE_WEIGHTS && step != SCOUT__ADOPT_ASK && adopt->n_races++ < MAX_RACES) {
-		adopt->wanted = true; /* the server went on meanwhile: perhaps to ours */
+		adopt->wanted = true; /* the server's version changed meanwhile: perhaps to ours */
 		return;
 	}
 	if (op->status != SCOUT_WIRE_OK) {

@@ -78,7 +78,7 @@ START_TEST(a_refused_retrieve_says_why)
 	REFUSED(r.n_groups = 4, SCOUT_ERR_GROUP, "n_groups = 4: this worker has registered the tables of 3 groups");
 	REFUSED(b.blocks[1].group = 7, SCOUT_ERR_GROUP, "blocks[1].group = 7: this worker has registered no table");
 	REFUSED(b.blocks[2].group = 1, SCOUT_ERR_GROUP,
-		"blocks[2].group = 1: must be above that of the entry before, which is 1");
+		"blocks[2].group = 1: must be above the group of the entry before, which is 1");
 	REFUSED(r.ticket = 0, SCOUT_ERR_INVALID, "ticket = 0");
 	REFUSED(r.from_token = 1024, SCOUT_ERR_INVALID, "from_token = 1024, to_token = 320: must ascend");
 	REFUSED(r.from_token = 16, SCOUT_ERR_INVALID,
@@ -86,8 +86,8 @@ START_TEST(a_refused_retrieve_says_why)
 	REFUSED(b.blocks[1].first_token = 16, SCOUT_ERR_INVALID,
 		"first_token = 16 of group 1: must be a multiple of its block_tokens = 32");
 	REFUSED(b.blocks[1].first_token = 32, SCOUT_ERR_INVALID,
-		"the 10 ids of group 1 are of tokens from 32 on, 32 each: must reach over tokens 0 to 320");
-	REFUSED(b.blocks[2].n = 4, SCOUT_ERR_INVALID, "the 4 ids of group 2 are of tokens from 0 on, 64 each");
+		"the 10 ids of group 1 cover tokens from 32 on, 32 each: must cover tokens 0 to 320");
+	REFUSED(b.blocks[2].n = 4, SCOUT_ERR_INVALID, "the 4 ids of group 2 cover tokens from 0 on, 64 each");
 	REFUSED(b.blocks[2].ids = NULL, SCOUT_ERR_INVALID, "ids (NULL) of group 2");
 	REFUSED(b.ids[1][3] = GROUPS_PAGES, SCOUT_ERR_BLOCK_ID,
 		"block id 64 of group 1: must be below n_blocks = 64, or negative");
@@ -126,7 +126,7 @@ START_TEST(a_refused_store_says_why)
 	REFUSED(b.blocks[1].first_token = 64, SCOUT_ERR_INVALID,
 		"the ids of group 1 begin at token 64, the hashes at 0: must begin there or before");
 	REFUSED(b.blocks[2].n = 4, SCOUT_ERR_INVALID,
-		"the 4 ids of group 2 are of tokens from 0 on, 64 each: must reach over tokens 0 to 320");
+		"the 4 ids of group 2 cover tokens from 0 on, 64 each: must cover tokens 0 to 320");
 	REFUSED(b.ids[2][1] = 1000, SCOUT_ERR_BLOCK_ID, "block id 1000 of group 2");
 	REFUSED(s.announced = 1, SCOUT_ERR_INVALID, "announced = 1 with n_layers = 0");
 	REFUSED(s.layer_events = (void *const[]){&b}, SCOUT_ERR_UNSUPPORTED, "the host backend knows no events");
