@@ -1,0 +1,505 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the CUDA backend asks of the driver for a job, and how long that takes: its own thread, its lanes, methods and tiles, on
+ * a driver that moves no byte but has a clock. Each call costs what it costs on a GPU machine, the link moves 55 GB/s in each
+ * direction, and a nap of the thread lasts as long as the thread wanted. So figures are the same in each run, on any machine; they
+ * say what the code's calls allow. What a GPU does, only a GPU says.
+ */
+#include <stdio.h>
+#include <sys/mman.h>
+
+#include "copy_world.h"
+#include "cuda_engine.h"
+#include "check_main.h"
+
+/* ---- the clock, and who moves it ---- */
+
+/* Nanoseconds. */
+#define LAUNCH_COST 2200
+#define COPY_COST 1800
+#define EVENT_COST 600 /* to record one, or to make a stream wait for one */
+#define QUERY_COST 500
+#define DESCRIPTOR_COST 500 /* of each copy in a batch of copies */
+#define LINK_BYTES_PER_US UINT64_C(55000)
+#define GPU_BYTES_PER_US UINT64_C(1000000) /* a small kernel in the GPU's own memory */
+
+struct cost_stream {
+	uint64_t free_at; /* ns: when what is enqueued has been executed */
+};
+
+struct cost_event {
+	uint64_t over_at;
+	bool ends_span; /* it is the engine's, behind the last step of a span */
+};
+
+/* The copy thread's while it runs, the test's while the thread stands at the gate. */
+static struct {
+	uint64_t now;
+	uint64_t link_free_at[2]; /* to the host, to the device */
+	uint64_t calls, spans, descriptors;
+} sim;
+
+/* The copy thread, when it has nothing to do, waits here until the test lets it go. */
+static struct {
+	pthread_mutex_t mu;
+	pthread_cond_t cond;
+	bool is_waiting, may_go; /* G:mu */
+	bool is_over;            /* G:mu: from now on it sleeps as ever */
+} gate_of_thread = {.mu = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
+
+void __real_scout__copy_queue_park(struct scout__copy_queue *q, int64_t timeout_ns);
+void __wrap_scout__copy_queue_park(struct scout__copy_queue *q, int64_t timeout_ns);
+
+void
+__wrap_scout__copy_queue_park(struct scout__copy_queue *q, int64_t timeout_ns)
+{
+	bool is_over;
+
+	if (timeout_ns >= 0) {
+		sim.now += (uint64_t)timeout_ns;
+		return;
+	}
+	pthread_mutex_lock(&gate_of_thread.mu);
+	gate_of_thread.is_waiting = true;
+	pthread_cond_broadcast(&gate_of_thread.cond);
+	while (!gate_of_thread.may_go && !gate_of_thread.is_over)
+		pthread_cond_wait(&gate_of_thread.cond, &gate_of_thread.mu);
+	gate_of_thread.may_go = false;
+	gate_of_thread.is_waiting = false;
+	is_over = gate_of_thread.is_over;
+	pthread_mutex_unlock(&gate_of_thread.mu);
+	if (is_over)
+		__real_scout__copy_queue_park(q, timeout_ns);
+}
+
+static void
+wait_for_thread(void)
+{
+	pthread_mutex_lock(&gate_of_thread.mu);
+	while (!gate_of_thread.is_waiting || gate_of_thread.may_go)
+		pthread_cond_wait(&gate_of_thread.cond, &gate_of_thread.mu);
+	pthread_mutex_unlock(&gate_of_thread.mu);
+}
+
+/* Let the thread do all that there is. */
+static void
+let_thread_go(void)
+{
+	wait_for_thread();
+	pthread_mutex_lock(&gate_of_thread.mu);
+	gate_of_thread.may_go = true;
+	pthread_cond_broadcast(&gate_of_thread.cond);
+	pthread_mutex_unlock(&gate_of_thread.mu);
+	wait_for_thread();
+}
+
+static void
+open_gate(void)
+{
+	pthread_mutex_lock(&gate_of_thread.mu);
+	gate_of_thread.is_over = true;
+	pthread_cond_broadcast(&gate_of_thread.cond);
+	pthread_mutex_unlock(&gate_of_thread.mu);
+}
+
+/* ---- the driver ---- */
+
+static uint64_t
+later(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+static void
+call(uint64_t cost)
+{
+	sim.calls++;
+	sim.now += cost;
+}
+
+static int
+cost_driver_version(void)
+{
+	return 12080;
+}
+
+static int
+cost_device_count(int *ret_n)
+{
+	*ret_n = 1;
+	return 0;
+}
+
+static bool
+cost_is_in_use(int device)
+{
+	return device == 0;
+}
+
+static int
+cost_device_of(const void *p)
+{
+	(void)p;
+	return 0;
+}
+
+static int
+cost_bus_id(char *ret_id, int len, int device)
+{
+	(void)ret_id;
+	(void)len;
+	(void)device;
+	return 1;
+}
+
+static int
+cost_enter(int device)
+{
+	return device;
+}
+
+static void
+cost_leave(void)
+{
+}
+
+static const char *
+cost_error_name(int error)
+{
+	(void)error;
+	return "an error";
+}
+
+/* Nobody looks into it. */
+static int
+cost_malloc(void **ret_p, size_t bytes)
+{
+	*ret_p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	return *ret_p == MAP_FAILED;
+}
+
+static void
+cost_free(void *p)
+{
+	(void)p; /* the process ends soon */
+}
+
+static int
+cost_host_register(void *base, size_t bytes)
+{
+	(void)base;
+	(void)bytes;
+	return 0;
+}
+
+static int
+cost_host_unregister(void *base)
+{
+	(void)base;
+	return 0;
+}
+
+static int
+cost_host_device_pointer(void **ret_p, void *host)
+{
+	*ret_p = host;
+	return 0;
+}
+
+static int
+cost_stream_new(void **ret_stream, int priority)
+{
+	(void)priority;
+	*ret_stream = calloc(1, sizeof(struct cost_stream));
+	return !*ret_stream;
+}
+
+static int
+cost_stream_sync(void *handle)
+{
+	struct cost_stream *stream = handle;
+
+	sim.now = later(sim.now, stream->free_at);
+	return 0;
+}
+
+static int
+cost_stream_wait(void *handle, void *event_handle)
+{
+	struct cost_stream *stream = handle;
+	struct cost_event *event = event_handle;
+
+	call(EVENT_COST);
+	stream->free_at = later(stream->free_at, event->over_at);
+	return 0;
+}
+
+static bool
+cost_is_capturing(void *stream)
+{
+	(void)stream;
+	return false;
+}
+
+static int
+cost_event_new(void **ret_event)
+{
+	*ret_event = calloc(1, sizeof(struct cost_event));
+	return !*ret_event;
+}
+
+static int
+cost_event_record(void *handle, void *stream_handle)
+{
+	struct cost_event *event = handle;
+	struct cost_stream *stream = stream_handle;
+
+	call(EVENT_COST);
+	sim.spans += event->ends_span;
+	event->over_at = later(sim.now, stream->free_at);
+	return 0;
+}
+
+static int
+cost_event_query(void *handle)
+{
+	struct cost_event *event = handle;
+
+	call(QUERY_COST);
+	return event->over_at <= sim.now ? SCOUT__CUDA_OK : SCOUT__CUDA_NOT_READY;
+}
+
+static void
+use_link(struct cost_stream *stream, uint64_t bytes, bool to_device)
+{
+	uint64_t begin = later(later(sim.now, stream->free_at), sim.link_free_at[to_device]);
+
+	stream->free_at = begin + bytes * 1000 / LINK_BYTES_PER_US;
+	sim.link_free_at[to_device] = stream->free_at;
+}
+
+static int
+cost_copy(void *to, const void *from, size_t bytes, bool to_device, void *stream)
+{
+	(void)to;
+	(void)from;
+	call(COPY_COST);
+	use_link(stream, bytes, to_device);
+	return 0;
+}
+
+static bool
+cost_has_batch(void)
+{
+	return true;
+}
+
+static int
+cost_copy_batch(void **to, void **from, size_t *bytes, size_t n, bool to_device, void *stream)
+{
+	uint64_t sum = 0;
+
+	(void)to;
+	(void)from;
+	for (size_t i = 0; i < n; i++)
+		sum += bytes[i];
+	call(COPY_COST + n * DESCRIPTOR_COST);
+	sim.descriptors += n;
+	use_link(stream, sum, to_device);
+	return 0;
+}
+
+static int
+cost_load_kernel(int device, struct scout__cuda_kernel *ret_kernel)
+{
+	(void)device;
+	ret_kernel->module = &sim;
+	return 0;
+}
+
+static void
+cost_free_kernel(const struct scout__cuda_kernel *kernel)
+{
+	(void)kernel;
+}
+
+static uint64_t
+bytes_of_launch(const struct scout__tile_span *span)
+{
+	return (span->end_tile - span->first_tile) * SCOUT__TILE_BYTES;
+}
+
+static int
+cost_launch(const struct scout__cuda_kernel *kernel, const struct scout__tile_span *span, uint32_t n_groups,
+	    void *handle)
+{
+	struct cost_stream *stream = handle;
+
+	(void)kernel;
+	(void)n_groups;
+	call(LAUNCH_COST);
+	stream->free_at = later(sim.now, stream->free_at) + bytes_of_launch(span) * 1000 / GPU_BYTES_PER_US;
+	return 0;
+}
+
+static const struct scout__cuda_api cost_cuda = {
+	.driver_version = cost_driver_version,
+	.device_count = cost_device_count,
+	.is_in_use = cost_is_in_use,
+	.device_of = cost_device_of,
+	.bus_id = cost_bus_id,
+	.enter_thread = cost_enter,
+	.enter = cost_enter,
+	.leave = cost_leave,
+	.error_name = cost_error_name,
+	.malloc = cost_malloc,
+	.free = cost_free,
+	.host_register = cost_host_register,
+	.host_unregister = cost_host_unregister,
+	.host_device_pointer = cost_host_device_pointer,
+	.stream_new = cost_stream_new,
+	.stream_free = free,
+	.stream_sync = cost_stream_sync,
+	.stream_wait = cost_stream_wait,
+	.is_capturing = cost_is_capturing,
+	.event_new = cost_event_new,
+	.event_free = free,
+	.event_record = cost_event_record,
+	.event_query = cost_event_query,
+	.copy = cost_copy,
+	.has_batch = cost_has_batch,
+	.copy_batch = cost_copy_batch,
+	.load_kernel = cost_load_kernel,
+	.free_kernel = cost_free_kernel,
+	.launch = cost_launch,
+};
+
+/* ---- jobs ---- */
+
+#define MAX_SLOTS 64u
+#define BLOCKS 8u /* of a chunk */
+
+/* All planes are alike, and so are both directions. */
+struct shape {
+	const char *name;
+	uint32_t n_planes, block_bytes, n_slots;
+	bool by_layers;
+	/* What a job takes at most; its speed at least. */
+	uint64_t spans, calls;
+	double gb_per_s;
+};
+
+static const struct shape shapes[] = {
+	{"64 blocks of 80 layers of 8 KiB, idle", 80, 8192, 8, false, 16, 144, 53},
+	{"the same, layer by layer", 80, 8192, 8, true, 640, 3840, 10.4},
+	{"the same, all layers of a block in one piece", 1, 80 * 8192, 8, false, 8, 66, 53.9},
+	{"64 slots of 208 KiB", 26, 1024, 64, false, 64, 384, 33.8},
+	{"16 slots of 80 layers of 2 KiB, layer by layer", 80, 2048, 16, true, 1280, 7680, 2.6},
+};
+#define N_SHAPES ((int)(sizeof(shapes) / sizeof(shapes[0])))
+
+static struct {
+	struct scout__copy_plane planes[MAX_PLANES];
+	struct scout__copy_item items[MAX_SLOTS];
+	int64_t ids[MAX_SLOTS * BLOCKS];
+	uint32_t first_plane[MAX_PLANES + 1];
+	uint8_t *slots;
+	uint64_t shard_bytes;
+	struct scout__cuda *cuda;
+} job;
+
+static void
+open_engine(const struct shape *shape)
+{
+	struct scout__copy_config cfg = {.layout = {.planes = job.planes,
+						    .n_planes = shape->n_planes,
+						    .blocks_per_chunk = BLOCKS,
+						    .n_blocks = UINT64_C(2) * MAX_SLOTS * BLOCKS},
+					 .max_batches = 16};
+	struct scout__copy_memory memory;
+	uint64_t address;
+	char err[300] = "";
+	void *engine, *pages;
+
+	for (uint32_t p = 0; p < shape->n_planes; p++) {
+		ck_assert_int_eq(cost_malloc(&pages, cfg.layout.n_blocks * shape->block_bytes), 0);
+		job.planes[p] = (struct scout__copy_plane){pages, shape->block_bytes, shape->block_bytes};
+		job.first_plane[p + 1] = p + 1;
+	}
+	job.shard_bytes = scout__copy_shard_bytes(&cfg.layout);
+	memory = (struct scout__copy_memory){.bytes = shape->n_slots * job.shard_bytes, .stride = job.shard_bytes};
+	memory.base = mmap(NULL, memory.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	ck_assert_ptr_ne(memory.base, MAP_FAILED);
+	job.slots = memory.base;
+	ck_assert_msg(scout__cuda_open(&cost_cuda, &cfg, &engine, err, sizeof(err)) == 0, "%s", err);
+	job.cuda = engine;
+	ck_assert_int_eq(scout__cuda_add_memory(engine, &memory), 0);
+	wait_until(scout__cuda_memory_find(&job.cuda->memory, job.slots + memory.bytes - 1, &address) ==
+		   SCOUT__CUDA_PINNED)
+		;
+	wait_for_thread();
+	for (uint32_t i = 0; i < 2 * SCOUT__CUDA_SPANS; i++)
+		((struct cost_event *)job.cuda->lanes[i & 1].spans[i / 2].done)->ends_span = true;
+	memset(&sim, 0, sizeof(sim));
+}
+
+static void
+close_engine(void)
+{
+	open_gate();
+	scout__cuda_close(job.cuda);
+}
+
+/* Pages in no order, every second one. */
+static struct scout__copy_batch
+whole_job(const struct shape *shape, enum scout__copy_direction direction)
+{
+	for (uint32_t i = 0; i < shape->n_slots * BLOCKS; i++)
+		job.ids[i] = (int64_t)(i * 2 * 37 % (2 * MAX_SLOTS * BLOCKS));
+	for (uint32_t i = 0; i < shape->n_slots; i++)
+		job.items[i] = (struct scout__copy_item){.slot = job.slots + i * job.shard_bytes,
+							 .block_ids = job.ids + (size_t)i * BLOCKS};
+	return (struct scout__copy_batch){.direction = direction,
+					  .n = shape->n_slots,
+					  .items = job.items,
+					  .n_layers = shape->by_layers ? shape->n_planes : 0,
+					  .first_plane = job.first_plane};
+}
+
+/* _i: the shape, and the direction. */
+START_TEST(a_job_takes_no_more_calls_than_ever)
+{
+	const struct shape *shape = &shapes[_i / 2];
+	struct scout__copy_batch batch;
+	double gb_per_s;
+
+	open_engine(shape);
+	batch = whole_job(shape, _i & 1 ? SCOUT__COPY_SAVE : SCOUT__COPY_LOAD);
+	ck_assert_int_eq(scout__cuda_start(job.cuda, &batch), 0);
+	let_thread_go();
+	ck_assert_ptr_eq(scout__cuda_poll(job.cuda), &batch);
+	ck_assert_int_eq(batch.status, 0);
+	ck_assert_uint_eq(batch.n_done, batch.n);
+	ck_assert_uint_eq(batch.bytes, shape->n_slots * job.shard_bytes);
+	gb_per_s = (double)batch.bytes / (double)sim.now;
+	printf("# %s, %s: %llu spans, %llu calls, %llu descriptors, %.1f us, %.1f GB/s\n",
+	       _i & 1 ? "store" : "retrieve", shape->name, (unsigned long long)sim.spans, (unsigned long long)sim.calls,
+	       (unsigned long long)sim.descriptors, (double)sim.now / 1000, gb_per_s);
+	fflush(stdout);
+	ck_assert_uint_le(sim.spans, shape->spans);
+	ck_assert_uint_le(sim.calls, shape->calls);
+	ck_assert_msg(gb_per_s >= shape->gb_per_s, "%.2f GB/s", gb_per_s);
+	close_engine();
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("copy_cuda_cost");
+	TCase *tc = tcase_create("cuda_cost");
+
+	tcase_add_loop_test(tc, a_job_takes_no_more_calls_than_ever, 0, 2 * N_SHAPES);
+	suite_add_tcase(suite, tc);
+	return suite;
+}
