@@ -174,9 +174,10 @@ static int
 set_up_kernel(struct scout__cuda *cuda)
 {
 	const struct scout__cuda_api *api = cuda->api;
-	struct scout__tile_span nothing = {.planes = cuda->planes_on_gpu};
+	struct scout__tile_span nothing;
 	int rc = api->load_kernel(cuda->device, &cuda->kernel);
 
+	scout__tile_begin(&nothing, false);
 	rc = rc ? rc : api->launch(&cuda->kernel, &nothing, 1, cuda->lanes[0].kernel);
 	if (rc == 0)
 		return api->stream_sync(cuda->lanes[0].kernel);
@@ -348,6 +349,7 @@ release(struct scout__cuda *cuda)
 	(void)pthread_mutex_destroy(&cuda->mu);
 	free(cuda->piece_to);
 	free(cuda->piece_from);
+	free(cuda->piece_host);
 	free(cuda->piece_bytes);
 	free(cuda->planes);
 	free(cuda->tables);
@@ -419,8 +421,10 @@ allocate(struct scout__cuda *cuda, const struct scout__copy_config *cfg, char *e
 		return rc;
 	cuda->piece_to = calloc(SCOUT__CUDA_PIECES, sizeof(void *));
 	cuda->piece_from = calloc(SCOUT__CUDA_PIECES, sizeof(void *));
+	cuda->piece_host = calloc(SCOUT__CUDA_PIECES, sizeof(*cuda->piece_host));
 	cuda->piece_bytes = calloc(SCOUT__CUDA_PIECES, sizeof(*cuda->piece_bytes));
-	if (!cuda->piece_to || !cuda->piece_from || !cuda->piece_bytes || take_tables(cuda, cfg) != 0)
+	if (!cuda->piece_to || !cuda->piece_from || !cuda->piece_host || !cuda->piece_bytes ||
+	    take_tables(cuda, cfg) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "CUDA copy engine: out of memory");
 	return 0;
 }

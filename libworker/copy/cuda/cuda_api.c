@@ -335,8 +335,7 @@ api_launch(const struct scout__cuda_kernel *kernel, const struct scout__tile_spa
 	   void *stream)
 {
 	_Static_assert(sizeof(*span) <= 4096, "parameters of a launch");
-	uint64_t tiles = span->end_tile - span->first_tile;
-	uint64_t wanted = tiles < n_groups ? tiles : n_groups;
+	uint64_t wanted = span->n_tiles < n_groups ? span->n_tiles : n_groups;
 	unsigned int blocks = (unsigned int)((wanted + SCOUT__CUDA_GROUPS - 1) / SCOUT__CUDA_GROUPS);
 	void *arguments[] = {as_pointer((uintptr_t)span)}; /* read within the call */
 

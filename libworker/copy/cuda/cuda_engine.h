@@ -14,7 +14,7 @@
 
 /*
  * The insides of the CUDA backend, shared by cuda.c (life and thread), cuda_lane.c (what is in flight) and
- * cuda_method.c (how bytes move). The backend calls CUDA only through a table of functions: see cuda_api.h.
+ * cuda_method.c (how bytes move). It knows CUDA only through a table of functions: see cuda_api.h.
  */
 
 /* Copies in flight in each direction. */
@@ -37,7 +37,7 @@ enum scout__cuda_method {
 };
 
 /*
- * A part of a slot that was enqueued. `done` is recorded after its last step; `other` in the other stream, if the
+ * Parts of some slots that were enqueued. `done` is recorded behind its last step; `other` in the other stream where the
  * steps are in two.
  */
 struct scout__cuda_span {
@@ -46,38 +46,44 @@ struct scout__cuda_span {
 	void *other;    /* const after open: event */
 	uint8_t *stage; /* const after open: GPU memory */
 	bool await_other;
-	bool is_failed; /* a failed span only keeps its memory from reuse */
+	bool is_failed; /* it counts for nothing but its memory */
 	bool ends_layer, ends_batch;
 	uint32_t layer;
-	uint32_t n_done; /* leading items that are complete when the span is over */
-	uint32_t pieces; /* how many copies the span was enqueued as */
-	uint64_t bytes;  /* of the item in this layer, if it ends here */
+	uint32_t n_done; /* leading items that are complete when it is over */
+	uint32_t pieces; /* copies that it was enqueued as */
+	uint64_t bytes;  /* of the items in this layer that end here */
+};
+
+/* How far a batch is enqueued in a layer. */
+struct scout__cuda_place {
+	uint32_t item; /* batch->n: no item that is left has planes in the layer */
+	uint64_t tile; /* of the item */
 };
 
 /* The pages of one table. All of it const after open. */
 struct scout__cuda_table {
 	struct scout__copy_layout layout;
 	struct scout__tile_plane *planes;        /* n_planes + 1 */
-	struct scout__tile_plane *planes_on_gpu; /* the same planes, in GPU memory for the kernel */
-	uint64_t block_bytes;                    /* bytes of one block in all planes */
-	uint32_t n_dense;                        /* how many planes have no gaps between blocks */
+	struct scout__tile_plane *planes_on_gpu; /* the same, where the kernel reads them */
+	uint64_t block_bytes;                    /* of one block in all planes */
+	uint32_t n_dense;                        /* planes without gaps between blocks */
 };
 
-/* One direction. Copy thread; fields that fence() reads are also G:mu of the engine. */
+/* One direction. Copy thread; what fence() looks at is G:mu of the engine as well. */
 struct scout__cuda_lane {
 	void *dma;                                        /* const after open: stream of the copies */
 	void *kernel;                                     /* const after open: stream of the kernels */
 	struct scout__cuda_span spans[SCOUT__CUDA_SPANS]; /* G:mu; a ring, oldest first */
 	uint32_t head, n;                                 /* G:mu */
-	uint32_t pieces;                                  /* outstanding copies of all spans */
+	uint32_t pieces;                                  /* outstanding: of all spans */
 	struct scout__copy_batch *first, *last;           /* not completely enqueued */
-	/* How far `first` is enqueued. */
+	/* Where `first` stands. */
 	bool begun;
 	bool layer_begun; /* what the layer waits for is enqueued */
 	enum scout__cuda_method method;
+	bool is_pageable; /* of the first batch: some of its slots are not pinned */
 	uint32_t layer;
-	uint32_t item; /* batch->n: none of its items has planes in the layer */
-	uint64_t tile;
+	struct scout__cuda_place at;
 };
 
 struct scout__cuda {
@@ -87,14 +93,15 @@ struct scout__cuda {
 	const struct scout__log *log;      /* const after open; may be NULL */
 	int device, priority;              /* const after open */
 	enum scout__cuda_method method;    /* const after open */
-	struct scout__cuda_kernel kernel;  /* const after open; without a module: the driver could not load it */
-	bool has_batch;                    /* copy thread: one call takes many copies; false once that was refused */
+	struct scout__cuda_kernel kernel;  /* const after open; without a module: the driver cannot have it */
+	bool has_batch;                    /* copy thread: one call takes many copies; false once it was refused */
 	uint64_t stage_bytes;              /* const after open: of one span */
-	struct scout__tile_plane *planes;  /* const after open: planes of all tables, n_planes */
+	struct scout__tile_plane *planes;  /* const after open: those of all tables, n_planes */
 	struct scout__tile_plane *planes_on_gpu; /* const after open: likewise */
-	size_t n_planes;                         /* const after open: of all tables, with an end mark for each */
+	size_t n_planes;                         /* const after open: with one for the end of each table */
 	uint8_t *stages;                         /* const after open: all of them, one allocation */
 	void **piece_to, **piece_from;           /* copy thread: SCOUT__CUDA_PIECES */
+	uint8_t **piece_host;                    /* copy thread: the end in the slot, by the host's address */
 	size_t *piece_bytes;                     /* copy thread */
 	struct scout__cuda_memory memory;
 	struct scout__copy_queue queue;
@@ -103,8 +110,8 @@ struct scout__cuda {
 	pthread_mutex_t mu;
 	pthread_cond_t cond;              /* open waits for the thread */
 	int opened;                       /* G:mu: SCOUT_NOT_YET, 0 or SCOUT_ERR_* */
-	char text[300];                   /* G:mu: the sentence of an error in opened */
-	bool failed;                      /* G:mu: the device has failed; for ever */
+	char text[300];                   /* G:mu: of an error in opened */
+	bool failed;                      /* G:mu: the device; for ever */
 	struct scout__cuda_lane lanes[2]; /* LOAD, SAVE */
 };
 
@@ -142,33 +149,46 @@ scout__cuda_table_of(const struct scout__cuda *cuda, const struct scout__copy_ba
 	return &cuda->tables[batch->items[item].table];
 }
 
-/* A batch has come: append it to its direction. */
+/* The first tile of item @item in layer @layer. */
+uint64_t scout__cuda_layer_tile(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t item,
+				uint32_t layer);
+/* Where the first item from @item on that has planes in the layer begins. */
+struct scout__cuda_place scout__cuda_next_item(const struct scout__cuda *cuda, const struct scout__copy_batch *batch,
+					       uint32_t item, uint32_t layer);
+/* Bytes that one item has in one layer, null blocks not counted. */
+uint64_t scout__cuda_bytes_of(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t item,
+			      uint32_t layer);
+/* Whether the slot is in memory that the first batch may be copied from or to; where the GPU finds it, 0 if it is not pinned. */
+bool scout__cuda_lane_find(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, const void *slot,
+			   uint64_t *ret_device_slot) SCOUT_ON_COPY_THREAD;
+/* A batch has come: behind the others of its direction. */
 void scout__cuda_lane_add(struct scout__cuda *cuda, struct scout__copy_batch *batch) SCOUT_ON_COPY_THREAD;
-/* Remove spans that are over, enqueue as much as there is room for. True: something happened. The lock is held. */
+/* Take off spans that are over, enqueue what there is room for. True: something happened. The lock is held. */
 bool scout__cuda_lane_step(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
 /* The engine closes: wait for what is enqueued; the rest ends as closed. The lock is held. */
 void scout__cuda_lane_end(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
 
 /* ---- cuda_method.c ---- */
 
-/* Find a method by name; false if there is none. */
+/* By name; false if there is none of it. */
 bool scout__cuda_method_find(const char *name, enum scout__cuda_method *ret_method);
 const char *scout__cuda_method_name(enum scout__cuda_method method);
-/* The method that `auto` uses for @n_pieces of @bytes together. */
+/* What `auto` takes for so many pieces of together so many bytes. */
 enum scout__cuda_method scout__cuda_method_choose(enum scout__copy_direction direction, uint64_t bytes,
 						  uint64_t n_pieces, bool has_batch);
 /* ... for a batch: neighbouring pages are one piece. */
 enum scout__cuda_method scout__cuda_method_of(const struct scout__cuda *cuda, const struct scout__copy_batch *batch);
 
-/* The stream in which a method touches pages, and the stream in which it ends. */
+/* The stream in which a method touches pages, and that in which it is done. */
 void *scout__cuda_page_stream(const struct scout__cuda_lane *lane);
 void *scout__cuda_done_stream(const struct scout__cuda *cuda, const struct scout__cuda_lane *lane);
 
 /*
- * Enqueue the next part of the lane's item, up to tile @limit; @device_slot is where the GPU finds the slot.
- * Returns a CUDA error, or 0 with the tile that comes next. After an error some of its steps may be enqueued.
+ * Enqueue @span, which is what comes next of the lane's layer: of as many items as fit. The slot of the first one is pinned;
+ * one whose slot is not ends the span before it. Returns a CUDA error, or 0 with the place that comes next, and the span's
+ * bytes and pieces. After an error some of its steps may be enqueued.
  */
 int scout__cuda_enqueue(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scout__cuda_span *span,
-			uint64_t device_slot, uint64_t limit, uint64_t *ret_next) SCOUT_ON_COPY_THREAD;
+			struct scout__cuda_place *ret_next) SCOUT_ON_COPY_THREAD;
 
 #endif

@@ -2,15 +2,15 @@
 /*
  * DESIGN
  *
- * Purpose: the one kernel. It moves the tiles of a span between a slot (or its copy in a staging buffer) and the pages. tile.h says
- * what a tile is and how a group of lanes moves it; tests on the CPU run the same code.
+ * Purpose: the one kernel. It moves the tiles of a span between slots (or their copies in a staging buffer) and the pages. tile.h says
+ * what a tile is and how a group of lanes moves it; the CPU's tests walk that, too.
  *
- * Only scripts/kernels.sh compiles this file, for the GPU, into the PTX text cuda_kernel.ptx in this folder. Every build has the PTX of
- * one pinned compiler: each driver from 525 on accepts it, and a machine without that compiler builds the same kernel. If the CUDA
+ * Only scripts/kernels.sh compiles this file, for the GPU, into the PTX text cuda_kernel.ptx beside it. The PTX of one pinned compiler is
+ * what every build has: each driver from 525 on takes it, and a machine without that compiler builds the same kernel. Where the CUDA
  * Toolkit is at hand, its ptxas makes machine code of that text.
  *
- * Few blocks of SCOUT__CUDA_THREADS threads: the GPU belongs to the model. With 256-byte pieces a group has one tile in flight at a
- * time, which makes some 0.3 GB/s; 512 groups (16 blocks) are then well above the speed of a PCIe link.
+ * Few blocks of SCOUT__CUDA_THREADS threads: the GPU belongs to the model. At 256-byte pieces one group has one tile in flight at a
+ * time, some 0.3 GB/s of it; 512 groups (16 blocks) are then well above what a PCIe link brings.
  */
 #include "cuda_api.h"
 #include "tile.h"
@@ -22,6 +22,6 @@ scout__cuda_move_tiles(const struct scout__tile_span span)
 	uint64_t group = (uint64_t)__nvvm_read_ptx_sreg_ctaid_x() * SCOUT__CUDA_GROUPS + thread / SCOUT__TILE_LANES;
 	uint64_t n_groups = (uint64_t)__nvvm_read_ptx_sreg_nctaid_x() * SCOUT__CUDA_GROUPS;
 
-	for (uint64_t t = span.first_tile + group; t < span.end_tile; t += n_groups)
+	for (uint64_t t = group; t < span.n_tiles; t += n_groups)
 		scout__tile_do(&span, t, thread % SCOUT__TILE_LANES);
 }

@@ -8,25 +8,26 @@
  *
  * Purpose: what is in flight in one direction.
  *
- * A batch is enqueued span by span, layer by layer, and in each layer item by item; SCOUT__CUDA_SPANS may be in
- * flight. Each span ends with an event that belongs to its place in the ring, and the place (with its staging buffer)
- * is used again only when the thread has seen that event. Spans are removed in the order in which they were enqueued.
+ * A batch is enqueued span by span, layer by layer, and in each layer item by item; a span has as many items of one layer as fit
+ * (cuda_method.c), so small pieces share what a span costs. SCOUT__CUDA_SPANS may be in flight. Each ends in an event that belongs to its place in the ring, and the place (with its staging
+ * buffer) is taken again only when the thread has seen that event. Spans are taken off in the order of their
+ * enqueueing.
  *
- * With several tables an item may have no planes in a layer: it is skipped there. Layers in which no item of the
- * batch has planes become one span with only their events; so does a batch without items.
+ * With several tables an item may have no planes in a layer: it is stepped over there. Layers in which no item of the
+ * batch has any are a span of their events alone; so is a batch without items.
  *
  * Every look at an event has three outcomes: over, not yet, failed.
  *
- * Nothing that was enqueued is forgotten. If a step of a span fails, earlier steps may be running. Its place is then
- * kept as a failed span, with an event recorded in both streams, and its batch is reported only when both events are
- * over. If even these cannot be recorded, the device has failed: we wait for the streams (they end with an error),
- * and every batch on the device, now and later, ends with SCOUT_ERR_DEVICE. The process stays alive; only a new
- * process gets a device back. An error from a stream does not mean that nothing in it runs any more: another kernel
- * may have faulted while a copy was under way. So the slots of saves that were in flight are not given back
- * (may_write_on).
+ * Nothing that was enqueued is forgotten. Where a step of a span fails, earlier steps of it may be running.
+ * Its place is then kept as a failed span, with an event recorded in both streams, and its batch is reported
+ * only when both are over. Where even that cannot be recorded, the device has failed: the streams are waited
+ * for (they end with an error), every batch on it ends with SCOUT_ERR_DEVICE, and so does every later one.
+ * The process stays alive; only a new one gets a device back. That an error comes back from a stream does not say
+ * that nothing of it runs any more: another kernel may have faulted while a copy was under way. So the slots of saves
+ * that were in flight are not given back (may_write_on).
  *
- * Rejected: waiting for the streams at every error. A save may wait for the caller's event, which may wait for a
- * retrieve that this very thread has yet to enqueue.
+ * Rejected: waiting for the streams at every error. A save may stand behind the caller's event, which may
+ * stand behind a retrieve that this very thread has yet to enqueue.
  */
 
 /* ---- the ring ---- */
@@ -96,7 +97,7 @@ fail_device(struct scout__cuda *cuda, int error, const char *what)
 			cuda->log, SCOUT_LOG_ERROR,
 			"CUDA device %d failed (%s: %s): all jobs on it end, and no later one can run in this process",
 			cuda->device, what, cuda->api->error_name(error));
-	/* If the context is dead these return at once, else when all copies are over. */
+	/* Either the context is dead, and these return at once, or they return when all is over. */
 	for (int i = 0; i < 2; i++) {
 		(void)cuda->api->stream_sync(cuda->lanes[i].dma);
 		(void)cuda->api->stream_sync(cuda->lanes[i].kernel);
@@ -114,7 +115,7 @@ say_failed(const struct scout__cuda *cuda, const struct scout__copy_batch *batch
 			   cuda->api->error_name(error));
 }
 
-/* A step of the next span failed, and others may be running: its place waits for both streams. */
+/* A step of the next span failed, with others of it perhaps running: its place waits for both streams. */
 static void SCOUT_ON_COPY_THREAD
 bury(struct scout__cuda *cuda, struct scout__cuda_lane *lane, int error)
 {
@@ -138,7 +139,7 @@ bury(struct scout__cuda *cuda, struct scout__cuda_lane *lane, int error)
 	end_first(cuda, lane, SCOUT_ERR_DEVICE);
 }
 
-/* ---- removing ---- */
+/* ---- taking off ---- */
 
 static void SCOUT_ON_COPY_THREAD
 finish_span(struct scout__cuda *cuda, struct scout__cuda_span *span)
@@ -196,25 +197,26 @@ first_plane(const struct scout__cuda *cuda, const struct scout__copy_batch *batc
 				       batch->items[item].table, layer);
 }
 
-/* The first tile of one item in one layer. */
-static uint64_t
-layer_begin(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t item, uint32_t layer)
+uint64_t
+scout__cuda_layer_tile(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t item,
+		       uint32_t layer)
 {
 	return scout__cuda_table_of(cuda, batch, item)->planes[first_plane(cuda, batch, item, layer)].first_tile;
 }
 
-/* The first item from @item on that has planes in the layer; batch->n: none. */
-static uint32_t
-next_item(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t item, uint32_t layer)
+struct scout__cuda_place
+scout__cuda_next_item(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t item,
+		      uint32_t layer)
 {
 	while (item < batch->n && first_plane(cuda, batch, item, layer) == first_plane(cuda, batch, item, layer + 1))
 		item++;
-	return item;
+	return (struct scout__cuda_place){
+		.item = item, .tile = item < batch->n ? scout__cuda_layer_tile(cuda, batch, item, layer) : 0};
 }
 
-/* Bytes of one item in one layer, without null blocks. */
-static uint64_t
-bytes_of(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t item, uint32_t layer)
+uint64_t
+scout__cuda_bytes_of(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t item,
+		     uint32_t layer)
 {
 	const struct scout__copy_layout *layout = &scout__cuda_table_of(cuda, batch, item)->layout;
 	uint32_t first = first_plane(cuda, batch, item, layer), end = first_plane(cuda, batch, item, layer + 1);
@@ -228,10 +230,11 @@ bytes_of(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, 
 }
 
 /*
- * Make the stream that touches pages wait for an event of the caller's. Returns a CUDA error.
+ * Wait for an event of the caller's, in the stream that touches pages. Returns a CUDA error.
  *
- * The event is queried first: if the caller recorded it in a stream under capture, it stands for nothing that will
- * run, and waiting for it would draw our stream into the capture for good. Only such a job fails.
+ * Asked first: one that the caller recorded in a stream while that was captured stands for nothing that will
+ * be executed, and waiting for it would draw our stream into the capture, for all that comes after. Such a
+ * job fails, and no other.
  */
 static int SCOUT_ON_COPY_THREAD
 await(struct scout__cuda *cuda, struct scout__cuda_lane *lane, void *event)
@@ -241,17 +244,16 @@ await(struct scout__cuda *cuda, struct scout__cuda_lane *lane, void *event)
 	return rc == SCOUT__CUDA_NOT_READY ? cuda->api->stream_wait(scout__cuda_page_stream(lane), event) : rc;
 }
 
-/* The first batch goes on with @layer, and has enqueued nothing of it. */
+/* The first batch goes on with that layer; it has enqueued nothing of it. */
 static void SCOUT_ON_COPY_THREAD
 enter_layer(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint32_t layer)
 {
 	lane->layer = layer;
 	lane->layer_begun = false;
-	lane->item = next_item(cuda, lane->first, 0, layer);
-	lane->tile = lane->item < lane->first->n ? layer_begin(cuda, lane->first, lane->item, layer) : 0;
+	lane->at = scout__cuda_next_item(cuda, lane->first, 0, layer);
 }
 
-/* The slots of @batch are pinned, as the kernel and the batch call need them; DMAs by the host's address need it for speed only. */
+/* The slots of @batch are pinned, as the kernel and the batch call need them; single DMAs need that for speed only. */
 static bool SCOUT_ON_COPY_THREAD
 is_pinned(struct scout__cuda *cuda, const struct scout__copy_batch *batch)
 {
@@ -263,19 +265,31 @@ is_pinned(struct scout__cuda *cuda, const struct scout__copy_batch *batch)
 	return true;
 }
 
+bool
+scout__cuda_lane_find(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, const void *slot,
+		      uint64_t *ret_device_slot)
+{
+	enum scout__cuda_pinning state;
+
+	*ret_device_slot = 0;
+	state = scout__cuda_memory_find(&cuda->memory, slot, ret_device_slot);
+	return state == SCOUT__CUDA_PINNED || (state == SCOUT__CUDA_PAGEABLE && lane->is_pageable);
+}
+
 /* The first batch has not begun: what it waits for. Returns a CUDA error. */
 static int SCOUT_ON_COPY_THREAD
 begin(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
 	struct scout__copy_batch *batch = lane->first;
 
-	lane->method = is_pinned(cuda, batch) ? scout__cuda_method_of(cuda, batch) : SCOUT__CUDA_STAGED;
+	lane->is_pageable = !is_pinned(cuda, batch);
+	lane->method = lane->is_pageable ? SCOUT__CUDA_STAGED : scout__cuda_method_of(cuda, batch);
 	lane->begun = true;
 	enter_layer(cuda, lane, 0);
 	return batch->after ? await(cuda, lane, batch->after) : 0;
 }
 
-/* Record the caller's events of the layer that ends here, and of the batch. Returns a CUDA error. */
+/* The caller's events of the layer that ends here, and of the batch. Returns a CUDA error. */
 static int SCOUT_ON_COPY_THREAD
 record_callers(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
@@ -293,8 +307,8 @@ record_callers(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 }
 
 /*
- * After the last span of a layer, or of a batch, record the caller's events, and only then ours: so when a layer is
- * seen as copied, its event is recorded. Returns a CUDA error.
+ * Behind the steps of the last span of a layer, and of a batch: the caller's events, and only then ours, so
+ * that what is seen to be copied has its event behind it. Returns a CUDA error.
  */
 static int SCOUT_ON_COPY_THREAD
 record_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane, bool ends_layer)
@@ -305,7 +319,7 @@ record_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane, bool ends
 	return rc ? rc : cuda->api->event_record(span->done, scout__cuda_done_stream(cuda, lane));
 }
 
-/* The next span is now in flight, for the first batch. */
+/* The next span is one in flight, of the first batch; its bytes and pieces are known. */
 static struct scout__cuda_span *SCOUT_ON_COPY_THREAD
 add_span(struct scout__cuda_lane *lane)
 {
@@ -319,11 +333,10 @@ add_span(struct scout__cuda_lane *lane)
 	span->ends_layer = false;
 	span->ends_batch = false;
 	span->n_done = 0;
-	span->bytes = 0;
 	return span;
 }
 
-/* The layer is completely enqueued; @span is its last span. */
+/* The layer is completely enqueued, @span the last of it. */
 static void SCOUT_ON_COPY_THREAD
 leave_layer(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scout__cuda_span *span)
 {
@@ -338,28 +351,21 @@ leave_layer(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scou
 		enter_layer(cuda, lane, lane->layer + 1);
 }
 
-/* The span up to tile @next is in flight; step on. @after: the item that comes next in this layer. */
+/* The span that was enqueued up to @next is one in flight; step on. */
 static void SCOUT_ON_COPY_THREAD
-advance(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint64_t next, uint64_t limit, uint32_t after)
+advance(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scout__cuda_place next)
 {
 	struct scout__copy_batch *batch = lane->first;
 	struct scout__cuda_span *span = add_span(lane);
-	bool is_last_layer = lane->layer + 1 == scout__copy_layers(batch);
 
-	lane->tile = next;
-	if (is_last_layer)
-		span->n_done = next == limit ? after : lane->item;
-	if (next < limit)
-		return;
-	span->bytes = bytes_of(cuda, batch, lane->item, lane->layer);
-	lane->item = after;
-	if (after == batch->n)
+	lane->at = next;
+	if (lane->layer + 1 == scout__copy_layers(batch))
+		span->n_done = next.item;
+	if (next.item == batch->n)
 		leave_layer(cuda, lane, span);
-	else
-		lane->tile = layer_begin(cuda, batch, after, lane->layer);
 }
 
-/* Let the next span of the first batch wait for its events. False: that failed, and the batch has ended. */
+/* What the next span of the first batch waits for. False: that failed, and the batch has ended. */
 static bool SCOUT_ON_COPY_THREAD
 await_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
@@ -367,7 +373,7 @@ await_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 	int rc = lane->begun ? 0 : begin(cuda, lane);
 
 	if (rc == 0 && batch->layer_events && !scout__cuda_is_load(cuda, lane) && !lane->layer_begun &&
-	    lane->item < batch->n)
+	    lane->at.item < batch->n)
 		rc = await(cuda, lane, batch->layer_events[lane->layer]);
 	lane->layer_begun = true;
 	if (rc == 0)
@@ -377,41 +383,37 @@ await_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 	return false;
 }
 
-/* Enqueue the next span of the first batch; there is a place for it. */
+/* The next span of the first batch; there is a place for it. */
 static void SCOUT_ON_COPY_THREAD
 enqueue_one(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
 	struct scout__copy_batch *batch = lane->first;
-	uint64_t limit, next = 0, device_slot = 0;
-	enum scout__cuda_pinning state;
-	uint32_t after;
+	struct scout__cuda_place next = {0, 0};
+	uint64_t device_slot;
 	int rc;
 
 	if (!await_events(cuda, lane))
 		return;
-	state = scout__cuda_memory_find(&cuda->memory, batch->items[lane->item].slot, &device_slot);
-	if (state != SCOUT__CUDA_PINNED && (state != SCOUT__CUDA_PAGEABLE || lane->method != SCOUT__CUDA_STAGED)) {
-		end_first(cuda, lane, SCOUT_ERR_DEVICE); /* it went, or is no longer pinned */
+	if (!scout__cuda_lane_find(cuda, lane, batch->items[lane->at.item].slot, &device_slot)) {
+		end_first(cuda, lane, SCOUT_ERR_DEVICE); /* the memory is gone */
 		return;
 	}
-	limit = layer_begin(cuda, batch, lane->item, lane->layer + 1);
-	after = next_item(cuda, batch, lane->item + 1, lane->layer);
-	rc = scout__cuda_enqueue(cuda, lane, span_at(lane, lane->n), device_slot, limit, &next);
-	rc = rc ? rc : record_events(cuda, lane, next == limit && after == batch->n);
+	rc = scout__cuda_enqueue(cuda, lane, span_at(lane, lane->n), &next);
+	rc = rc ? rc : record_events(cuda, lane, next.item == batch->n);
 	if (rc)
 		bury(cuda, lane, rc);
 	else
-		advance(cuda, lane, next, limit, after);
+		advance(cuda, lane, next);
 }
 
 /* The first batch has nothing to copy in its next layer. */
 static bool SCOUT_ON_COPY_THREAD
 is_layer_empty(const struct scout__cuda *cuda, const struct scout__cuda_lane *lane)
 {
-	return (lane->begun ? lane->item : next_item(cuda, lane->first, 0, 0)) == lane->first->n;
+	return (lane->begun ? lane->at : scout__cuda_next_item(cuda, lane->first, 0, 0)).item == lane->first->n;
 }
 
-/* Enqueue the events of that layer and the empty layers after it as one span; there is a place for it. */
+/* That layer and the empty ones behind it: their events alone, as one span; there is a place for it. */
 static void SCOUT_ON_COPY_THREAD
 enqueue_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
@@ -423,7 +425,9 @@ enqueue_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 	if (!await_events(cuda, lane))
 		return;
 	span_at(lane, lane->n)->pieces = 0;
-	while (rc == 0 && lane->layer < last && next_item(cuda, batch, 0, lane->layer + 1) == batch->n) {
+	span_at(lane, lane->n)->bytes = 0;
+	while (rc == 0 && lane->layer < last &&
+	       scout__cuda_next_item(cuda, batch, 0, lane->layer + 1).item == batch->n) {
 		rc = record_callers(cuda, lane);
 		lane->layer++;
 	}
@@ -437,7 +441,7 @@ enqueue_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 	leave_layer(cuda, lane, span);
 }
 
-/* Whether there is room for the next span, however many copies it becomes. */
+/* Whatever the next span is enqueued as, there is room for it. */
 static bool SCOUT_ON_COPY_THREAD
 has_room(const struct scout__cuda_lane *lane)
 {
@@ -474,7 +478,7 @@ scout__cuda_lane_step(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 void
 scout__cuda_lane_end(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
-	/* An error here means that the device has failed, so nothing runs either; the next look at an event says so. */
+	/* An error here is the device's, and then nothing runs either; the next look at an event says so. */
 	(void)cuda->api->stream_sync(lane->dma);
 	(void)cuda->api->stream_sync(lane->kernel);
 	while (lane->n > 0 && take_off(cuda, lane))

@@ -8,38 +8,40 @@
 /*
  * DESIGN
  *
- * Purpose: the three ways to move a part of a slot.
+ * Purpose: the three ways to move parts of slots. One span has parts of as many items of a layer as fit its stage, one launch, or one
+ * call.
  *
- *   staged   the slot's bytes in one DMA to (or from) a staging buffer on the GPU, and a kernel that scatters (or gathers)
- *            them at the speed of the GPU's own memory. Two streams: the DMA of the next span runs while the kernel does.
- *   batch    one DMA for each piece, all in one call (cudaMemcpyBatchAsync), or one call each if the driver cannot or has
- *            refused. No kernel, so it takes no multiprocessor from the model; but small pieces cost more than their bytes.
+ *   staged   the slots' bytes, in one DMA for each slot and one call for all, to (or from) a staging buffer on the GPU, and a
+ *            kernel that scatters (or gathers) them at the speed of the GPU's own memory. Two streams: the DMA of the next span runs beside the kernel.
+ *   batch    one DMA for each piece, all in one call (cudaMemcpyBatchAsync), or one call each where the driver cannot or
+ *            has refused. No kernel at all, so nothing of the model's; but small pieces cost more than their bytes.
  *   direct   the same kernel as staged, reading or writing the pinned slot over the link itself.
  *
- * `auto` decides by the mean size of the pieces of a batch, neighbouring pages merged, once per batch: then all of a
- * batch runs in one stream, in order, and one event at the end stands for all.
+ * `auto` decides by the mean size of the pieces of a batch, neighbouring pages merged, once per batch: then
+ * all of it is done in one stream, in order, and one event behind it speaks for all.
  *
- * Null blocks of a save become zeroes in the slot: the kernel writes them, or this CPU if no kernel runs.
+ * Null blocks of a save become zeroes in the slot: the kernel writes them, or this CPU where there is none.
  *
- * Addresses. The kernel and the batch call get the GPU's address of a slot, single copies the host's. The two differ
- * if the device attribute CanUseHostPointerForRegisteredMem is 0; then a batch of host addresses is refused, or
- * faults.
+ * Addresses. The kernel and the batch call get a slot by the address that the GPU knows it by, single copies
+ * by the host's. They differ where the device attribute CanUseHostPointerForRegisteredMem is 0; there a batch
+ * of host addresses is refused, or faults.
  *
- * If a batch call is refused, its copies are enqueued one by one. If that works, the call was the fault, and it is
- * not tried again. Some of its copies may have been enqueued: they write the same bytes to the same places.
+ * A batch call that is refused: its copies are then enqueued one by one. If that works, it was the call, and
+ * it is not tried again. Some of its copies may have been enqueued: they write the same bytes to the same
+ * places.
  */
 
 /* Groups of 16 lanes that share a span's tiles: 16 blocks of 512 threads at most. */
 #define GROUPS 512u
-/* One call of `batch` or `direct` moves at most so much, so that a stop is seen soon. */
+/* A call of `batch` or `direct` moves no more, so that a stop is seen soon. */
 #define CALL_BYTES (UINT64_C(16) << 20)
 
 /*
  * From which mean piece size on `auto` takes which method.
  *
- * Not measured on a GPU yet. The steps follow public numbers: on an H100 with PCIe Gen5, batched DMA moves 4 to 7
- * GB/s in pieces of 4 to 16 KiB and 52 in pieces of 64 KiB; one piece moves at about 55. `kvscout-copy --backend cuda
- * --sweep` prints the table anew.
+ * Not measured on a GPU yet. The steps follow public numbers: on an H100 behind PCIe Gen5, batched DMA moves
+ * 4 to 7 GB/s in pieces of 4 to 16 KiB and 52 in pieces of 64 KiB, of about 55 in one piece. `kvscout-copy
+ * --backend cuda --sweep` prints the table anew.
  */
 struct copy_step {
 	uint64_t from_bytes;
@@ -48,7 +50,7 @@ struct copy_step {
 
 static const struct copy_step load_steps[] = {{0, SCOUT__CUDA_STAGED}, {128 << 10, SCOUT__CUDA_BATCH}};
 static const struct copy_step save_steps[] = {{0, SCOUT__CUDA_STAGED}, {128 << 10, SCOUT__CUDA_BATCH}};
-/* One call for each piece takes some 2 us of this CPU: a piece of 512 KiB takes the link far longer than that. */
+/* One call for each piece takes some 2 us of this CPU: at 512 KiB the link is slower than that by far. */
 static const struct copy_step loop_steps[] = {{0, SCOUT__CUDA_STAGED}, {512 << 10, SCOUT__CUDA_BATCH}};
 
 static const char *const names[] = {"auto", "batch", "staged", "direct"};
@@ -127,139 +129,203 @@ scout__cuda_done_stream(const struct scout__cuda *cuda, const struct scout__cuda
 	return scout__cuda_page_stream(lane);
 }
 
-/* ---- staged ---- */
+/* ---- gathering ---- */
 
-static int SCOUT_ON_COPY_THREAD
-enqueue_staged(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scout__cuda_span *span, uint64_t limit,
-	       uint64_t *ret_next)
-{
-	const struct scout__cuda_table *table = scout__cuda_table_of(cuda, lane->first, lane->item);
-	const struct scout__copy_item *item = &lane->first->items[lane->item];
-	const struct scout__cuda_api *api = cuda->api;
-	struct scout__tile_span tiles;
-	uint64_t at, bytes;
-	uint8_t *stage;
-	int rc;
-
-	bytes = scout__tile_cut(table->planes, table->layout.n_planes, table->layout.blocks_per_chunk, item->block_ids,
-				lane->tile, limit, cuda->stage_bytes, &tiles, &at);
-	/* Bytes keep their offset modulo 16, so that data aligned in the slot is aligned in the buffer. */
-	stage = span->stage + at % 16;
-	tiles.planes = table->planes_on_gpu;
-	tiles.slot = (uintptr_t)stage - at;
-	tiles.to_pages = scout__cuda_is_load(cuda, lane);
-	*ret_next = tiles.end_tile;
-	if (tiles.to_pages) {
-		rc = api->copy(stage, item->slot + at, bytes, true, lane->dma);
-		rc = rc ? rc : api->event_record(span->other, lane->dma);
-		rc = rc ? rc : api->stream_wait(lane->kernel, span->other);
-		return rc ? rc : api->launch(&cuda->kernel, &tiles, GROUPS, lane->kernel);
-	}
-	rc = api->launch(&cuda->kernel, &tiles, GROUPS, lane->kernel);
-	rc = rc ? rc : api->event_record(span->other, lane->kernel);
-	rc = rc ? rc : api->stream_wait(lane->dma, span->other);
-	return rc ? rc : api->copy(item->slot + at, stage, bytes, false, lane->dma);
-}
-
-/* ---- direct ---- */
-
-static int SCOUT_ON_COPY_THREAD
-enqueue_direct(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint64_t device_slot, uint64_t limit,
-	       uint64_t *ret_next)
-{
-	const struct scout__cuda_table *table = scout__cuda_table_of(cuda, lane->first, lane->item);
-	const struct scout__copy_item *item = &lane->first->items[lane->item];
-	struct scout__tile_span tiles;
-	uint64_t at;
-
-	(void)scout__tile_cut(table->planes, table->layout.n_planes, table->layout.blocks_per_chunk, item->block_ids,
-			      lane->tile, limit, CALL_BYTES, &tiles, &at);
-	tiles.planes = table->planes_on_gpu;
-	tiles.slot = device_slot;
-	tiles.to_pages = scout__cuda_is_load(cuda, lane);
-	*ret_next = tiles.end_tile;
-	return cuda->api->launch(&cuda->kernel, &tiles, GROUPS, lane->kernel);
-}
-
-/* ---- batch ---- */
-
-/* Pieces that are gathered for one call; slots by the GPU's address of them. */
-struct pieces {
-	size_t n;
-	uint64_t bytes;
-	uint64_t device_slot;
+/* What one span will be enqueued as; its pieces are in the engine's arrays. */
+struct gathered {
+	struct scout__tile_span tiles; /* staged, direct */
+	size_t n;                      /* staged, batch: pieces */
+	uint64_t bytes;                /* staged: of the stage that are taken, a multiple of 16; else of the call */
 };
 
+/* One item of the lane's batch, as it is gathered. */
+struct source {
+	const struct scout__cuda_table *table;
+	const struct scout__copy_item *item;
+	uint64_t device_slot; /* where the GPU finds its slot */
+	uint64_t limit;       /* the first tile behind the layer */
+};
+
+/* A piece that lies @slot_at bytes into the slot, and at @on_gpu. */
 static void SCOUT_ON_COPY_THREAD
-add_piece(struct scout__cuda *cuda, struct pieces *pieces, bool is_load, void *page, uint64_t slot_at, uint64_t bytes)
+add_piece(struct scout__cuda *cuda, struct gathered *gathered, const struct source *source, bool is_load, void *on_gpu,
+	  uint64_t slot_at, uint64_t bytes)
 {
 	/* No memory of this CPU's, perhaps. NOLINTNEXTLINE(performance-no-int-to-ptr) */
-	void *in_slot = (void *)(uintptr_t)(pieces->device_slot + slot_at);
+	void *in_slot = (void *)(uintptr_t)(source->device_slot + slot_at);
 
-	cuda->piece_to[pieces->n] = is_load ? page : in_slot;
-	cuda->piece_from[pieces->n] = is_load ? in_slot : page;
-	cuda->piece_bytes[pieces->n] = bytes;
-	pieces->n++;
-	pieces->bytes += bytes;
+	cuda->piece_to[gathered->n] = is_load ? on_gpu : in_slot;
+	cuda->piece_from[gathered->n] = is_load ? in_slot : on_gpu;
+	cuda->piece_host[gathered->n] = source->item->slot + slot_at;
+	cuda->piece_bytes[gathered->n] = bytes;
+	gathered->n++;
 }
 
-/* Gather runs of blocks of plane @p of the item's table from block @b on. Returns the block that comes next. */
-static uint32_t SCOUT_ON_COPY_THREAD
-gather_plane(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, uint32_t p, uint32_t b,
-	     struct pieces *pieces)
+/* A part for the kernel, from tile @tile on; *ret_at: where it begins in the slot. Returns its bytes; 0: there is no room. */
+static uint64_t SCOUT_ON_COPY_THREAD
+add_part(struct gathered *gathered, const struct source *source, uint64_t tile, uint64_t room, uint64_t *ret_at)
 {
-	const struct scout__cuda_table *table = scout__cuda_table_of(cuda, lane->first, lane->item);
-	const struct scout__copy_item *item = &lane->first->items[lane->item];
-	const struct scout__copy_plane *plane = &table->layout.planes[p];
-	uint32_t n = table->layout.blocks_per_chunk, run;
+	const struct scout__cuda_table *table = source->table;
+	uint64_t bytes;
+
+	if (room < SCOUT__TILE_BYTES)
+		return 0;
+	bytes = scout__tile_add(&gathered->tiles, table->planes, &table->layout, source->item->block_ids, tile,
+				source->limit, room, ret_at);
+	if (bytes)
+		gathered->tiles.parts[gathered->tiles.n_parts - 1].planes = table->planes_on_gpu;
+	return bytes;
+}
+
+static void
+set_slot(struct gathered *gathered, uint64_t slot)
+{
+	gathered->tiles.parts[gathered->tiles.n_parts - 1].slot = slot;
+}
+
+/* Each of these returns the tile that comes next: @tile where there is no room for more. */
+
+static uint64_t SCOUT_ON_COPY_THREAD
+gather_staged(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, struct gathered *gathered,
+	      const struct source *source, const struct scout__cuda_span *span, uint64_t tile)
+{
+	uint64_t room = gathered->bytes < cuda->stage_bytes ? cuda->stage_bytes - gathered->bytes : 0, at = 0, bytes;
+	uint8_t *stage;
+
+	bytes = add_part(gathered, source, tile, room, &at);
+	if (bytes == 0)
+		return tile;
+	/* Bytes keep their place within 16, so that what is aligned in the slot is aligned in the buffer. */
+	stage = span->stage + gathered->bytes + at % 16;
+	set_slot(gathered, (uintptr_t)stage - at);
+	add_piece(cuda, gathered, source, scout__cuda_is_load(cuda, lane), stage, at, bytes);
+	gathered->bytes = (gathered->bytes + at % 16 + bytes + 15) / 16 * 16;
+	return scout__tile_end(&gathered->tiles);
+}
+
+static uint64_t SCOUT_ON_COPY_THREAD
+gather_direct(struct gathered *gathered, const struct source *source, uint64_t tile)
+{
+	uint64_t room = gathered->bytes < CALL_BYTES ? CALL_BYTES - gathered->bytes : 0, at = 0;
+	uint64_t bytes = add_part(gathered, source, tile, room, &at);
+
+	if (bytes == 0)
+		return tile;
+	set_slot(gathered, source->device_slot);
+	gathered->bytes += bytes;
+	return scout__tile_end(&gathered->tiles);
+}
+
+/* Runs of blocks of plane @p of the item's table from block @b on. Returns the block that comes next. */
+static uint32_t SCOUT_ON_COPY_THREAD
+gather_plane(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, struct gathered *gathered,
+	     const struct source *source, uint32_t p, uint32_t b)
+{
+	const struct scout__copy_plane *plane = &source->table->layout.planes[p];
+	const int64_t *ids = source->item->block_ids;
+	uint32_t n = source->table->layout.blocks_per_chunk, run;
 	bool is_load = scout__cuda_is_load(cuda, lane);
 
-	for (; b < n && pieces->n < SCOUT__CUDA_PIECES && pieces->bytes < CALL_BYTES; b += run) {
-		uint64_t slot_at = table->planes[p].slot_at + b * plane->block_bytes;
-		int64_t id = item->block_ids[b];
+	for (; b < n && gathered->n < SCOUT__CUDA_PIECES && gathered->bytes < CALL_BYTES; b += run) {
+		uint64_t slot_at = source->table->planes[p].slot_at + b * plane->block_bytes;
 
-		run = scout__copy_run(plane, item->block_ids + b, n - b);
-		if (id >= 0)
-			add_piece(cuda, pieces, is_load, plane->base + (uint64_t)id * plane->stride, slot_at,
-				  run * plane->block_bytes);
-		else if (!is_load)
-			memset(item->slot + slot_at, 0, run * plane->block_bytes);
+		run = scout__copy_run(plane, ids + b, n - b);
+		if (ids[b] >= 0) {
+			add_piece(cuda, gathered, source, is_load, plane->base + (uint64_t)ids[b] * plane->stride,
+				  slot_at, run * plane->block_bytes);
+			gathered->bytes += run * plane->block_bytes;
+		} else if (!is_load) {
+			memset(source->item->slot + slot_at, 0, run * plane->block_bytes);
+		}
 	}
 	return b;
 }
 
-/* Make one call for each piece. Returns a CUDA error. */
-static int SCOUT_ON_COPY_THREAD
-copy_one_by_one(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, const struct pieces *pieces)
+static uint64_t SCOUT_ON_COPY_THREAD
+gather_batch(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, struct gathered *gathered,
+	     const struct source *source, uint64_t tile)
 {
-	uint8_t *slot = lane->first->items[lane->item].slot;
+	const struct scout__tile_plane *planes = source->table->planes;
+	uint32_t n = source->table->layout.blocks_per_chunk;
+	uint32_t p = scout__tile_plane_of(planes, 0, source->table->layout.n_planes, tile);
+	/* This method moves whole blocks, so it always stands at the start of one. */
+	uint32_t b = (uint32_t)((tile - planes[p].first_tile) / planes[p].tiles_per_block);
+
+	while (planes[p].first_tile < source->limit) {
+		b = gather_plane(cuda, lane, gathered, source, p, b);
+		if (b < n)
+			break;
+		b = 0;
+		p++;
+	}
+	return planes[p].first_tile + b * planes[p].tiles_per_block;
+}
+
+static uint64_t SCOUT_ON_COPY_THREAD
+gather(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, struct gathered *gathered,
+       const struct source *source, const struct scout__cuda_span *span, uint64_t tile)
+{
+	switch (lane->method) {
+	case SCOUT__CUDA_BATCH:
+		return gather_batch(cuda, lane, gathered, source, tile);
+	case SCOUT__CUDA_DIRECT:
+		return gather_direct(gathered, source, tile);
+	default:
+		return gather_staged(cuda, lane, gathered, source, span, tile);
+	}
+}
+
+/* Gather what fits from @at on, in the lane's layer. Returns the place that comes next; @span gets its bytes. */
+static struct scout__cuda_place SCOUT_ON_COPY_THREAD
+gather_items(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, struct gathered *gathered,
+	     struct scout__cuda_span *span, struct scout__cuda_place at)
+{
+	const struct scout__copy_batch *batch = lane->first;
+	struct source source;
+
+	while (at.item < batch->n) {
+		source.table = scout__cuda_table_of(cuda, batch, at.item);
+		source.item = &batch->items[at.item];
+		source.limit = scout__cuda_layer_tile(cuda, batch, at.item, lane->layer + 1);
+		if (!scout__cuda_lane_find(cuda, lane, source.item->slot, &source.device_slot))
+			break;
+		at.tile = gather(cuda, lane, gathered, &source, span, at.tile);
+		if (at.tile < source.limit)
+			break;
+		span->bytes += scout__cuda_bytes_of(cuda, batch, at.item, lane->layer);
+		at = scout__cuda_next_item(cuda, batch, at.item + 1, lane->layer);
+	}
+	return at;
+}
+
+/* ---- enqueueing ---- */
+
+/* A call for each of the pieces. Returns a CUDA error. */
+static int SCOUT_ON_COPY_THREAD
+copy_one_by_one(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, size_t n)
+{
 	bool is_load = scout__cuda_is_load(cuda, lane);
 	int rc = 0;
 
-	for (size_t i = 0; i < pieces->n && rc == 0; i++) {
-		void *to = cuda->piece_to[i], *from = cuda->piece_from[i];
-
-		if (is_load)
-			from = slot + ((uintptr_t)from - pieces->device_slot);
-		else
-			to = slot + ((uintptr_t)to - pieces->device_slot);
-		rc = cuda->api->copy(to, from, cuda->piece_bytes[i], is_load, lane->dma);
-	}
+	for (size_t i = 0; i < n && rc == 0; i++)
+		rc = cuda->api->copy(is_load ? cuda->piece_to[i] : cuda->piece_host[i],
+				     is_load ? cuda->piece_host[i] : cuda->piece_from[i], cuda->piece_bytes[i], is_load,
+				     lane->dma);
 	return rc;
 }
 
 static int SCOUT_ON_COPY_THREAD
-copy_pieces(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, const struct pieces *pieces)
+copy_pieces(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, size_t n)
 {
 	int refused, rc;
 
-	if (!cuda->has_batch || pieces->n <= 1)
-		return copy_one_by_one(cuda, lane, pieces);
-	refused = cuda->api->copy_batch(cuda->piece_to, cuda->piece_from, cuda->piece_bytes, pieces->n,
+	if (!cuda->has_batch || n <= 1 || lane->is_pageable)
+		return copy_one_by_one(cuda, lane, n);
+	refused = cuda->api->copy_batch(cuda->piece_to, cuda->piece_from, cuda->piece_bytes, n,
 					scout__cuda_is_load(cuda, lane), lane->dma);
 	if (refused == 0)
 		return 0;
-	rc = copy_one_by_one(cuda, lane, pieces);
+	rc = copy_one_by_one(cuda, lane, n);
 	if (rc)
 		return rc;
 	cuda->has_batch = false;
@@ -267,45 +333,47 @@ copy_pieces(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, const
 		scout__log(
 			cuda->log, SCOUT_LOG_WARN,
 			"CUDA device %d: the driver refuses a batch of %zu copies (%s): from now on each is a call of its own",
-			cuda->device, pieces->n, cuda->api->error_name(refused));
+			cuda->device, n, cuda->api->error_name(refused));
 	return 0;
 }
 
 static int SCOUT_ON_COPY_THREAD
-enqueue_batch(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scout__cuda_span *span,
-	      uint64_t device_slot, uint64_t limit, uint64_t *ret_next)
+enqueue_staged(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, struct scout__cuda_span *span,
+	       const struct gathered *gathered)
 {
-	const struct scout__cuda_table *table = scout__cuda_table_of(cuda, lane->first, lane->item);
-	const struct scout__tile_plane *planes = table->planes;
-	struct pieces pieces = {.device_slot = device_slot};
-	uint32_t n = table->layout.blocks_per_chunk;
-	uint32_t p = scout__tile_plane_of(planes, 0, table->layout.n_planes, lane->tile);
-	/* This method moves whole blocks, so it always stands at the start of one. */
-	uint32_t b = (uint32_t)((lane->tile - planes[p].first_tile) / planes[p].tiles_per_block);
+	const struct scout__cuda_api *api = cuda->api;
+	int rc;
 
-	while (planes[p].first_tile < limit) {
-		b = gather_plane(cuda, lane, p, b, &pieces);
-		if (b < n)
-			break;
-		b = 0;
-		p++;
+	if (scout__cuda_is_load(cuda, lane)) {
+		rc = copy_pieces(cuda, lane, gathered->n);
+		rc = rc ? rc : api->event_record(span->other, lane->dma);
+		rc = rc ? rc : api->stream_wait(lane->kernel, span->other);
+		return rc ? rc : api->launch(&cuda->kernel, &gathered->tiles, GROUPS, lane->kernel);
 	}
-	*ret_next = planes[p].first_tile + b * planes[p].tiles_per_block;
-	span->pieces = (uint32_t)pieces.n;
-	return copy_pieces(cuda, lane, &pieces);
+	rc = api->launch(&cuda->kernel, &gathered->tiles, GROUPS, lane->kernel);
+	rc = rc ? rc : api->event_record(span->other, lane->kernel);
+	rc = rc ? rc : api->stream_wait(lane->dma, span->other);
+	return rc ? rc : copy_pieces(cuda, lane, gathered->n);
 }
 
 int
 scout__cuda_enqueue(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scout__cuda_span *span,
-		    uint64_t device_slot, uint64_t limit, uint64_t *ret_next)
+		    struct scout__cuda_place *ret_next)
 {
-	span->pieces = 1;
+	struct gathered gathered;
+
+	scout__tile_begin(&gathered.tiles, scout__cuda_is_load(cuda, lane));
+	gathered.n = 0;
+	gathered.bytes = 0;
+	span->bytes = 0;
+	*ret_next = gather_items(cuda, lane, &gathered, span, lane->at);
+	span->pieces = gathered.n ? (uint32_t)gathered.n : 1;
 	switch (lane->method) {
 	case SCOUT__CUDA_BATCH:
-		return enqueue_batch(cuda, lane, span, device_slot, limit, ret_next);
+		return copy_pieces(cuda, lane, gathered.n);
 	case SCOUT__CUDA_DIRECT:
-		return enqueue_direct(cuda, lane, device_slot, limit, ret_next);
+		return cuda->api->launch(&cuda->kernel, &gathered.tiles, GROUPS, lane->kernel);
 	default:
-		return enqueue_staged(cuda, lane, span, limit, ret_next);
+		return enqueue_staged(cuda, lane, span, &gathered);
 	}
 }

@@ -405,8 +405,10 @@ api_launch(const struct scout__cuda_kernel *kernel, const struct scout__tile_spa
 {
 	int rc = fake_gpu_begin_call();
 
-	if (rc == 0 && !fake_gpu_range_holds(fake_gpu.device, (uintptr_t)span->planes, sizeof(*span->planes)))
-		fake_gpu.counts.violations++;
+	for (uint32_t i = 0; rc == 0 && i < span->n_parts; i++)
+		if (!fake_gpu_range_holds(fake_gpu.device, (uintptr_t)span->parts[i].planes,
+					  sizeof(*span->parts[i].planes)))
+			fake_gpu.counts.violations++;
 	if (n_groups == 0 || kernel->module != &fake_gpu)
 		fake_gpu.counts.violations++;
 	if (rc == 0)

@@ -83,17 +83,18 @@ host_of(uintptr_t address)
 static void
 do_launch(struct scout__tile_span *span)
 {
-	uint64_t first = scout__tile_locate(span, span->first_tile).slot_at;
+	for (uint32_t i = 0; i < span->n_parts; i++) {
+		uint64_t first = scout__tile_locate(span, span->parts[i].begin).slot - span->parts[i].slot;
 
-	span->slot = host_of(span->slot + first) - first;
-	for (uint64_t t = span->first_tile; t < span->end_tile; t++) {
+		span->parts[i].slot = host_of(span->parts[i].slot + first) - first;
+	}
+	for (uint64_t t = 0; t < span->n_tiles; t++) {
 		struct scout__tile tile = scout__tile_locate(span, t);
-		uintptr_t in_slot = span->slot + tile.slot_at;
 
 		if (tile.page && !fake_gpu_range_holds(fake_gpu.device, tile.page, tile.bytes))
 			fake_gpu.counts.violations++;
-		if (!fake_gpu_range_holds(fake_gpu.device, in_slot, tile.bytes) &&
-		    !fake_gpu_range_holds(fake_gpu.pinned, in_slot, tile.bytes))
+		if (!fake_gpu_range_holds(fake_gpu.device, tile.slot, tile.bytes) &&
+		    !fake_gpu_range_holds(fake_gpu.pinned, tile.slot, tile.bytes))
 			fake_gpu.counts.violations++;
 		for (uint32_t lane = 0; lane < SCOUT__TILE_LANES; lane++)
 			scout__tile_do(span, t, lane);
@@ -111,7 +112,7 @@ do_op(struct fake_op *op)
 		break;
 	case OP_LAUNCH:
 		fake_gpu.pending--;
-		if (op->span.first_tile == op->span.end_tile)
+		if (op->span.n_tiles == 0)
 			break; /* the engine's launch that moves nothing */
 		do_launch(&op->span);
 		fake_gpu.counts.launches++;

@@ -241,22 +241,21 @@ static bool
 check_launch(struct standin_launch *launch, const struct standin_device *device)
 {
 	struct scout__tile_span *span = &launch->span;
-	uint64_t first = scout__tile_locate(span, span->first_tile).slot_at;
-	uint64_t shift = 0;
+	uint64_t shift[SCOUT__TILE_PARTS] = {0};
 	bool is_host;
 
-	for (uint64_t t = span->first_tile; t < span->end_tile; t++) {
+	for (uint64_t t = 0; t < span->n_tiles; t++) {
 		struct scout__tile tile = scout__tile_locate(span, t);
-		uintptr_t slot = standin_resolve(span->slot + tile.slot_at, tile.bytes, device, &is_host);
+		uintptr_t slot = standin_resolve(tile.slot, tile.bytes, device, &is_host);
 
 		if (!slot || (tile.page && !standin_resolve(tile.page, tile.bytes, device, &is_host)))
 			return false;
-		if (tile.slot_at == first)
-			shift = span->slot + tile.slot_at - slot;
+		shift[scout__tile_part_of(span, t) - span->parts] = tile.slot - slot;
 		standin_add(COUNT_bytes_by_kernels, tile.page ? tile.bytes : 0);
 	}
-	span->slot -= shift;
-	standin_add(COUNT_tiles, span->end_tile - span->first_tile);
+	for (uint32_t i = 0; i < span->n_parts; i++)
+		span->parts[i].slot -= shift[i];
+	standin_add(COUNT_tiles, span->n_tiles);
 	return true;
 }
 
@@ -271,7 +270,7 @@ run_kernel(const struct standin_launch *launch, uint64_t end_tile)
 		uint64_t in_block = thread % launch->threads;
 		uint64_t group = thread / launch->threads * groups_per_block + in_block / SCOUT__TILE_LANES;
 
-		for (uint64_t t = launch->span.first_tile + group; t < end_tile; t += n_groups)
+		for (uint64_t t = group; t < end_tile; t += n_groups)
 			scout__tile_do(&launch->span, t, (uint32_t)(in_block % SCOUT__TILE_LANES));
 	}
 }
@@ -281,9 +280,15 @@ resolve_planes(struct standin_launch *launch, const struct standin_device *devic
 {
 	bool is_host;
 
-	return standin_resolve((uintptr_t)(launch->span.planes + launch->span.first_plane),
-			       (launch->span.end_plane - launch->span.first_plane) * sizeof(*launch->span.planes),
-			       device, &is_host) != 0;
+	for (uint32_t i = 0; i < launch->span.n_parts; i++) {
+		const struct scout__tile_part *part = &launch->span.parts[i];
+
+		if (part->end_plane <= part->first_plane ||
+		    !standin_resolve((uintptr_t)(part->planes + part->first_plane),
+				     (part->end_plane - part->first_plane) * sizeof(*part->planes), device, &is_host))
+			return false;
+	}
+	return launch->span.n_parts > 0;
 }
 
 static int
@@ -291,13 +296,12 @@ do_kernel(const struct standin_stream *stream, const struct standin_op *op, int 
 {
 	struct standin_launch *launch = op->launch;
 	const struct scout__tile_span *span = &launch->span;
-	uint64_t end = code ? span->first_tile + (span->end_tile - span->first_tile) / 2 : span->end_tile;
+	uint64_t end = code ? span->n_tiles / 2 : span->n_tiles;
 
-	if (span->first_tile == span->end_tile)
+	if (span->n_tiles == 0)
 		return code;
 	standin_add(COUNT_kernels, 1);
-	if (span->end_plane <= span->first_plane || !resolve_planes(launch, stream->device) ||
-	    !check_launch(launch, stream->device)) {
+	if (!resolve_planes(launch, stream->device) || !check_launch(launch, stream->device)) {
 		standin_add(COUNT_bad_addresses, 1);
 		return DRIVER_ILLEGAL_ADDRESS;
 	}
@@ -491,11 +495,11 @@ kernel_touches(const struct standin_launch *launch, const struct standin_device 
 	const struct scout__tile_span *span = &launch->span;
 	bool is_host;
 
-	for (uint64_t t = span->first_tile; t < span->end_tile; t++) {
+	for (uint64_t t = 0; t < span->n_tiles; t++) {
 		struct scout__tile tile = scout__tile_locate(span, t);
-		uintptr_t at = standin_resolve(span->slot + tile.slot_at, tile.bytes, device, &is_host);
+		uintptr_t at = standin_resolve(tile.slot, tile.bytes, device, &is_host);
 
-		if (meets(at ? at : span->slot + tile.slot_at, tile.bytes, host, bytes))
+		if (meets(at ? at : tile.slot, tile.bytes, host, bytes))
 			return true;
 	}
 	return false;

@@ -292,7 +292,7 @@ START_TEST(a_device_that_breaks_under_a_retrieve_names_what_is_not_filled)
 
 	ck_assert_int_eq(start(&opt, "cuda", "staged", true, err), 0);
 	hit = store_and_look_up(1);
-	fake_cuda_break_at((uint64_t)_i * 4 + 1, FAKE_CUDA_ILLEGAL_ADDRESS);
+	fake_cuda_break_at((uint64_t)_i * 3 + 1, FAKE_CUDA_ILLEGAL_ADDRESS);
 	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 0, ids, BLOCKS, 0));
 	ck_assert_int_eq(done.status, SCOUT_ERR_DEVICE);
 	ck_assert_uint_eq(done.n_missing, BLOCKS - 4 * done.chunks);

@@ -326,7 +326,7 @@ cost_free_kernel(const struct scout__cuda_kernel *kernel)
 static uint64_t
 bytes_of_launch(const struct scout__tile_span *span)
 {
-	return (span->end_tile - span->first_tile) * SCOUT__TILE_BYTES;
+	return span->n_tiles * SCOUT__TILE_BYTES;
 }
 
 static int
@@ -390,11 +390,11 @@ struct shape {
 };
 
 static const struct shape shapes[] = {
-	{"64 blocks of 80 layers of 8 KiB, idle", 80, 8192, 8, false, 16, 144, 53},
-	{"the same, layer by layer", 80, 8192, 8, true, 640, 3840, 10.4},
-	{"the same, all layers of a block in one piece", 1, 80 * 8192, 8, false, 8, 66, 53.9},
-	{"64 slots of 208 KiB", 26, 1024, 64, false, 64, 384, 33.8},
-	{"16 slots of 80 layers of 2 KiB, layer by layer", 80, 2048, 16, true, 1280, 7680, 2.6},
+	{"64 blocks of 80 layers of 8 KiB, idle", 80, 8192, 8, false, 10, 104, 53},
+	{"the same, layer by layer", 80, 8192, 8, true, 80, 493, 49},
+	{"the same, all layers of a block in one piece", 1, 80 * 8192, 8, false, 3, 44, 53},
+	{"64 slots of 208 KiB", 26, 1024, 64, false, 4, 36, 51},
+	{"16 slots of 80 layers of 2 KiB, layer by layer", 80, 2048, 16, true, 80, 493, 17.9},
 };
 #define N_SHAPES ((int)(sizeof(shapes) / sizeof(shapes[0])))
 

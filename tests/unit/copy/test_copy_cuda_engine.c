@@ -89,6 +89,46 @@ START_TEST(neighbouring_pages_are_one_copy)
 }
 END_TEST
 
+/* More slots than one span can name, and more bytes than its stage holds: few spans take them all. */
+START_TEST(small_slots_go_together)
+{
+	enum {
+		N = 70
+	};
+	struct fake_cuda_options opt = options();
+	struct scout__copy_item items[N];
+	struct scout__copy_batch batch = {.n = N, .items = items};
+	int64_t *ids = must_alloc((size_t)N * 4 * sizeof(*ids));
+	struct fake_cuda_counts before;
+
+	opt.no_batch = _i & 1;
+	opt.alias = _i & 2 ? ALIAS : 0;
+	batch.direction = _i & 4 ? SCOUT__COPY_LOAD : SCOUT__COPY_SAVE;
+	memset(&world, 0, sizeof(world));
+	world.seed = 3 + (uint64_t)_i;
+	world.planes[0] = (struct scout__copy_plane){.block_bytes = 700, .stride = 700};
+	world.planes[1] = (struct scout__copy_plane){.block_bytes = 33, .stride = 48};
+	world_fill(&world, 2, 4, (uint64_t)N * 4 + 9, N);
+	gpu_begin(&world, &opt, methods[_i / 8]);
+	random_ids(&world, ids);
+	for (uint32_t i = 0; i < N; i++) {
+		items[i] = (struct scout__copy_item){slot_in(&world, world.slots, i), ids + (size_t)i * 4};
+		model_copy(&world, batch.direction, i, items[i].block_ids);
+	}
+	before = fake_cuda_counts();
+	run_batch(world.engine, &batch);
+	ck_assert_int_eq(batch.status, 0);
+	ck_assert_uint_eq(batch.n_done, N);
+	assert_as_model(&world, "after all slots");
+	if (_i / 8 != 1) /* method batch launches nothing */
+		ck_assert_uint_le(fake_cuda_counts().launches - before.launches, 1 + N / SCOUT__TILE_PARTS + 3);
+	if (_i / 8 == 0 && !opt.no_batch)
+		ck_assert_uint_le(fake_cuda_counts().batch_calls, 1 + N / SCOUT__TILE_PARTS + 3);
+	free(ids);
+	gpu_end(&world);
+}
+END_TEST
+
 /* Thousands of pieces in both directions at once, behind a GPU that stands still. */
 START_TEST(a_thousand_pieces_are_outstanding_at_most)
 {
@@ -306,6 +346,7 @@ suite_of_this_file(void)
 
 	tcase_add_loop_test(tc, every_method_copies_every_byte_and_no_other, 0, 32);
 	tcase_add_loop_test(tc, a_chunk_of_many_blocks_is_cut, 0, 4);
+	tcase_add_loop_test(tc, small_slots_go_together, 0, 24);
 	tcase_add_test(tc, neighbouring_pages_are_one_copy);
 	tcase_add_loop_test(tc, a_thousand_pieces_are_outstanding_at_most, 0, 2);
 	tcase_add_loop_test(tc, a_batch_that_the_driver_refuses_is_copied_one_by_one_and_not_tried_again, 0, 2);

@@ -295,20 +295,22 @@ END_TEST
 
 /* ---- stop and fence ---- */
 
-/* Nine slots, of two spans each: more than may be in flight. */
+/* More spans, and more pieces, than may be in flight. */
+#define LONG_SLOTS 64u
+
 static void
 long_batch(struct traffic *t, struct world *w, const atomic_bool *stop)
 {
-	static struct scout__copy_item items[9];
+	static struct scout__copy_item items[LONG_SLOTS];
 
 	memset(t, 0, sizeof(*t));
-	for (uint32_t i = 0; i < 9; i++) {
+	for (uint32_t i = 0; i < LONG_SLOTS; i++) {
 		single_init(&t->singles[i % 8], w, SCOUT__COPY_SAVE, i);
 		items[i].slot = slot_in(w, w->slots, i);
 		items[i].block_ids = t->singles[0].ids;
 	}
 	t->batches[0].direction = SCOUT__COPY_SAVE;
-	t->batches[0].n = 9;
+	t->batches[0].n = LONG_SLOTS;
 	t->batches[0].items = items;
 	t->batches[0].stop = stop;
 	ck_assert_int_eq(ops->start(w->engine, &t->batches[0]), 0);
@@ -320,7 +322,7 @@ START_TEST(a_stopped_batch_ends_with_what_was_enqueued)
 	atomic_bool stop = false;
 	uint64_t ops_before;
 
-	world_layered(&world, 9);
+	world_layered(&world, LONG_SLOTS);
 	gpu_begin(&world, &opt, methods[_i]);
 	atomic_store(&gate_steps, 0);
 	long_batch(&traffic, &world, &stop);
@@ -331,7 +333,7 @@ START_TEST(a_stopped_batch_ends_with_what_was_enqueued)
 	atomic_store(&gate_steps, -1);
 	ck_assert_ptr_eq(next_ended(world.engine), &traffic.batches[0]);
 	ck_assert_int_eq(traffic.batches[0].status, SCOUT_ERR_CANCELED);
-	ck_assert_uint_lt(traffic.batches[0].n_done, 9);
+	ck_assert_uint_lt(traffic.batches[0].n_done, LONG_SLOTS);
 	ck_assert_uint_gt(ops_before, 0);
 	ck_assert_uint_eq(fake_cuda_pending(), 0);
 	gpu_end(&world);
@@ -345,7 +347,7 @@ START_TEST(behind_a_fence_nothing_is_enqueued_and_the_stream_waits)
 	uint64_t pending;
 	void *stream, *event;
 
-	world_layered(&world, 9);
+	world_layered(&world, LONG_SLOTS);
 	gpu_begin(&world, &opt, methods[_i]);
 	ck_assert_int_eq(fake_cuda.stream_new(&stream, 0), 0);
 	ck_assert_int_eq(fake_cuda.event_new(&event), 0);
@@ -438,6 +440,31 @@ START_TEST(what_is_not_pinned_yet_is_busy_and_the_descriptor_says_when_not)
 }
 END_TEST
 
+START_TEST(a_slot_that_is_not_pinned_ends_its_batch_and_spoils_no_other_slot)
+{
+	struct fake_cuda_options opt = options();
+	struct scout__copy_item items[3];
+	struct scout__copy_batch batch = {.direction = SCOUT__COPY_SAVE, .n = 3, .items = items};
+	struct single s[3];
+
+	world_layered(&world, 3);
+	gpu_begin(&world, &opt, methods[_i]);
+	for (uint32_t i = 0; i < 3; i++) {
+		single_init(&s[i], &world, SCOUT__COPY_SAVE, i);
+		items[i] = s[i].item;
+	}
+	items[1].slot = must_alloc(world.shard_bytes);
+	run_batch(world.engine, &batch);
+	ck_assert_int_eq(batch.status, SCOUT_ERR_DEVICE);
+	ck_assert_uint_eq(batch.n_done, 1);
+	ck_assert_uint_eq(batch.bytes, world.shard_bytes);
+	model_copy(&world, SCOUT__COPY_SAVE, 0, s[0].ids);
+	assert_as_model(&world, "after a batch that ends in the middle");
+	free(items[1].slot);
+	gpu_end(&world);
+}
+END_TEST
+
 /* _i: the method that is configured; none but staged copies what the GPU has no address of. */
 START_TEST(memory_that_cannot_be_pinned_is_copied_all_the_same_and_tried_again)
 {
@@ -517,6 +544,7 @@ suite_of_this_file(void)
 	tcase_add_loop_test(tc, close_waits_for_what_is_enqueued_and_says_what_is_not, 0, 8);
 	tcase_add_test(tc, what_is_not_pinned_yet_is_busy_and_the_descriptor_says_when_not);
 	tcase_add_loop_test(tc, memory_that_cannot_be_pinned_is_copied_all_the_same_and_tried_again, 0, 4);
+	tcase_add_loop_test(tc, a_slot_that_is_not_pinned_ends_its_batch_and_spoils_no_other_slot, 0, 3);
 	tcase_add_test(tc, parts_end_where_pages_and_slots_do);
 	suite_add_tcase(suite, tc);
 	return suite;

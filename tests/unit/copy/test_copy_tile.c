@@ -11,7 +11,7 @@
 static void
 run_span(const struct scout__tile_span *span)
 {
-	for (uint64_t t = span->first_tile; t < span->end_tile; t++)
+	for (uint64_t t = 0; t < span->n_tiles; t++)
 		for (uint32_t lane = 0; lane < SCOUT__TILE_LANES; lane++)
 			scout__tile_do(span, t, lane);
 }
@@ -37,7 +37,7 @@ static const struct shape shapes[] = {
 #define N_SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 
 static void
-world_shaped(struct world *w, const struct shape *s)
+world_shaped(struct world *w, const struct shape *s, uint32_t n_slots)
 {
 	memset(w, 0, sizeof(*w));
 	w->seed = 99;
@@ -45,7 +45,7 @@ world_shaped(struct world *w, const struct shape *s)
 		w->planes[p].block_bytes = s->bytes[p % 4] ? s->bytes[p % 4] : s->bytes[0];
 		w->planes[p].stride = w->planes[p].block_bytes + s->padding[p % 4];
 	}
-	world_fill(w, s->n_planes, s->blocks_per_chunk, s->blocks_per_chunk + 5, 1);
+	world_fill(w, s->n_planes, s->blocks_per_chunk, n_slots * (uint64_t)s->blocks_per_chunk + 5, n_slots);
 }
 
 static int64_t *
@@ -69,29 +69,55 @@ some_ids(struct world *w)
 	return ids;
 }
 
-/* The whole slot in spans of at most @max bytes; with every tile in exactly one of them. */
+/* One part more, of slot @slot from tile @t on. Returns its bytes; 0: the span is full. */
+static uint64_t
+add_part(const struct world *w, const struct scout__tile_plane *planes, const int64_t *ids, uint32_t slot, uint64_t t,
+	 uint64_t max, struct scout__tile_span *span)
+{
+	uint64_t end = planes[w->layout.n_planes].first_tile, at, bytes, tiles = span->n_tiles;
+	const struct scout__tile_part *part = &span->parts[span->n_parts];
+
+	bytes = scout__tile_add(span, planes, &w->layout, ids + (size_t)slot * w->layout.blocks_per_chunk, t, end, max,
+				&at);
+	if (bytes == 0)
+		return 0;
+	ck_assert_uint_eq(part->first_tile, t);
+	ck_assert_uint_eq(part->begin, tiles);
+	ck_assert_uint_gt(scout__tile_end(span), t);
+	ck_assert_uint_le(scout__tile_end(span), end);
+	ck_assert_uint_le(bytes, max);
+	ck_assert_uint_le(span->n_ids, SCOUT__TILE_IDS);
+	span->parts[span->n_parts - 1].slot = (uintptr_t)slot_in(w, w->slots, slot);
+	return bytes;
+}
+
+/* All slots in spans of at most @max bytes, of as many slots as fit; with every tile in exactly one of them. */
 static void
 move_all(struct world *w, const struct scout__tile_plane *planes, const int64_t *ids, bool to_pages, uint64_t max)
 {
-	uint64_t end = planes[w->layout.n_planes].first_tile, bytes, at, expected_at = 0;
+	uint64_t end = planes[w->layout.n_planes].first_tile, t = 0, bytes, in_span = 0, sum = 0;
 	struct scout__tile_span span;
 
-	for (uint64_t t = 0; t < end; t = span.end_tile) {
-		memset(&span, 0xee, sizeof(span));
-		bytes = scout__tile_cut(planes, w->layout.n_planes, w->layout.blocks_per_chunk, ids, t, end, max, &span,
-					&at);
-		ck_assert_uint_eq(span.first_tile, t);
-		ck_assert_uint_gt(span.end_tile, t);
-		ck_assert_uint_le(span.end_tile, end);
-		ck_assert_uint_eq(at, expected_at);
-		ck_assert_uint_gt(bytes, 0);
-		ck_assert_uint_le(bytes, max);
-		expected_at += bytes;
-		span.slot = (uintptr_t)slot_in(w, w->slots, 0);
-		span.to_pages = to_pages;
-		run_span(&span);
+	memset(&span, 0xee, sizeof(span));
+	scout__tile_begin(&span, to_pages);
+	for (uint32_t slot = 0; slot < w->n_slots;) {
+		bytes = max - in_span < SCOUT__TILE_BYTES ? 0 : add_part(w, planes, ids, slot, t, max - in_span, &span);
+		if (bytes == 0) {
+			ck_assert_uint_gt(span.n_parts, 0);
+			run_span(&span);
+			memset(&span, 0xee, sizeof(span));
+			scout__tile_begin(&span, to_pages);
+			in_span = 0;
+			continue;
+		}
+		in_span += bytes;
+		sum += bytes;
+		t = scout__tile_end(&span);
+		slot += t == end;
+		t = t == end ? 0 : t;
 	}
-	ck_assert_uint_eq(expected_at, w->shard_bytes);
+	run_span(&span);
+	ck_assert_uint_eq(sum, w->n_slots * w->shard_bytes);
 }
 
 START_TEST(every_byte_of_every_shape_goes_where_it_belongs)
@@ -101,13 +127,15 @@ START_TEST(every_byte_of_every_shape_goes_where_it_belongs)
 	struct world w;
 	int64_t *ids;
 
-	world_shaped(&w, &shapes[_i]);
+	world_shaped(&w, &shapes[_i], 1 + (uint32_t)_i % 5);
 	planes = must_alloc((w.layout.n_planes + 1) * sizeof(*planes));
 	scout__tile_table(&w.layout, planes);
 	for (size_t l = 0; l < sizeof(limits) / sizeof(limits[0]); l++) {
 		for (int to_pages = 0; to_pages < 2; to_pages++) {
 			ids = some_ids(&w);
-			model_copy(&w, to_pages ? SCOUT__COPY_LOAD : SCOUT__COPY_SAVE, 0, ids);
+			for (uint32_t slot = 0; slot < w.n_slots; slot++)
+				model_copy(&w, to_pages ? SCOUT__COPY_LOAD : SCOUT__COPY_SAVE, slot,
+					   ids + (size_t)slot * w.layout.blocks_per_chunk);
 			move_all(&w, planes, ids, to_pages, limits[l]);
 			assert_as_model(&w, to_pages ? "after a scatter" : "after a gather");
 			free(ids);
@@ -127,17 +155,46 @@ START_TEST(a_range_of_planes_is_a_range_of_tiles)
 	int64_t *ids;
 	uint64_t at, bytes;
 
-	world_shaped(&w, &shapes[3]);
+	world_shaped(&w, &shapes[3], 1);
 	scout__tile_table(&w.layout, planes);
 	ids = some_ids(&w);
 	for (uint32_t p = 0; p < 3; p++) {
-		bytes = scout__tile_cut(planes, 3, 7, ids, planes[p].first_tile, planes[p + 1].first_tile, 1 << 30,
-					&span, &at);
+		scout__tile_begin(&span, true);
+		bytes = scout__tile_add(&span, planes, &w.layout, ids, planes[p].first_tile, planes[p + 1].first_tile,
+					1 << 30, &at);
 		ck_assert_uint_eq(at, planes[p].slot_at);
 		ck_assert_uint_eq(bytes, 7 * planes[p].block_bytes);
-		ck_assert_uint_eq(span.first_plane, p);
-		ck_assert_uint_eq(span.end_plane, p + 1);
+		ck_assert_uint_eq(span.parts[0].first_plane, p);
+		ck_assert_uint_eq(span.parts[0].end_plane, p + 1);
 	}
+	free(ids);
+	world_fini(&w);
+}
+END_TEST
+
+START_TEST(a_span_takes_parts_until_it_is_full)
+{
+	struct scout__tile_plane planes[3];
+	struct scout__tile_span span;
+	struct world w;
+	uint32_t n = 0;
+	int64_t *ids;
+
+	world_shaped(&w, &shapes[_i ? 2 : 1], 1);
+	scout__tile_table(&w.layout, planes);
+	ids = some_ids(&w);
+	scout__tile_begin(&span, true);
+	while (add_part(&w, planes, ids, 0, 0, 1 << 30, &span))
+		n++;
+	ck_assert_uint_eq(n, SCOUT__TILE_PARTS);
+	ck_assert_uint_eq(span.n_ids, SCOUT__TILE_PARTS * w.layout.blocks_per_chunk);
+	/* With chunks of many blocks there is room for their ids alone, and none is taken in part. */
+	w.layout.blocks_per_chunk = 5;
+	scout__tile_table(&w.layout, planes);
+	scout__tile_begin(&span, true);
+	span.n_ids = SCOUT__TILE_IDS - 4;
+	ck_assert_uint_eq(add_part(&w, planes, ids, 0, 0, 1 << 30, &span), 0);
+	ck_assert_uint_eq(span.n_parts, 0);
 	free(ids);
 	world_fini(&w);
 }
@@ -188,6 +245,7 @@ suite_of_this_file(void)
 
 	tcase_add_loop_test(tc, every_byte_of_every_shape_goes_where_it_belongs, 0, (int)N_SHAPES);
 	tcase_add_test(tc, a_range_of_planes_is_a_range_of_tiles);
+	tcase_add_loop_test(tc, a_span_takes_parts_until_it_is_full, 0, 2);
 	tcase_add_test(tc, a_tile_moves_at_every_alignment_and_length);
 	tcase_add_test(tc, a_launch_fits_what_every_device_takes);
 	suite_add_tcase(suite, tc);

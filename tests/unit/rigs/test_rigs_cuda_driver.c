@@ -496,13 +496,16 @@ static struct scout__tile_span
 span_of_blocks(void)
 {
 	static struct scout__tile_plane planes[2];
-	struct scout__tile_span span = {.slot = (uintptr_t)host, .end_tile = 2, .end_plane = 1, .ids = {3, 1}};
+	struct scout__tile_span span = {.n_tiles = 2,
+					.n_parts = 1,
+					.n_ids = 2,
+					.parts = {{.planes = planes, .slot = (uintptr_t)host, .end_plane = 1}},
+					.ids = {3, 1}};
 
 	planes[0] = (struct scout__tile_plane){
 		.base = on_device, .stride = 1000, .block_bytes = 1000, .tiles_per_block = 1};
 	planes[1] = (struct scout__tile_plane){.slot_at = 2000, .first_tile = 2};
 	standin_test.declare(planes, sizeof(planes), 0);
-	span.planes = planes;
 	return span;
 }
 
