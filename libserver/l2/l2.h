@@ -100,8 +100,7 @@ struct scout__l2_op {
 	/* EXISTS, UNPIN */
 	uint32_t n;
 	struct scout__l2_digest *digests; /* n, the submitter's, untouched until reaped */
-	uint8_t *
-		found; /* n, zeroed by scout__l2_submit(); EXISTS writes 1 for what is there, also in a batch that fails in part */
+	uint8_t *found; /* n, zero at the submit; EXISTS writes 0 or 1 to each, also in a batch that fails in part */
 	/* LOAD, STORE, REMOVE */
 	const struct scout__l2_key *key; /* the submitter's, untouched until reaped */
 	uint8_t *data;                   /* in a slot of the pool; LOAD writes, STORE reads */
