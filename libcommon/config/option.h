@@ -11,6 +11,16 @@
 /*
  * The option table: one row for each configuration key. It drives the string setter, range errors, --help of the tools, the
  * file reader and the table in docs/configuration.md, so none of them can drift from another.
+ *
+ * A new key needs, in this order:
+ *   its field, behind the last one        include/kvscout/server.h, client.h or worker.h. 0 means the default
+ *   its row, with default and range       libserver/core/server_config.c, libclient/client_config.c or
+ *                                         libworker/worker_config.c; shared_options.h if two of them have it
+ *   what one row cannot say               the function _config_accept() of the same file
+ *   a value that is not its default       settings in tests/unit/config/test_config_server.c, _client.c or _worker.c
+ *   the numbers of a new enum             tests/abi/numbers.c
+ *   the page docs/configuration.md        `./dev test docs_pages` says how to renew it
+ *   the dump of the ABI                   `./dev check abi --update`; without --update it shows what changes
  */
 
 enum scout__option_type {

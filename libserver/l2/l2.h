@@ -139,6 +139,25 @@ enum scout__l2_side {
 
 /* ---- adapters ---- */
 
+/*
+ * An adapter is a room with a struct scout__l2_adapter; files/files.c and redis/redis.c say how each of the two works.
+ * l2_queue.h brings its operations from the loop to its threads, object.h has keys and headers, url.h reads its URL.
+ *
+ * A new one needs, in this order:
+ *   its room: NAME.h, NAME.c, meson.build libserver/l2/NAME; meson.build adds to l2_libs and l2_deps
+ *   the way to the room                   subdir() in libserver/l2/meson.build
+ *   what the room uses, and its lines     tests/abi/rooms.py (a row, and the row libserver), tests/abi/lines.txt
+ *   its place in the list of adapters     libserver/l2_adapters.c
+ *   a test of the adapter alone           tests/unit/NAME, its name in tests/unit/meson.build; adapter_rig.h drives an
+ *                                         adapter. With a real server: tests/system/NAME
+ *   faults before the adapter             tests/rigs/l2/l2_fault.c, then a test in tests/fault
+ *   what operators read                   docs/l2.md, the head of url.h, and the text of the key `l2` (server_config.c;
+ *                                         `./dev test docs_pages` says how to renew the page). An option table of the
+ *                                         adapter on the page: tests/docs/generated.c
+ *   a library, if it needs one            meson.build (HAVE_NAME), libserver/meson.build, l2.c (what a build without it
+ *                                         says), docs/architecture.md, packaging/third-parties, wheel/finish.py
+ */
+
 struct scout__l2_url; /* url.h */
 struct scout__l2_port;
 

@@ -18,6 +18,14 @@ struct scout_server;
  *
  * What is told under which name stands once, in the tables of stats_items.c: a value that is in one of the three and
  * not in the others is so on purpose.
+ *
+ * A new value needs, in this order:
+ *   counted: its field                    core/counters.h; s->count.NAME++ where it happens
+ *   anything else: its field              below, and the line in stats.c that fills it in; of an adapter: l2_gauges in l2.h
+ *   one row                               stats_items.c. From then on STATUS, /status and /metrics tell it
+ *   that it counts                        wire_status() in the test of what it counts; test_monitor_metrics.c compares
+ *                                         STATUS and /metrics
+ *   what operators should look at         docs/metrics.md, by hand: the page explains values, and does not list all
  */
 
 #define SCOUT__STATS_NS 64u      /* namespaces beyond these are not told one by one */
