@@ -7,7 +7,8 @@
  * Purpose: scout_worker_fence(): the engine may use its pages again.
  *
  * Jobs on these pages that have not started are dropped as by cancel (worker_live.c). If the copy engine knows
- * streams, the caller's stream waits for running copies; else fence waits on the condition until they are over.
+ * streams, the caller's stream waits for the parts of running copies on these pages; else fence waits on the condition until
+ * the copies are over.
  *
  * Nothing here walks the table of jobs: live jobs are in a list, and fence checks a job's pages one by one only if
  * the range from its lowest to its highest page overlaps. Each block counts the live jobs that name it, so a fence on
@@ -118,6 +119,7 @@ int
 scout_worker_fence(struct scout_worker *w, uint32_t group, const int64_t *block_ids, size_t n, void *stream)
 {
 	const struct scout__table *table;
+	struct scout__copy_pages in_copy;
 	struct scout__job *job;
 	struct pages pages;
 
@@ -148,7 +150,8 @@ scout_worker_fence(struct scout_worker *w, uint32_t group, const int64_t *block_
 		scout__worker_drop(w, job);
 	}
 	/* After this the engine has seen `stop`, and the stream waits; if it cannot, we wait. */
-	if (!stream || w->copy->fence(w->engine, stream) != 0)
+	in_copy = (struct scout__copy_pages){.table = (uint32_t)(table - w->tables), .marks = table->marks};
+	if (!stream || w->copy->fence(w->engine, stream, &in_copy) != 0)
 		wait_marked(w, &pages);
 	mark(&pages, false);
 	return 0;

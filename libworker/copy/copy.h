@@ -102,6 +102,13 @@ struct scout__copy_batch {
 	struct scout__copy_batch *next; /* the engine's */
 };
 
+/* Some pages of one table. */
+struct scout__copy_pages {
+	uint32_t table;
+	const uint64_t
+		*marks; /* one bit for each block, the lowest first; of the caller's, unchanged during the call */
+};
+
 /* A segment of the pool that was mapped: @slots slots of @stride bytes from @first_slot on. */
 struct scout__copy_memory {
 	uint8_t *base; /* start of the mapping */
@@ -160,11 +167,12 @@ struct scout__copy_ops {
 	 */
 	int (*fd)(void *engine);
 	/*
-	 * When this returns, batches whose stop is true enqueue nothing more, and @stream waits for all that is
-	 * enqueued by then. Any thread; waits for no copy. Returns 0, or SCOUT_ERR_DEVICE: the stream cannot wait
-	 * (because it is being captured, say), so the caller must wait. NULL: the backend has no streams.
+	 * When this returns, batches whose stop is true enqueue nothing more, and @stream waits for all on @pages that is
+	 * enqueued by then (NULL: on any). Any thread; waits for no copy, and for the engine at most while it enqueues one part
+	 * of a batch. Returns 0, or SCOUT_ERR_DEVICE: the stream cannot wait (because it is being captured, say), so the caller
+	 * must wait. NULL: the backend has no streams.
 	 */
-	int (*fence)(void *engine, void *stream);
+	int (*fence)(void *engine, void *stream, const struct scout__copy_pages *pages);
 };
 
 extern const struct scout__copy_ops scout__copy_host;

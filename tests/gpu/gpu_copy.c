@@ -67,7 +67,7 @@ many_pieces_behind_a_busy_stream(int i)
 	job_start(&w, &job);
 	began_us = scout__now_us();
 	for (int n = 0; n < 100; n++)
-		REQUIRE(ops->fence(w.engine, other) == 0);
+		REQUIRE(ops->fence(w.engine, other, NULL) == 0);
 	printf("# 100 fences in %llu us beside it\n", (unsigned long long)(scout__now_us() - began_us));
 	job_model(&w, &job);
 	job_end(&w, &job, 0);

@@ -97,7 +97,7 @@ a_fence_leaves_the_capture_of_its_stream_alone(int i)
 	job_model(&w, &job);
 	capture_begin(stream);
 	job_start(&w, &job);
-	REQUIRE(ops->fence(w.engine, stream) == SCOUT_ERR_DEVICE);
+	REQUIRE(ops->fence(w.engine, stream, NULL) == SCOUT_ERR_DEVICE);
 	CUDA(gpu.graph_instantiate(&exec, capture_end(stream, 7), 0));
 	job_end(&w, &job, 0);
 	CUDA(gpu.graph_launch(exec, stream));
@@ -105,7 +105,7 @@ a_fence_leaves_the_capture_of_its_stream_alone(int i)
 	CUDA(gpu_read(seen, target, 1 << 20));
 	for (int b = 0; b < 1 << 20; b++)
 		REQUIRE(seen[b] == 7);
-	REQUIRE(ops->fence(w.engine, stream) == 0);
+	REQUIRE(ops->fence(w.engine, stream, NULL) == 0);
 	require_as_model(&w);
 	ops->close(w.engine);
 }
@@ -129,7 +129,7 @@ a_fence_beside_a_capture_makes_its_stream_wait(int i)
 	capture_begin(captured);
 	job_start(&w, &job);
 	job_await_layer(&job, 0);
-	REQUIRE(ops->fence(w.engine, stream) == 0);
+	REQUIRE(ops->fence(w.engine, stream, NULL) == 0);
 	CUDA(gpu_copy(copy, w.planes[0].base, span_of(&w, 0), stream));
 	(void)capture_end(captured, 2);
 	require_plane_is(&w, 0, copy, stream);
@@ -153,10 +153,10 @@ a_fence_on_the_legacy_stream_leaves_another_capture_alone(int i)
 	job_model(&w, &job);
 	capture_begin(blocking);
 	job_start(&w, &job);
-	REQUIRE(ops->fence(w.engine, GPU_LEGACY) == SCOUT_ERR_DEVICE);
+	REQUIRE(ops->fence(w.engine, GPU_LEGACY, NULL) == SCOUT_ERR_DEVICE);
 	(void)capture_end(blocking, 2);
 	job_end(&w, &job, 0);
-	REQUIRE(ops->fence(w.engine, GPU_LEGACY) == 0);
+	REQUIRE(ops->fence(w.engine, GPU_LEGACY, NULL) == 0);
 	require_as_model(&w);
 	ops->close(w.engine);
 }
@@ -208,7 +208,7 @@ a_fence_makes_every_kind_of_stream_wait(int i)
 	job_in_order(&w, &job, SCOUT__COPY_SAVE);
 	job_start(&w, &job);
 	atomic_store(&job.stop, true);
-	REQUIRE(ops->fence(w.engine, stream) == 0);
+	REQUIRE(ops->fence(w.engine, stream, NULL) == 0);
 	/* The pages are the stream's now: what was saved must not see this. */
 	CUDA(gpu_fill(w.planes[0].base, 0xee, span_of(&w, 0), stream));
 	REQUIRE(next_ended(&w) == &job.batch);
@@ -372,7 +372,7 @@ one_hardware_queue_is_enough(int i)
 		job_await_layer(&load, 0);
 		CUDA(gpu.stream_wait(stream, loaded, 0));
 		CUDA(gpu_copy(copy, w.planes[0].base, span_of(&w, 0), stream));
-		REQUIRE(ops->fence(w.engine, stream) == 0);
+		REQUIRE(ops->fence(w.engine, stream, NULL) == 0);
 		require_plane_is(&w, 0, copy, stream);
 		job_end(&w, &load, 0);
 	}

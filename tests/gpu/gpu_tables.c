@@ -294,7 +294,7 @@ a_fence_waits_for_every_table(int i)
 		if (n & 2)
 			(void)sched_yield();
 		atomic_store(&stop, true);
-		REQUIRE(ops->fence(w.engine, stream) == 0);
+		REQUIRE(ops->fence(w.engine, stream, NULL) == 0);
 		for (uint32_t t = 0; t < n_tables; t++)
 			for (uint32_t p = 0; p < layouts[t].n_planes; p++) {
 				CUDA(gpu_fill(tables[t].planes[p].base, 0x77, plane_bytes(t, p), stream));

@@ -23,14 +23,14 @@
  * span is seen soon. A new batch wakes the thread at once; with nothing in flight it sleeps until then.
  *
  * Fence. scout__cuda_fence() runs on the caller's thread. It takes the lock under which spans are enqueued; batches
- * whose stop was set before then enqueue nothing more, and the caller's stream is made to wait for the events of all
- * spans that are enqueued. No CPU waits for a copy. A stream that is being captured must not wait for an event from
- * outside of its capture: that would invalidate the capture. So the engine asks first, and says that such a stream
+ * whose stop was set before then enqueue nothing more, and the caller's stream is made to wait for the events of the
+ * spans in flight that touch the caller's pages. No CPU waits for a copy. A stream that is being captured must not wait for an event
+ * from outside of its capture: that would invalidate the capture. So the engine asks first, and says that such a stream
  * cannot wait. A default stream means the one of the pages' device.
  *
- * Locks: `mu` is held while spans are enqueued and taken off. A CUDA call under `mu` may take a while (a batch of 128
- * pieces some 0.1 ms), but only the handling of a failed device waits for the GPU under it: outstanding copies fit
- * the streams' queues.
+ * Locks: `mu` is held while one span is enqueued, and while spans are taken off; a fence gets the lock between two spans. A CUDA call
+ * under `mu` may take a while (a batch of 128 pieces some 0.1 ms), but only the handling of a failed device waits for the GPU
+ * under it: outstanding copies fit the streams' queues. Copies of memory that is not pinned wait, too (cuda_memory.c).
  *
  * Rejected: a thread for each direction (the driver's own lock makes them take turns); host functions in the
  * streams (cudaLaunchHostFunc) to wake the thread: they cost the stream some 10 us each, and are not called
@@ -571,11 +571,50 @@ scout__cuda_fd(void *engine)
 
 /* ---- fence ---- */
 
+static bool
+touches(const struct scout__cuda *cuda, const struct scout__cuda_span *span, const struct scout__copy_pages *pages)
+{
+	for (uint32_t i = span->first_item; i < span->end_item; i++) {
+		const struct scout__copy_item *item = &span->batch->items[i];
+
+		if (!pages)
+			return true;
+		if (item->table != pages->table)
+			continue;
+		for (uint32_t b = 0; b < cuda->tables[item->table].layout.blocks_per_chunk; b++) {
+			int64_t id = item->block_ids[b];
+
+			if (id >= 0 && (pages->marks[id / 64] >> (id % 64) & 1))
+				return true;
+		}
+	}
+	return false;
+}
+
+/* With the lock: @stream waits for what touches the pages in one direction. Returns a CUDA error. */
+static int
+await_spans(const struct scout__cuda *cuda, const struct scout__cuda_lane *lane, void *stream,
+	    const struct scout__copy_pages *pages)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < lane->n && rc == 0; i++) {
+		const struct scout__cuda_span *span = &lane->spans[(lane->head + i) % SCOUT__CUDA_SPANS];
+
+		if (!touches(cuda, span, pages))
+			continue;
+		rc = cuda->api->stream_wait(stream, span->done);
+		if (rc == 0 && span->await_other)
+			rc = cuda->api->stream_wait(stream, span->other);
+	}
+	return rc;
+}
+
 int
-scout__cuda_fence(void *engine, void *stream)
+scout__cuda_fence(void *engine, void *stream, const struct scout__copy_pages *pages)
 {
 	struct scout__cuda *cuda = engine;
-	int rc = 0;
+	int rc;
 
 	if (cuda->api->enter(cuda->device) != 0)
 		return SCOUT_ERR_DEVICE;
@@ -583,22 +622,16 @@ scout__cuda_fence(void *engine, void *stream)
 		cuda->api->leave();
 		return SCOUT_ERR_DEVICE;
 	}
+	atomic_fetch_add(&cuda->fences, 1);
 	(void)pthread_mutex_lock(&cuda->mu);
-	for (int l = 0; l < 2; l++) {
-		const struct scout__cuda_lane *lane = &cuda->lanes[l];
-
-		for (uint32_t i = 0; i < lane->n && rc == 0; i++) {
-			const struct scout__cuda_span *span = &lane->spans[(lane->head + i) % SCOUT__CUDA_SPANS];
-
-			rc = cuda->api->stream_wait(stream, span->done);
-			if (rc == 0 && span->await_other)
-				rc = cuda->api->stream_wait(stream, span->other);
-		}
-	}
+	rc = await_spans(cuda, &cuda->lanes[0], stream, pages);
+	rc = rc ? rc : await_spans(cuda, &cuda->lanes[1], stream, pages);
 	if (rc && cuda->log)
 		scout__log(cuda->log, SCOUT_LOG_DEBUG, "the stream of a fence cannot wait: %s",
 			   cuda->api->error_name(rc));
 	rc = rc || cuda->failed ? SCOUT_ERR_DEVICE : 0;
+	if (atomic_fetch_sub(&cuda->fences, 1) == 1)
+		(void)pthread_cond_broadcast(&cuda->cond);
 	(void)pthread_mutex_unlock(&cuda->mu);
 	cuda->api->leave();
 	return rc;

@@ -3,6 +3,7 @@
 #define SCOUT_COPY_CUDA_ENGINE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -49,9 +50,10 @@ struct scout__cuda_span {
 	bool is_failed; /* it counts for nothing but its memory */
 	bool ends_layer, ends_batch;
 	uint32_t layer;
-	uint32_t n_done; /* leading items that are complete when it is over */
-	uint32_t pieces; /* copies that it was enqueued as */
-	uint64_t bytes;  /* of the items in this layer that end here */
+	uint32_t first_item, end_item; /* of the batch, whose pages it may touch */
+	uint32_t n_done;               /* leading items that are complete when it is over */
+	uint32_t pieces;               /* copies that it was enqueued as */
+	uint64_t bytes;                /* of the items in this layer that end here */
 };
 
 /* How far a batch is enqueued in a layer. */
@@ -108,10 +110,11 @@ struct scout__cuda {
 	pthread_t thread; /* const after open */
 
 	pthread_mutex_t mu;
-	pthread_cond_t cond;              /* open waits for the thread */
-	int opened;                       /* G:mu: SCOUT_NOT_YET, 0 or SCOUT_ERR_* */
-	char text[300];                   /* G:mu: of an error in opened */
-	bool failed;                      /* G:mu: the device; for ever */
+	pthread_cond_t cond; /* open waits for the thread, the thread for fences */
+	atomic_uint fences;  /* atomic: that want the lock; the thread lets them have it between two spans */
+	int opened;          /* G:mu: SCOUT_NOT_YET, 0 or SCOUT_ERR_* */
+	char text[300];      /* G:mu: of an error in opened */
+	bool failed;         /* G:mu: the device; for ever */
 	struct scout__cuda_lane lanes[2]; /* LOAD, SAVE */
 };
 
@@ -131,7 +134,7 @@ void scout__cuda_remove_memory(void *engine, void *base);
 int scout__cuda_start(void *engine, struct scout__copy_batch *batch) SCOUT_ON_COURIER;
 struct scout__copy_batch *scout__cuda_poll(void *engine) SCOUT_ON_COURIER;
 int scout__cuda_fd(void *engine);
-int scout__cuda_fence(void *engine, void *stream);
+int scout__cuda_fence(void *engine, void *stream, const struct scout__copy_pages *pages);
 
 /* ---- cuda_lane.c ---- */
 
@@ -163,7 +166,10 @@ bool scout__cuda_lane_find(struct scout__cuda *cuda, const struct scout__cuda_la
 			   uint64_t *ret_device_slot) SCOUT_ON_COPY_THREAD;
 /* A batch has come: behind the others of its direction. */
 void scout__cuda_lane_add(struct scout__cuda *cuda, struct scout__copy_batch *batch) SCOUT_ON_COPY_THREAD;
-/* Take off spans that are over, enqueue what there is room for. True: something happened. The lock is held. */
+/*
+ * Take off spans that are over, enqueue what there is room for. True: something happened. The lock is held, and dropped between two
+ * spans.
+ */
 bool scout__cuda_lane_step(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
 /* The engine closes: wait for what is enqueued; the rest ends as closed. The lock is held. */
 void scout__cuda_lane_end(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;

@@ -132,6 +132,8 @@ bury(struct scout__cuda *cuda, struct scout__cuda_lane *lane, int error)
 	}
 	lane->pieces += span->pieces;
 	span->batch = lane->first;
+	span->first_item = lane->at.item;
+	span->end_item = lane->first->n;
 	span->is_failed = true;
 	span->await_other = true;
 	span->ends_batch = false;
@@ -328,6 +330,8 @@ add_span(struct scout__cuda_lane *lane)
 	lane->pieces += span->pieces;
 	span->batch = lane->first;
 	span->layer = lane->layer;
+	span->first_item = lane->at.item;
+	span->end_item = lane->at.item;
 	span->is_failed = false;
 	span->await_other = false;
 	span->ends_layer = false;
@@ -358,6 +362,8 @@ advance(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scout__c
 	struct scout__copy_batch *batch = lane->first;
 	struct scout__cuda_span *span = add_span(lane);
 
+	/* The last one may be there in part. */
+	span->end_item = next.item < batch->n ? next.item + 1 : batch->n;
 	lane->at = next;
 	if (lane->layer + 1 == scout__copy_layers(batch))
 		span->n_done = next.item;
@@ -454,12 +460,23 @@ is_stopped(const struct scout__copy_batch *batch)
 	return batch->stop && atomic_load(batch->stop);
 }
 
+/* A fence waits for one span at most: a lock that is taken again at once is not for others to have, so they say that they want it. */
+static void SCOUT_ON_COPY_THREAD
+let_fences_in(struct scout__cuda *cuda)
+{
+	(void)pthread_mutex_unlock(&cuda->mu);
+	(void)pthread_mutex_lock(&cuda->mu);
+	while (atomic_load(&cuda->fences) > 0)
+		(void)pthread_cond_wait(&cuda->cond, &cuda->mu);
+}
+
 bool
 scout__cuda_lane_step(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
 	bool moved = take_off(cuda, lane);
 
 	while (lane->first && lane->n < SCOUT__CUDA_SPANS) {
+		let_fences_in(cuda);
 		if (cuda->failed)
 			end_first(cuda, lane, SCOUT_ERR_DEVICE);
 		else if (is_stopped(lane->first))

@@ -37,7 +37,10 @@ static struct {
 	uint64_t now;
 	uint64_t link_free_at[2]; /* to the host, to the device */
 	uint64_t calls, spans, descriptors;
+	uint64_t naps_to_gate;          /* the thread waits at the gate in that nap; 0: in none */
+	uint64_t locked_at, longest_ns; /* the engine's lock */
 } sim;
+static pthread_mutex_t *lock_of_engine; /* NULL: nobody wants to know */
 
 /* The copy thread, when it has nothing to do, waits here until the test lets it go. */
 static struct {
@@ -57,7 +60,8 @@ __wrap_scout__copy_queue_park(struct scout__copy_queue *q, int64_t timeout_ns)
 
 	if (timeout_ns >= 0) {
 		sim.now += (uint64_t)timeout_ns;
-		return;
+		if (sim.naps_to_gate == 0 || --sim.naps_to_gate > 0)
+			return;
 	}
 	pthread_mutex_lock(&gate_of_thread.mu);
 	gate_of_thread.is_waiting = true;
@@ -70,6 +74,29 @@ __wrap_scout__copy_queue_park(struct scout__copy_queue *q, int64_t timeout_ns)
 	pthread_mutex_unlock(&gate_of_thread.mu);
 	if (is_over)
 		__real_scout__copy_queue_park(q, timeout_ns);
+}
+
+int __real_pthread_mutex_lock(pthread_mutex_t *mu);
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mu);
+int __real_pthread_mutex_unlock(pthread_mutex_t *mu);
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *mu);
+
+int
+__wrap_pthread_mutex_lock(pthread_mutex_t *mu)
+{
+	int rc = __real_pthread_mutex_lock(mu);
+
+	if (mu == lock_of_engine)
+		sim.locked_at = sim.now;
+	return rc;
+}
+
+int
+__wrap_pthread_mutex_unlock(pthread_mutex_t *mu)
+{
+	if (mu == lock_of_engine && sim.now - sim.locked_at > sim.longest_ns)
+		sim.longest_ns = sim.now - sim.locked_at;
+	return __real_pthread_mutex_unlock(mu);
 }
 
 static void
@@ -493,6 +520,45 @@ START_TEST(a_job_takes_no_more_calls_than_ever)
 }
 END_TEST
 
+/*
+ * Both directions full of strangers' copies: how long the thread keeps a fence out at most, and how long the fence's stream waits.
+ * _i: the shape.
+ */
+START_TEST(a_fence_waits_for_one_span_and_for_no_strangers)
+{
+	struct scout__copy_batch batches[2];
+	uint64_t marks[2 * MAX_SLOTS * BLOCKS / 64 + 1] = {0}, called_at, wait_ns;
+	struct scout__copy_pages pages = {.marks = marks};
+	struct cost_stream stream = {0};
+
+	for (uint32_t w = 0; w < 2 * MAX_SLOTS * BLOCKS / 64; w++)
+		marks[w] = UINT64_C(0xaaaaaaaaaaaaaaaa); /* the pages that no job has */
+	open_engine(&shapes[_i]);
+	for (int b = 0; b < 2; b++) {
+		batches[b] = whole_job(&shapes[_i], b ? SCOUT__COPY_SAVE : SCOUT__COPY_LOAD);
+		ck_assert_int_eq(scout__cuda_start(job.cuda, &batches[b]), 0);
+	}
+	lock_of_engine = &job.cuda->mu;
+	sim.naps_to_gate = 1;
+	let_thread_go();
+	called_at = sim.now;
+	ck_assert_int_eq(scout__cuda_fence(job.cuda, &stream, &pages), 0);
+	wait_ns = stream.free_at > called_at ? stream.free_at - called_at : 0;
+	printf("# fence, %s: kept out for %.1f us, its call takes %.1f us, its stream waits %.1f us\n", shapes[_i].name,
+	       (double)sim.longest_ns / 1000, (double)(sim.now - called_at) / 1000, (double)wait_ns / 1000);
+	fflush(stdout);
+	let_thread_go();
+	printf("# and until the copies end: kept out for %.1f us\n", (double)sim.longest_ns / 1000);
+	fflush(stdout);
+	ck_assert_uint_le(sim.longest_ns, 18000);
+	ck_assert_uint_eq(wait_ns, 0);
+	for (int b = 0; b < 2; b++)
+		ck_assert_int_eq(scout__cuda_poll(job.cuda)->status, 0);
+	lock_of_engine = NULL;
+	close_engine();
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -500,6 +566,7 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("cuda_cost");
 
 	tcase_add_loop_test(tc, a_job_takes_no_more_calls_than_ever, 0, 2 * N_SHAPES);
+	tcase_add_loop_test(tc, a_fence_waits_for_one_span_and_for_no_strangers, 0, N_SHAPES);
 	suite_add_tcase(suite, tc);
 	return suite;
 }

@@ -175,7 +175,7 @@ START_TEST(a_broken_device_ends_every_batch_and_the_process_lives)
 	if (failed > 0) {
 		ck_assert_ptr_nonnull(strstr(last_log, "CUDA_ERROR_ILLEGAL_ADDRESS"));
 		ck_assert_int_eq(one_more(&world), SCOUT_ERR_DEVICE);
-		ck_assert_int_eq(ops->fence(world.engine, stream), SCOUT_ERR_DEVICE);
+		ck_assert_int_eq(ops->fence(world.engine, stream, NULL), SCOUT_ERR_DEVICE);
 		ck_assert_int_eq(one_more(&world), SCOUT_ERR_DEVICE);
 	}
 	ck_assert_msg(!last || failed == 0, "the sweep of %s ends too early", method);
@@ -356,7 +356,7 @@ START_TEST(behind_a_fence_nothing_is_enqueued_and_the_stream_waits)
 	wait_until(fake_cuda_pending() >= 4)
 		;
 	atomic_store(&stop, true);
-	ck_assert_int_eq(ops->fence(world.engine, stream), 0);
+	ck_assert_int_eq(ops->fence(world.engine, stream, NULL), 0);
 	pending = fake_cuda_pending();
 	ck_assert_int_eq(fake_cuda.event_record(event, stream), 0);
 	/* The engine looks at its events, and enqueues nothing. */
@@ -373,6 +373,55 @@ START_TEST(behind_a_fence_nothing_is_enqueued_and_the_stream_waits)
 	ck_assert_int_eq(traffic.batches[0].status, SCOUT_ERR_CANCELED);
 	fake_cuda.event_free(event);
 	fake_cuda.stream_free(stream);
+	gpu_end(&world);
+}
+END_TEST
+
+/* A retrieve that may go on, and a store that stands behind an event of the caller's. _i: the method. */
+START_TEST(a_fence_waits_for_the_spans_with_its_pages_alone)
+{
+	struct fake_cuda_options opt = options();
+	struct single s[2];
+	uint64_t marks[1] = {0};
+	struct scout__copy_pages pages = {.marks = marks};
+	void *forward, *after, *stream, *free_of[2];
+
+	world_layered(&world, 2);
+	gpu_begin(&world, &opt, methods[_i]);
+	ck_assert_int_eq(fake_cuda.stream_new(&forward, 0), 0);
+	ck_assert_int_eq(fake_cuda.stream_new(&stream, 0), 0);
+	ck_assert_int_eq(fake_cuda.event_new(&after), 0);
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_eq(fake_cuda.event_new(&free_of[i]), 0);
+	fake_cuda_hold(forward);
+	ck_assert_int_eq(fake_cuda.event_record(after, forward), 0);
+	single_init(&s[0], &world, SCOUT__COPY_LOAD, 0);
+	single_init(&s[1], &world, SCOUT__COPY_SAVE, 1);
+	s[1].batch.after = after;
+	ck_assert_int_eq(ops->start(world.engine, &s[1].batch), 0);
+	wait_until(fake_cuda_pending() != 0)
+		;
+	run_batch(world.engine, &s[0].batch);
+	for (int i = 0; i < 2; i++) {
+		marks[0] = i ? 1u << s[1].ids[3] : 1u << s[0].ids[0];
+		ck_assert_int_eq(ops->fence(world.engine, stream, &pages), 0);
+		ck_assert_int_eq(fake_cuda.event_record(free_of[i], stream), 0);
+	}
+	wait_until(fake_cuda_event_over(free_of[0]))
+		;
+	wait_queries(5);
+	ck_assert(!fake_cuda_event_over(free_of[1]));
+	fake_cuda_release(forward);
+	ck_assert_int_eq(fake_cuda.stream_sync(stream), 0);
+	ck_assert(fake_cuda_event_over(free_of[1]));
+	ck_assert_ptr_eq(next_ended(world.engine), &s[1].batch);
+	assert_copied(&s[0], &world);
+	assert_copied(&s[1], &world);
+	for (int i = 0; i < 2; i++)
+		fake_cuda.event_free(free_of[i]);
+	fake_cuda.event_free(after);
+	fake_cuda.stream_free(stream);
+	fake_cuda.stream_free(forward);
 	gpu_end(&world);
 }
 END_TEST
@@ -541,6 +590,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, what_cannot_be_opened_is_refused_with_a_sentence);
 	tcase_add_loop_test(tc, a_stopped_batch_ends_with_what_was_enqueued, 0, 2);
 	tcase_add_loop_test(tc, behind_a_fence_nothing_is_enqueued_and_the_stream_waits, 0, 2);
+	tcase_add_loop_test(tc, a_fence_waits_for_the_spans_with_its_pages_alone, 0, 3);
 	tcase_add_loop_test(tc, close_waits_for_what_is_enqueued_and_says_what_is_not, 0, 8);
 	tcase_add_test(tc, what_is_not_pinned_yet_is_busy_and_the_descriptor_says_when_not);
 	tcase_add_loop_test(tc, memory_that_cannot_be_pinned_is_copied_all_the_same_and_tried_again, 0, 4);

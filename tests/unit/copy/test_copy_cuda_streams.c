@@ -41,10 +41,10 @@ START_TEST(a_fence_leaves_the_capture_of_its_stream_alone)
 {
 	start_held(_i);
 	fake_cuda_begin_capture(stream, false);
-	ck_assert_int_eq(ops->fence(world.engine, stream), SCOUT_ERR_DEVICE);
+	ck_assert_int_eq(ops->fence(world.engine, stream, NULL), SCOUT_ERR_DEVICE);
 	ck_assert(fake_cuda_end_capture(stream));
 	/* The same stream, no longer captured. */
-	ck_assert_int_eq(ops->fence(world.engine, stream), 0);
+	ck_assert_int_eq(ops->fence(world.engine, stream, NULL), 0);
 	ck_assert_int_eq(fake_cuda.event_record(event, stream), 0);
 	wait_queries(5);
 	ck_assert(!fake_cuda_event_over(event));
@@ -62,7 +62,7 @@ START_TEST(the_default_streams_wait_like_any_other)
 	ck_assert(_i || name == SCOUT_STREAM_LEGACY);
 	ck_assert_ptr_eq(scout_stream(name), name);
 	start_held(0);
-	ck_assert_int_eq(ops->fence(world.engine, name), 0);
+	ck_assert_int_eq(ops->fence(world.engine, name, NULL), 0);
 	ck_assert_int_eq(fake_cuda.event_record(event, name), 0);
 	wait_queries(5);
 	ck_assert(!fake_cuda_event_over(event));
@@ -78,8 +78,8 @@ START_TEST(a_fence_on_the_legacy_stream_leaves_the_capture_of_a_blocking_one_alo
 {
 	start_held(0);
 	fake_cuda_begin_capture(stream, true);
-	ck_assert_int_eq(ops->fence(world.engine, SCOUT_STREAM_LEGACY), SCOUT_ERR_DEVICE);
-	ck_assert_int_eq(ops->fence(world.engine, SCOUT_STREAM_PER_THREAD), 0);
+	ck_assert_int_eq(ops->fence(world.engine, SCOUT_STREAM_LEGACY, NULL), SCOUT_ERR_DEVICE);
+	ck_assert_int_eq(ops->fence(world.engine, SCOUT_STREAM_PER_THREAD, NULL), 0);
 	ck_assert(fake_cuda_end_capture(stream));
 	end_held();
 }
