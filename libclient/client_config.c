@@ -11,7 +11,7 @@
 #include "shared_options.h"
 #include "utf8.h"
 
-/* The client's option table, and the public calls on it. Any thread. */
+/* The client's option table, and the public calls on it; option.h lists what a new key needs. Any thread. */
 
 #define MAX_LOOKUPS 65536u
 /* One step may ask for the whole queue: for each request the hashes of 65,536 tokens, and some room more. */

@@ -13,7 +13,7 @@
 #include "utf8.h"
 #include "numa.h"
 
-/* The worker's option table, and the public calls on it. Any thread. */
+/* The worker's option table, and the public calls on it; option.h lists what a new key needs. Any thread. */
 
 #define FIELD(name) offsetof(struct scout_worker_config, name)
 

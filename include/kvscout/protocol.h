@@ -490,7 +490,7 @@
 #define SCOUT_OP_ERROR 13
 #define SCOUT_OP_CLEAR 14
 #define SCOUT_OP_KEYS 15
-#define SCOUT_OP_LAST 15
+#define SCOUT_OP_LAST 15 /* libcommon/wire/msg.h lists what a new one needs */
 
 #define SCOUT_KIND_REQUEST 0
 #define SCOUT_KIND_REPLY 1

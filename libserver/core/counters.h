@@ -8,7 +8,7 @@
 
 #include "latency.h"
 
-struct scout__counters {
+struct scout__counters { /* monitor/stats.h lists what a new one needs */
 	uint64_t frames_received, frames_sent, frames_dropped, frames_bad;
 	uint64_t frames_received_shm, frames_sent_shm; /* of the frames above, through shared memory */
 	uint64_t ops[SCOUT_OP_LAST + 1], ops_unknown, ops_expired, ops_refused;

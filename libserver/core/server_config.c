@@ -8,7 +8,7 @@
 #include "share_list.h"
 #include "shared_options.h"
 
-/* The server's option table, and the public calls on it. Any thread. */
+/* The server's option table, and the public calls on it; option.h lists what a new key needs. Any thread. */
 
 static const char *const prefetch_words[] = {"on_retrieve", "on_lookup", "before_answer", NULL};
 static const char *const l2_objects_words[] = {"retain", "temporary", NULL};
