@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <time.h>
 
-/* The monotonic clock. Every deadline in the project is on it. A vDSO call: no system call on the machines we run on. */
+/* The monotonic clock. Every deadline in the project uses it. A vDSO call: no system call on the machines that we run on. */
 static inline uint64_t
 scout__now_ns(void)
 {

@@ -11,28 +11,28 @@
 /*
  * DESIGN
  *
- * Purpose: the CPUs that our threads run on. No state of its own: a scope lies with its caller. Threads: any.
+ * Purpose: the CPUs that our threads run on. No state of its own: the caller holds the scope. Threads: any.
  *
- * A thread inherits the mask of the one that starts it, and engines pin theirs, often to one CPU: every thread of ours would
- * then take turns with a loop that never sleeps. So the mask is changed around each start of threads, and changed back. That
- * covers all of them, those that libzmq, libmicrohttpd and a GPU driver start by themselves too; what our threads start later
- * inherits from them.
+ * A thread inherits the mask of the thread that starts it, and engines pin their threads, often to one CPU: each of our
+ * threads would then take turns with a loop that never sleeps. So the mask is changed around each start of threads, and
+ * changed back. That covers all threads, also those that libzmq, libmicrohttpd and a GPU driver start by themselves; threads
+ * that ours start later inherit the mask from them.
  *
- * "auto" is all that the process may use. How its threads are pinned does not say that: the main thread is often the pinned
- * one, the others are the engine's. The kernel knows the limit (the cgroup's cpuset), and cuts a mask of all CPUs down to it;
- * nothing has to be read. CPUs that were isolated at boot are left out, since a thread that comes there stays there.
- * An operator who limits an engine with taskset instead of a cpuset uses "inherit" or a list.
+ * "auto" is all CPUs that the process may use. The masks of its threads do not tell which: the main thread is often the
+ * pinned one, the others are the engine's. The kernel knows the limit (the cgroup's cpuset), and cuts a mask of all CPUs down
+ * to it; nothing has to be read. CPUs that were isolated at boot are left out, since a thread that is placed there stays
+ * there. An operator who limits an engine with taskset instead of a cpuset uses "inherit" or a list.
  *
  * Rejected: pthread_attr_setaffinity_np() in scout__thread_start(). Threads of other libraries stay pinned, and each of our
- * parts would have to pass the mask down. Rejected: the union over the threads of the process. With one thread it is nothing
- * new. Rejected: the mask at the time that the library was loaded. A plugin is loaded after the engine has pinned itself.
+ * parts would have to pass the mask down. Rejected: the union over the threads of the process. With one thread that is no
+ * gain. Rejected: the mask at the time that the library was loaded. A plugin is loaded after the engine has pinned itself.
  *
  * Machines with more CPUs than a cpu_set_t has bits: "auto" leaves everything as it is.
  */
 
 #define ISOLATED "/sys/devices/system/cpu/isolated"
 
-/* A number below CPU_SETSIZE; *at moves behind it. */
+/* Parse a number below CPU_SETSIZE; *at moves past it. */
 static bool
 parse_cpu(const char **at, unsigned *ret_cpu)
 {
@@ -51,7 +51,7 @@ parse_cpu(const char **at, unsigned *ret_cpu)
 	return true;
 }
 
-/* A list as the kernel writes them: "0-3,8", perhaps with a line's end. False: it is none, or empty. */
+/* Parse a list as the kernel writes it: "0-3,8", perhaps with a line's end. False: the text is no list, or empty. */
 static bool
 parse_list(const char *text, cpu_set_t *ret_set)
 {
@@ -118,7 +118,7 @@ enter_auto(struct scout__cpus_scope *scope, const cpu_set_t *prefer)
 		CPU_AND(&near, &set, prefer);
 		scope->is_changed = sched_setaffinity(0, sizeof(near), &near) == 0;
 	}
-	/* Refused (a cpuset of isolated CPUs, a seccomp filter), it stays as it is. */
+	/* If the kernel refuses (a cpuset of isolated CPUs, a seccomp filter), the mask stays as it is. */
 	if (!scope->is_changed)
 		scope->is_changed = sched_setaffinity(0, sizeof(set), &set) == 0;
 }
@@ -174,7 +174,7 @@ scout__cpus_enter(struct scout__cpus_scope *scope, const char *text, const cpu_s
 void
 scout__cpus_leave(const struct scout__cpus_scope *scope)
 {
-	/* It fails only if all of these CPUs were taken away meanwhile: then where it is, is right. */
+	/* This fails only if the process lost all of these CPUs meanwhile: then the thread stays where it is. */
 	if (scope->is_changed)
 		(void)sched_setaffinity(0, sizeof(scope->before), &scope->before);
 }

@@ -12,7 +12,7 @@
 /*
  * DESIGN
  *
- * How a thread sleeps until another one has work for it, without a system call while it is awake, and with one for a burst of work.
+ * How a thread sleeps until another one has work for it, without a system call while awake, and with one for a burst of work.
  *
  *   sleeper                                   waker
  *   scout__park(parked)                       publish the work (a ring's push, a position, an answer word)
@@ -31,16 +31,16 @@
  * aarch64 (dmb ish) as on x86 (a locked instruction). tests/unit/base/test_base_doorbell.c runs the litmus test.
  *
  * The waker takes `parked` with an exchange, so one of several wakers, or the first push of a burst, makes the call. If the exchange
- * finds the 0 of scout__awake(), the sleeper is up. It may miss the work now, but its next scout__park() comes later in the order of
- * writes to `parked`, so its fence comes after the waker's, and its look then finds the work.
+ * finds the 0 of scout__awake(), the sleeper is awake. It may miss the work now, but its next scout__park() comes later in the order
+ * of writes to `parked`, so its fence comes after the waker's, and its look then finds the work.
  *
  * A waker's call may come when the sleeper is awake again: the next sleep then ends early, once.
  *
  * The words order no memory by themselves: the work is published and read with release and acquire, as rings do. ThreadSanitizer
- * does not understand fences, and needs none here for that reason.
+ * does not understand fences, and with release and acquire it needs none here.
  *
- * Rejected: a read-modify-write of `parked` on both sides in place of the fences. It is as strong, but costs the waker the cache line of
- * `parked` in exclusive state with each push, also while the sleeper is awake.
+ * Rejected: a read-modify-write of `parked` on both sides in place of the fences. It is as strong, but with each push the waker needs
+ * the cache line of `parked` in exclusive state, even while the sleeper is awake.
  */
 
 /* Sleeper: before its last look at the work. */
@@ -89,8 +89,8 @@ scout__eventfd_lower(int fd)
 }
 
 /*
- * Its fd is what the sleeper polls. A sleeper that has other descriptors in its poll set, or whose caller polls for it, may stay parked
- * for good: then the fd is readable while there may be work, and scout__doorbell_lower() is called when there seems to be none.
+ * The sleeper polls its fd. A sleeper that has other descriptors in its poll set, or whose caller polls for it, may stay parked for
+ * good: then the fd is readable while there may be work, and scout__doorbell_lower() is called when there seems to be none.
  */
 struct scout__doorbell {
 	int fd;             /* const after open: eventfd; -1: none */

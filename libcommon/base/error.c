@@ -8,8 +8,8 @@
 /*
  * DESIGN
  *
- * Purpose: what an error code means, in words and as properties. All of it comes from the one table in error.h, so names,
- * texts, scopes and numbers cannot drift apart.
+ * Purpose: what an error code means, as text and as properties. All comes from the one table in error.h, so names, texts,
+ * scopes and numbers cannot drift apart.
  *
  * Threads: any, also in a signal handler: only constants are read.
  */

@@ -10,14 +10,14 @@
 /*
  * DESIGN
  *
- * Owns a process-wide list of descriptors, because a fork is process-wide. Threads: any, under one lock. fork() takes the lock before and
- * gives it back after, so that the child sees a list that is true of its descriptors: removing and closing are one step, and no number
- * in it can name a descriptor of another part of the program. The child only closes, which is async-signal-safe.
+ * Owns a process-wide list of descriptors, because a fork is process-wide. Threads: any, under one lock. The fork handlers take the lock
+ * before fork() and release it after, so the child's list matches its descriptors: removing and closing are one step, and no number in
+ * the list can name a descriptor of another part of the program. The child only closes, which is async-signal-safe.
  *
- * A program that forks in a signal handler cannot deadlock on the lock: it is taken only by threads that block signals (courier,
- * server loop) or at start and stop.
+ * A program that forks in a signal handler cannot deadlock on the lock: only threads that block signals (courier, server loop)
+ * take the lock, or it is taken at start and stop.
  *
- * The list is bounded. What does not fit is not guarded, which only matters to a program that forks without exec.
+ * The list is bounded. A descriptor too many is not guarded, which only matters to a program that forks without exec.
  */
 
 #define MAX_GUARDED 4096
@@ -72,7 +72,7 @@ scout__fork_guard_open(const char *path, int flags, mode_t mode, int lowest)
 
 	(void)pthread_once(&once, install);
 	(void)pthread_mutex_lock(
-		&lock); /* no fork meanwhile: a child's copy of this open file could not be taken back */
+		&lock); /* no fork meanwhile: a child's copy of this open file could not be closed any more */
 	fd = open(path, flags | O_CLOEXEC, mode);
 	if (fd >= 0)
 		high = fd >= lowest ? fd : fcntl(fd, F_DUPFD_CLOEXEC, lowest);

@@ -5,9 +5,9 @@
 #include <sys/types.h>
 
 /*
- * Descriptors that a forked child must not keep: as long as it has a copy, the other end of a connection does not see that ours
- * was closed, a lock stays taken, memory stays allocated. They are closed in the child before fork() returns there.
- * Descriptors are CLOEXEC anyway; this is for children that do not exec. Any thread.
+ * Descriptors that a forked child must not keep: while the child has a copy, the other end of a connection does not see that
+ * ours was closed, a lock stays taken, memory stays allocated. The child closes them before fork() returns there. Descriptors
+ * are CLOEXEC anyway; this is for children that do not exec. Any thread.
  */
 void scout__fork_guard_add(int fd);
 /*

@@ -14,9 +14,9 @@
 /* The numbers are those of the wire. */
 enum scout__policy {
 	SCOUT__POLICY_ALL = 0, /* every unit up to the length */
-	SCOUT__POLICY_WINDOW,  /* the units that the last span_tokens tokens of the length lie in */
-	SCOUT__POLICY_LOCAL,   /* those of the run of span_tokens tokens that the length's last token lies in */
-	SCOUT__POLICY_STATE    /* the one that ends at exactly the length */
+	SCOUT__POLICY_WINDOW,  /* the units in which the last span_tokens tokens of the length lie */
+	SCOUT__POLICY_LOCAL,   /* the units of the run of span_tokens tokens in which the length's last token lies */
+	SCOUT__POLICY_STATE    /* the unit that ends at exactly the length */
 };
 #define SCOUT__POLICY_LAST SCOUT__POLICY_STATE
 

@@ -3,9 +3,9 @@
  * DESIGN
  *
  * Threads: any; no state, the memory is the caller's. An anonymous private mapping. MAP_NORESERVE: a limit is no forecast of use,
- * so it must not count against the machine's memory. Rejected: calloc(), which maps large blocks as well, but takes memory from the
- * heap, and clears it, once a larger block was freed before (glibc's threshold moves), and leaves the choice of huge pages to the
- * machine.
+ * so the mapping must not count against the machine's memory. Rejected: calloc(), which maps large blocks as well, but takes memory
+ * from the heap, and clears it, once a larger block was freed before (glibc's threshold moves), and leaves the choice of huge pages
+ * to the machine.
  */
 #include "lazy.h"
 

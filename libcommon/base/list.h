@@ -16,7 +16,7 @@ struct scout__list {
 /* The object that @ptr is the @member of. */
 #define SCOUT__OWNER(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 
-/* For each @node of @list, from the first on. The body may take none but later ones out. */
+/* For each @node of @list, from the first on. The body may remove only later nodes. */
 #define SCOUT__LIST_EACH(node, list)                                                                                   \
 	for (struct scout__list *node = (list)->next; (node) != (list); (node) = (node)->next)
 
@@ -33,7 +33,7 @@ scout__list_empty(const struct scout__list *list)
 	return list->next == list;
 }
 
-/* To the end. */
+/* Append @node. */
 static inline void
 scout__list_add(struct scout__list *list, struct scout__list *node)
 {
@@ -49,7 +49,7 @@ scout__list_add_first(struct scout__list *list, struct scout__list *node)
 	scout__list_add(list->next, node);
 }
 
-/* Take the first one out; NULL if there is none. */
+/* Remove the first node; NULL if there is none. */
 static inline struct scout__list *
 scout__list_pop(struct scout__list *list)
 {

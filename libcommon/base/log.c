@@ -14,18 +14,18 @@
  * DESIGN
  *
  * Purpose: lines for the user's callback. A line is built on the stack and cut at LINE_BYTES: no lock, no memory.
- * Texts may come from a peer, so control characters and what is no UTF-8 become '?': one event is one line.
+ * Texts may come from a peer, so control characters and invalid UTF-8 become '?': one event is one line.
  *
  * Threads: any; a struct scout__log_limit belongs to the thread that logs with it.
  *
- * The gate counts the calls that are running in the word that also says whether it is shut, so that one atomic operation
- * enters and learns whether it may. The thread that shuts it sleeps on that word until the count is 0; the last call to leave wakes it.
+ * One word of the gate counts the running calls and says whether the gate is shut, so one atomic operation enters and learns whether
+ * that is allowed. The thread that shuts the gate sleeps on that word until the count is 0; the last call to leave wakes it.
  */
 
 #define LINE_BYTES 1024
 #define GATE_SHUT 0x80000000u
 
-static _Thread_local unsigned in_callback; /* calls of callbacks that this thread is in */
+static _Thread_local unsigned in_callback; /* how many calls of callbacks this thread is in */
 
 /* ---- the gate ---- */
 
@@ -89,7 +89,7 @@ clean(char *text)
 	*to = '\0';
 }
 
-/* vsnprintf behind the text that is there. */
+/* Append with vsnprintf(). */
 __attribute__((format(printf, 2, 0))) static void
 append(char line[LINE_BYTES], const char *fmt, va_list args)
 {
@@ -143,7 +143,7 @@ scout__log(const struct scout__log *log, int level, const char *fmt, ...)
 	emit(log, level, line);
 }
 
-/* What was dropped must be said even behind a text that fills the line. */
+/* The count of dropped lines must appear even if the text fills the line. */
 static void
 append_dropped(char line[LINE_BYTES], uint64_t dropped)
 {
@@ -187,7 +187,7 @@ const char *
 scout__errno_text(int errnum)
 {
 	/* strerrordesc_np() needs glibc 2.32. In the C locale, which newlocale() gives without allocating, the texts of
-	   strerror_l() are static; what it has none for, it writes into a buffer of the thread. */
+	   strerror_l() are static; for unknown numbers it writes into a buffer of the thread. */
 	const char *text = strerror_l(errnum, newlocale(LC_ALL_MASK, "C", (locale_t)0));
 
 	return text && strncmp(text, "Unknown error", strlen("Unknown error")) != 0 ? text : "unknown error";

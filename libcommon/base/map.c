@@ -13,9 +13,9 @@
  *
  * Purpose: find a slot by a 64-bit name, thousands of times a step, with all memory taken at init.
  *
- * Invariants: an entry lies at its home cell or behind it, with no free cell between, cyclically. At least a
- * quarter of the cells are free, so each probe ends. Deletion keeps the first by moving later entries of the run
- * into the hole, so nothing gets slower with age.
+ * Invariants: an entry lies at its home cell or after it, with no free cell between, cyclically. At least a quarter
+ * of the cells are free, so each probe ends. Deletion keeps the first invariant by moving later entries of the run
+ * into the hole, so the map never gets slower with age.
  *
  * The cells are three arrays: a probe reads keys and used, and the values only once.
  *
@@ -129,7 +129,7 @@ scout__map_del(struct scout__map *map, uint64_t key)
 		i = (i + 1) & map->mask;
 		if (!map->used[i])
 			break;
-		/* An entry may go back to the hole unless its home lies behind the hole, in (hole, i]. */
+		/* An entry may move back to the hole unless its home lies after the hole, in (hole, i]. */
 		if (((i - home_of(map, map->keys[i])) & map->mask) < ((i - hole) & map->mask))
 			continue;
 		map->keys[hole] = map->keys[i];

@@ -8,7 +8,7 @@
 
 /*
  * u64 -> u32 map: flat, open addressing, linear probing, backward-shift deletion (no tombstones). Capacity is fixed at init, so
- * that it never grows while serving. Keys are drawn at random by peers, but are mixed all the same. One thread.
+ * that it never grows while serving. Peers draw keys at random, but the map still mixes them. One thread.
  */
 struct scout__map {
 	uint64_t *keys;

@@ -30,8 +30,8 @@ void __tsan_release(void *addr);
 #endif
 
 /*
- * A ring of 64-bit words between one producer and one consumer, on concurrencykit's ck_ring. Words travel as pointers, so no
- * memory changes hands but what they name. ThreadSanitizer does not know concurrencykit's fences: the annotations tell it.
+ * A ring of 64-bit words between one producer and one consumer, on concurrencykit's ck_ring. Words travel as pointers; only
+ * the memory that they name changes hands. ThreadSanitizer does not know concurrencykit's fences: the annotations tell it.
  */
 struct scout__ring {
 	struct ck_ring ring;

@@ -18,10 +18,10 @@
  *   written by us  smaller than the first version: SCOUT_ERR_UNSUPPORTED. Smaller than ours: only its own fields. Larger: the
  *                  rest becomes 0.
  *
- * The idea is that of xkbcommon (src/abi-check.h) and of Linux's copy_struct_from_user(). Any thread, nothing blocks.
+ * The idea comes from xkbcommon (src/abi-check.h) and Linux's copy_struct_from_user(). Any thread, nothing blocks.
  */
 
-#define SCOUT__SIZED_MAX 16384u /* of any structure: more is no size but garbage */
+#define SCOUT__SIZED_MAX 16384u /* the largest size of any structure: more is garbage */
 
 /* The size of a structure up to and with @last, its last field in the first version. */
 #define SCOUT__SIZE_UP_TO(type, last) (offsetof(type, last) + sizeof(((type *)NULL)->last))
@@ -33,7 +33,7 @@ scout__sized_check(size_t first, size_t size)
 	return size < first || size > SCOUT__SIZED_MAX ? SCOUT_ERR_UNSUPPORTED : 0;
 }
 
-/* Whether the caller's @theirs, @size bytes, has something set behind the @known bytes of this version. */
+/* Whether the caller's @theirs, @size bytes, has a byte set after the @known bytes of this version. */
 static inline bool
 scout__sized_has_unknown(const void *theirs, size_t size, size_t known)
 {

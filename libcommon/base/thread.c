@@ -12,7 +12,7 @@
  * Purpose: the end of a program that has proved itself wrong, and the start of every thread of ours.
  *
  * scout__assert_failed() may run with any lock held, in a forked child or on a broken heap. So it takes no lock and
- * no memory: one line on the stack, one write, abort. The roles of thread.h have no definition, for nothing reads
+ * no memory: one line on the stack, one write, abort. The roles of thread.h have no definition, because nothing reads
  * them.
  *
  * Threads: any.
@@ -66,8 +66,8 @@ scout__assert_failed(const char *what, const char *file, int line_number)
 }
 
 /*
- * All signals but those that a thread raises by its own fault. No other thread can take these, and the kernel kills a
- * process that blocks one, past every crash handler of the host.
+ * All signals but those that a thread raises by its own fault. No other thread can handle such a signal, and if the
+ * thread blocks it the kernel kills the process without the host's crash handlers.
  */
 int
 scout__block_signals(sigset_t *ret_before)

@@ -10,14 +10,14 @@
 
 /*
  * Which thread may run a function, in a form that clang checks (-Wthread-safety) and gcc ignores. A role is a capability that exists
- * only as a declaration; a thread's main grants it to itself by scout__enter_*(), everything below requires it.
+ * only as a declaration; a thread's main function takes it by scout__enter_*(), all functions below require it.
  *
  *   SCOUT_ON_COURIER  only on a courier thread (client's or worker's)
  *   SCOUT_ON_LOOP     only on the server's loop thread
  *   SCOUT_ON_CALLER   only on the thread that uses the public object
  *   SCOUT_ON_ANY      any thread; documentation
  *
- * A prototype has the tag at its end, a static function behind its return type.
+ * A prototype has the tag at its end, a static function after its return type.
  */
 #if defined(__clang__)
 #define SCOUT_TSA(x) __attribute__((x))
@@ -47,7 +47,7 @@ scout__enter_loop(void) SCOUT_TSA(assert_capability(scout__loop_role))
 {
 }
 
-/* Programming errors abort, with the place; public functions return SCOUT_ERR_INVALID instead. */
+/* Programming errors abort, and print the place; public functions return SCOUT_ERR_INVALID instead. */
 #define SCOUT_ASSERT(x) ((x) ? (void)0 : scout__assert_failed(#x, __FILE__, __LINE__))
 #ifdef SCOUT_DEBUG
 #define SCOUT_DASSERT(x) SCOUT_ASSERT(x)
@@ -58,8 +58,8 @@ scout__enter_loop(void) SCOUT_TSA(assert_capability(scout__loop_role))
 _Noreturn void scout__assert_failed(const char *what, const char *file, int line);
 
 /*
- * Block all signals on this thread but those that a thread raises itself (SIGSEGV, SIGSYS ...), for a library that starts threads
- * and does not ask: they inherit it. pthread_sigmask(SIG_SETMASK, ret_before, NULL) takes it back. Returns 0 or an errno value.
+ * Block all signals on this thread but those that a thread raises itself (SIGSEGV, SIGSYS ...), so that threads that another
+ * library starts now inherit that. pthread_sigmask(SIG_SETMASK, ret_before, NULL) undoes it. Returns 0 or an errno value.
  */
 int scout__block_signals(sigset_t *ret_before);
 

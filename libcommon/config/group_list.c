@@ -16,14 +16,14 @@
  * Purpose: the key `group`, from text to struct scout__groups.
  *
  * A list of words rather than an array of structures in the configuration: files, the environment and bindings of other
- * languages then need nothing of their own, the array has no element whose size could change, and an engine writes one
+ * languages then need no code of their own, there is no array element whose size could change, and an engine writes one
  * snprintf() for each of its groups.
  *
  * Threads: any; nothing is shared.
  */
 
 #define BLANKS " \t\r\n\f\v" /* between the items of a list */
-#define MAX_TOKENS 1048576u  /* of a unit, as of a chunk */
+#define MAX_TOKENS 1048576u  /* tokens of a unit, as of a chunk */
 #define MAX_SPAN (1u << 30)
 #define MAX_READERS 64u
 
@@ -34,8 +34,7 @@ static const char *const policies[] = {
 	[SCOUT__POLICY_STATE] = "state",
 };
 
-static const char form[] =
-	"all, window:SPAN, local:SPAN or state, and behind it, as needed, ,unit=N ,margin=N ,readers=N";
+static const char form[] = "all, window:SPAN, local:SPAN or state, then, as needed, ,unit=N ,margin=N ,readers=N";
 
 /* A piece of the text, up to the next separator. */
 struct piece {
@@ -79,7 +78,7 @@ has_span(uint16_t policy)
 	return policy == SCOUT__POLICY_WINDOW || policy == SCOUT__POLICY_LOCAL;
 }
 
-/* "window:4096". What is left behind it goes to *ret_rest. */
+/* Parse "window:4096". The rest of the text goes to *ret_rest. */
 static bool
 parse_policy(const struct piece *item, struct scout__group *group, struct piece *ret_rest)
 {
@@ -100,7 +99,7 @@ parse_policy(const struct piece *item, struct scout__group *group, struct piece 
 	return true;
 }
 
-/* "unit=16" and its like; each at most once. */
+/* Parse "unit=16" and its like; each at most once. */
 static bool
 parse_attribute(const struct piece *text, struct scout__group *group, unsigned *seen)
 {
@@ -129,7 +128,7 @@ parse_attribute(const struct piece *text, struct scout__group *group, unsigned *
 	return true;
 }
 
-/* One item; what it does not say stays 0. */
+/* Parse one item; fields that it does not name stay 0. */
 static bool
 parse_item(const struct piece *item, struct scout__group *ret)
 {
@@ -173,7 +172,7 @@ scout__group_check_item(const char *key, const char *item, char *err, size_t err
 	return parse_item(&piece, &unused) ? 0 : fail_item(key, &piece, err, err_len);
 }
 
-/* Defaults, and sizes that go together. */
+/* Fill in defaults, and check sizes against each other. */
 static int
 resolve(uint32_t number, struct scout__group *group, const struct scout__group_keys *keys, char *err, size_t err_len)
 {
@@ -208,7 +207,7 @@ scout__groups_parse(const char *list, const struct scout__group_keys *keys, stru
 		at += item.len;
 	}
 	if (ret->n == 0)
-		ret->n = 1; /* of policy all, which is 0 */
+		ret->n = 1; /* policy all, which is 0 */
 	for (uint32_t i = 0; i < ret->n; i++) {
 		int rc = resolve(i, &ret->group[i], keys, err, err_len);
 

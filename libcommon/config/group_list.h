@@ -11,7 +11,7 @@
 #include "option.h"
 
 /*
- * The keys `group` and `hash_tokens` of client and worker: the list of the model's groups, taken apart and judged. Any thread.
+ * The keys `group` and `hash_tokens` of client and worker: the list of the model's groups, parsed and checked. Any thread.
  */
 
 /* The keys that the groups refer to. */
@@ -32,7 +32,7 @@ int scout__group_check_item(const char *key, const char *item, char *err, size_t
 int scout__groups_parse(const char *list, const struct scout__group_keys *keys, struct scout__groups *ret, char *err,
 			size_t err_len);
 
-/* The groups of a configuration that scout__groups_accept() has taken. */
+/* The groups of a configuration that scout__groups_accept() has accepted. */
 void scout__groups_of(const char *list, const struct scout__group_keys *keys, struct scout__groups *ret);
 
 /* Both on the values of one configuration. @hash_tokens: in and out, 0 becomes chunk_tokens. */

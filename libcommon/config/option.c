@@ -18,18 +18,18 @@
  * Purpose: everything that configuration structures have in common, driven by one table for each.
  *
  * A user's structure starts with the size that its program was compiled with, which may be smaller or larger than
- * ours. A field that does not lie in it entirely does not exist for that user, and nothing outside of it is ever
- * touched.
+ * ours. A field that does not lie entirely within that size does not exist for that user, and nothing outside the
+ * structure is ever touched.
  *
- * Invariants: a string that a setter stored lies in the structure's owned list until _fini(), also when it was
- * replaced: the user may have kept the pointer. A field that is 0 means its default, so a table may allow 0 only
- * where the default is 0 as well (a test holds every table to that). Nothing is written to a structure when a value
- * is refused.
+ * Invariants: a string that a setter stored stays in the structure's owned list until _fini(), even when it was
+ * replaced: the user may have kept the pointer. A field that is 0 means its default, so a table may allow 0 only if
+ * the default is 0, too (a test checks every table for this). Nothing is written to a structure when a value is
+ * refused.
  *
  * Threads: any; a structure belongs to the thread that fills it.
  */
 
-#define MAX_KEY_BYTES 64u /* of keys that are compared for a suggestion */
+#define MAX_KEY_BYTES 64u /* length of keys that are compared for a suggestion */
 
 struct owned_text {
 	struct owned_text *next;
@@ -172,8 +172,8 @@ scout__options_init(const struct scout__option_table *table, void *cfg, uint32_t
 }
 
 /*
- * Levenshtein distance of two short words, by one row of the usual matrix. Longer words count as far apart, which no
- * misspelt key is.
+ * Levenshtein distance of two short words, by one row of the usual matrix. Longer words count as far apart: no
+ * misspelt key is so long.
  */
 static unsigned
 distance(const char *a, const char *b)
@@ -239,7 +239,7 @@ find(const struct scout__option_table *table, const char *key)
 	return NULL;
 }
 
-/* An item of a list may hold a password, and a message may end in a log: of a list no message shows all. */
+/* An item of a list may hold a password, and a message may end in a log: so no message shows a whole list. */
 static int
 check_text(const struct scout__option *option, const char *value, char *err, size_t err_len)
 {
@@ -265,7 +265,7 @@ set_text(const struct scout__option_table *table, const struct scout__option *op
 	return rc ? scout__fail(err, err_len, rc, "%s: out of memory", option->name) : 0;
 }
 
-/* Behind the items that the field holds, also those that the user assigned to it. */
+/* Append to the items that the field holds, including items that the user assigned to it. */
 static int
 add_to_list(const struct scout__option_table *table, const struct scout__option *option, void *cfg, const char *value,
 	    char *err, size_t err_len)
@@ -284,7 +284,7 @@ add_to_list(const struct scout__option_table *table, const struct scout__option 
 	return rc;
 }
 
-/* "0" for a number that cannot be 0: as in a field, it means the default. */
+/* "0" for a number that cannot be 0 means the default, as in a field. */
 static bool
 means_default(const struct scout__option *option, const char *value)
 {
@@ -329,7 +329,7 @@ scout__options_set(const struct scout__option_table *table, void *cfg, const cha
 	return 0;
 }
 
-/* Whether @text is one of the list: compared as addresses only, it may point anywhere. */
+/* Whether @text is in the owned list: only addresses are compared, because @text may point anywhere. */
 static bool
 is_owned(const struct owned_text *owned, const char *text)
 {
@@ -410,7 +410,7 @@ static int
 accept_option(const struct scout__option_table *table, const struct scout__option *option, void *dst, size_t src_size,
 	      char *err, size_t err_len)
 {
-	/* A field that the user's structure holds only in part is padding there. */
+	/* A field that fits only in part into the user's structure is padding there. */
 	if (!is_within(option, src_size))
 		memset((char *)dst + option->offset, 0, width_of(option));
 	if (is_text(option))

@@ -38,12 +38,12 @@ struct scout__option {
 	const char *name;
 	const char *alias; /* another spelling, or NULL */
 	enum scout__option_type type;
-	size_t offset;        /* of the field in the config structure */
+	size_t offset;        /* offset of the field in the config structure */
 	uint64_t def;         /* numbers: default; a field that is 0 means this */
 	uint64_t min, max;    /* strings and lists: of the length in bytes */
 	const char *def_text; /* strings: default or NULL; lists: NULL; numbers: how help shows the default, or NULL */
 	const char *const *words; /* SCOUT_OPTION_WORD: NULL-terminated */
-	const char *beyond; /* SCOUT_OPTION_U32: a word for UINT32_MAX, which is allowed beside min..max; or NULL */
+	const char *beyond; /* SCOUT_OPTION_U32: a word for UINT32_MAX, allowed in addition to min..max; or NULL */
 	uint32_t max_items; /* SCOUT_OPTION_LIST: 1 to this many */
 	int too_many;       /* ... the code for more, or 0: SCOUT_ERR_CONFIG_RANGE */
 	/* Strings, and each item of a list: 0 if well-formed, else SCOUT_ERR_CONFIG_SYNTAX and a sentence that names @key. Or NULL. */
@@ -56,21 +56,21 @@ struct scout__option_table {
 	size_t n;
 	size_t struct_size;     /* sizeof the config structure of this build */
 	size_t v1_size;         /* the smallest that is accepted */
-	size_t owned_offset;    /* of its `void *owned` */
+	size_t owned_offset;    /* offset of its `void *owned` */
 	const char *env_prefix; /* "KVSCOUT_" or NULL */
 };
 
 /* Zero @cfg (cfg_size bytes), set its leading u32 size and apply every default. */
 void scout__options_init(const struct scout__option_table *table, void *cfg, uint32_t cfg_size);
 
-/* The setter behind scout_*_config_set(); codes as documented there. */
+/* The setter of scout_*_config_set(); codes as documented there. */
 int scout__options_set(const struct scout__option_table *table, void *cfg, const char *key, const char *value,
 		       char *err, size_t err_len);
 int scout__options_load(const struct scout__option_table *table, void *cfg, const char *path, char *err,
 			size_t err_len);
 int scout__options_load_env(const struct scout__option_table *table, void *cfg, char *err, size_t err_len);
 
-/* Row @i as a person reads it, into the caller's structure of @size bytes. SCOUT_ERR_INVALID behind the last, _UNSUPPORTED (size). */
+/* Row @i as a person reads it, into the caller's structure of @size bytes. SCOUT_ERR_INVALID after the last, _UNSUPPORTED (size). */
 int scout__options_row(const struct scout__option_table *table, size_t i, struct scout_config_row *ret_row,
 		       size_t size);
 

@@ -24,7 +24,7 @@ int
 scout__list_split(const char *list, const char ***ret_items, uint32_t *ret_n)
 {
 	size_t length = list ? strlen(list) : 0;
-	/* Each item but the last has a blank behind it. */
+	/* A blank follows each item but the last. */
 	size_t room = length / 2 + 1;
 	const char **items = malloc(room * sizeof(*items) + length + 1);
 	uint32_t n = 0;
@@ -162,7 +162,7 @@ scout__list_check_url(const char *key, const char *item, char *err, size_t err_l
 		return 0;
 	return scout__fail(
 		err, err_len, SCOUT_ERR_CONFIG_SYNTAX,
-		"%s: must hold no second URL behind a comma; write several URLs with blanks between them, or give the key "
+		"%s: must hold no second URL after a comma; write several URLs with blanks between them, or give the key "
 		"once for each",
 		key);
 }

@@ -15,7 +15,7 @@
  * DESIGN
  *
  * Purpose: options from a file and from the environment. Both are strings for scout__options_set(), which checks
- * them; a message says in front where the string came from.
+ * them; a message begins with the place where the string came from.
  *
  * The file is not trusted: a line is at most LINE_BYTES, a NUL byte ends the reading, and a path that names no such file (a
  * folder, a device, nothing) gives SCOUT_ERR_FORMAT.
@@ -48,7 +48,7 @@ fail_line(const struct option_reader *reader, int code, const char *what, char *
 	return scout__fail(err, err_len, code, "%s:%u: %s", reader->path, reader->line_number, what);
 }
 
-/* The next line, without its end. 1: there is one; 0: end of the file; else an error. */
+/* Read the next line, without its end. 1: there is one; 0: end of the file; else an error. */
 static int
 next_line(struct option_reader *reader, char *err, size_t err_len)
 {
@@ -92,7 +92,7 @@ trim(char *text)
 	return text;
 }
 
-/* A comment begins at a '#' that is the first character or stands behind a blank: a key of CURVE may hold one, so may a path. */
+/* A comment begins at a '#' that is the first character or follows a blank: a CURVE key may hold a '#', and so may a path. */
 static void
 cut_comment(char *line)
 {
@@ -147,12 +147,12 @@ scout__options_load(const struct scout__option_table *table, void *cfg, const ch
 			rc = failed ? failed : rc;
 		}
 	} while (rc > 0);
-	/* Only read from: closing cannot lose anything. */
+	/* The file was only read: closing cannot lose anything. */
 	(void)fclose(reader.file);
 	return rc;
 }
 
-/* "KVSCOUT_" and the key in capitals. False if that does not fit, which no key of ours comes near. */
+/* "KVSCOUT_" and the key in capitals. False if that does not fit; our keys are far shorter. */
 static bool
 variable_name(const char *prefix, const char *key, char buf[SCOUT__OPTION_TEXT])
 {
@@ -194,7 +194,7 @@ scout__options_load_env(const struct scout__option_table *table, void *cfg, char
 	if (!table->env_prefix)
 		return 0;
 	for (size_t i = 0; i < table->n && !rc; i++) {
-		/* The alias first: where both are set, the proper name wins. */
+		/* The alias first: if both are set, the proper name wins. */
 		rc = apply_variable(table, cfg, table->options[i].alias, err, err_len);
 		if (!rc)
 			rc = apply_variable(table, cfg, table->options[i].name, err, err_len);

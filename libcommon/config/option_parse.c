@@ -13,16 +13,16 @@
 /*
  * DESIGN
  *
- * Purpose: numbers, sizes, flags and words, as text and back. What a range prints can be given as a value.
+ * Purpose: numbers, sizes, flags and words, as text and back. The numbers that a range prints are valid values.
  *
  * Numbers are decimal digits with an optional '-', nothing else: no blank, no '+', no 0x, no locale. The strto*
- * family accepts all of these and turns -1 into 2^64 - 1, so it is not used. What is a number but cannot be held is
- * out of range, not a syntax error: the user must hear what is allowed.
+ * family accepts all of these and turns -1 into 2^64 - 1, so it is not used. A number that does not fit the type is
+ * out of range, not a syntax error: the user must learn what is allowed.
  *
  * Threads: any; only constants and the arguments are touched.
  */
 
-#define SHOWN_BYTES 60 /* of a value, in a message */
+#define SHOWN_BYTES 60 /* length of a value in a message */
 
 const char *
 scout__option_quote(char buf[SCOUT__OPTION_TEXT], const char *text)
@@ -38,7 +38,7 @@ scout__option_quote(char buf[SCOUT__OPTION_TEXT], const char *text)
 	return buf;
 }
 
-/* With the largest binary suffix that divides it. */
+/* Print with the largest binary suffix that divides the number. */
 static void
 print_size(uint64_t number, char *buf, size_t len)
 {
@@ -158,7 +158,7 @@ scout__option_check(const struct scout__option *option, uint64_t number, const c
 	return ok ? 0 : fail(option, SCOUT_ERR_CONFIG_RANGE, shown, err, err_len);
 }
 
-/* The digits at *text, which moves behind them. Latches *too_large instead of wrapping. False without a digit. */
+/* Parse the digits at *text, which moves past them. Sets *too_large instead of wrapping. False without a digit. */
 static bool
 take_digits(const char **text, uint64_t *number, bool *too_large)
 {
@@ -192,7 +192,7 @@ is_same_word(const char *a, const char *b)
 	return !*a && !*b;
 }
 
-/* "", "k", "Mi", "GiB", "b" ... -> 1, 1000, 2^20, 2^30, 1. 0 for what is no suffix. */
+/* "", "k", "Mi", "GiB", "b" ... -> 1, 1000, 2^20, 2^30, 1. 0: no suffix. */
 static uint64_t
 unit_of(const char *suffix)
 {
@@ -251,7 +251,7 @@ parse_number(const struct scout__option *option, const char *value, uint64_t *re
 static int
 parse_bool(const struct scout__option *option, const char *value, uint64_t *ret_number, char *err, size_t err_len)
 {
-	/* By pairs: the index modulo 2 is the value. */
+	/* The words come in pairs: the index modulo 2 is the value. */
 	static const char *const words[] = {"0", "1", "false", "true", "no", "yes", "off", "on"};
 
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {

@@ -6,8 +6,8 @@
 
 /*
  * The rows that more than one option table has, so that names, ranges, defaults and texts cannot drift. The table's file
- * defines FIELD(name): the offset of that field in its structure. Where the key means something else to each program, the
- * row takes the text.
+ * defines FIELD(name): the offset of that field in its structure. If the key means something else in each program, the
+ * row takes the text as an argument.
  */
 
 static const char *const scout__local_transport_words[] = {"shm", "socket", NULL};

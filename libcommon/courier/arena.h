@@ -12,32 +12,32 @@
 #include "lazy.h"
 
 /*
- * The hash arena: a ring of bytes in which the caller leaves a copy of a lookup's hashes for the courier. Regions are taken in
- * order by the caller and given back in any order by the courier; the head moves over regions that are done. Neither side
+ * The hash arena: a ring of bytes in which the caller leaves a copy of a lookup's hashes for the courier. The caller takes
+ * regions in order, and the courier gives them back in any order; the head moves over regions that are done. Neither side
  * waits: a full arena is SCOUT_ERR_BUSY.
  *
  * Positions count bytes since the start and never wrap (2^64). A region is [header | bytes], both 16-byte aligned, and does not
  * wrap around the end: the rest of the ring is then a region of its own that is done from the start.
  *
- * When nothing is in use, the caller goes on at the start of the ring. So a scheduler whose hashes are gone before its next step
- * writes to the same memory in each, which the caches still have, and pages that no burst ever needed are never touched: the arena
- * is as large as a step of the whole queue may need and takes as much memory as the largest step did need. The courier learns it
- * from the next region: where all that it was told of is done, its head goes there.
+ * When nothing is in use, the caller goes on at the start of the ring. So if a scheduler's hashes are freed before its next step,
+ * each step writes to the same memory, which is still in the caches, and pages that no burst ever needed are never touched: the
+ * arena is as large as a step of the whole queue may need, and takes only as much memory as the largest step did need. The courier
+ * notices at the next region: if all regions that it was told of are done, its head moves there.
  */
 struct scout__arena {
 	uint8_t *bytes;
 	uint64_t size;     /* const; multiple of 16 */
 	uint64_t tail;     /* caller: next free position */
-	uint64_t empty_at; /* caller: where the head stood when it last started over */
+	uint64_t empty_at; /* caller: the head's position when the caller last started over */
 	uint64_t start;    /* caller: where the head will go from there */
-	/* On a line of its own: the caller's must not be taken away by each region that is given back. */
+	/* In a cache line of its own, so that a region that is given back does not take the caller's line away. */
 	_Alignas(64) atomic_uint_fast64_t head; /* courier writes, caller reads: start of the oldest region not done */
 	uint64_t seen;                          /* courier: end of the last region it was told of */
 };
 
 struct scout__arena_header {
 	uint64_t total; /* bytes of the region with this header */
-	uint64_t done;  /* filler: set by the caller before the region behind it is published; else courier */
+	uint64_t done;  /* filler: set by the caller before the region after it is published; else courier */
 };
 
 #define SCOUT__ARENA_ALIGN 16u
@@ -109,7 +109,7 @@ scout__arena_at(const struct scout__arena *arena, uint64_t pos)
 	return arena->bytes + pos % arena->size + sizeof(struct scout__arena_header);
 }
 
-/* Courier: a word named this region; everything up to its end is allocated. In the order in which they were taken. */
+/* Courier: a word named this region; everything up to its end is allocated. Call in the order in which regions were taken. */
 static inline void
 scout__arena_see(struct scout__arena *arena, uint64_t pos)
 {

@@ -16,13 +16,13 @@
  * zmq_poll has found nothing on them, poll() on their ZMQ_FDs is enough until one of them becomes readable.
  *
  * Rejected: one epoll instance for all of these descriptors, with the doorbells edge-triggered. It saves a read() and the walk over five
- * descriptors, and costs each client a sixth descriptor more; by turns with poll() neither was faster than the other.
+ * descriptors, and costs each client a sixth descriptor; measured by turns with poll(), neither was faster.
  *
- * No wake without need: while the user waits for no answer (is_awaited), servers are not asked to ring. Their answers
- * meanwhile lie in the channel until the next word or timer.
+ * No needless wakes: while the user waits for no answer (is_awaited), servers are not asked to ring. Their answers
+ * then stay in the channel until the next word or timer.
  *
  * Scheduling: the doorbell wakes the courier, often on the caller's own core, where it would preempt the scheduler's step in the
- * middle. SCHED_BATCH, which needs no privilege, lets the caller finish; where another core is idle it changes nothing.
+ * middle. SCHED_BATCH, which needs no privilege, lets the caller finish; if another core is idle it changes nothing.
  */
 #include "courier_internal.h"
 
@@ -35,7 +35,7 @@
 
 #define RECEIVE_BATCH 64u
 #define DRAIN_LINGER_MS 100
-#define REAP_US UINT64_C(20000) /* between two looks at the process that puts a server into the background */
+#define REAP_US UINT64_C(20000) /* between two looks whether the process that starts a server has ended */
 
 const struct scout__courier_stats *
 scout__courier_counts(const struct scout__courier *courier)
@@ -129,7 +129,7 @@ turn(struct scout__courier *c, uint64_t *ret_next)
 	uint64_t now_us = scout__now_us();
 	bool any = drain_ring(c, now_us);
 
-	if (any) /* the caller waits for these: looking for messages takes libzmq some system calls */
+	if (any) /* send first, because the caller waits: a look for messages costs libzmq some system calls */
 		send_all(c, now_us);
 	any |= receive_all(c);
 	*ret_next = run_timers(c, now_us);
@@ -168,7 +168,7 @@ fill_items(struct scout__courier *c)
 	return n;
 }
 
-/* Items were filled in this order, from the same link states: walk them likewise. A handler may change its own link only. */
+/* The items were filled in this order, from the same link states: walk them in the same way. A handler may change only its own link. */
 static void SCOUT_ON_COURIER
 dispatch(struct scout__courier *c, uint64_t now_us)
 {
@@ -187,7 +187,7 @@ dispatch(struct scout__courier *c, uint64_t now_us)
 		int lease = has_lease ? c->items[n++].revents : 0;
 		int bell = has_channel ? c->items[n++].revents : 0;
 
-		/* What was received before the connection went is still good: read before the monitor is believed. */
+		/* Frames that came before the connection was lost are still good: read them before the monitor's event. */
 		if (bell)
 			scout__link_channel_rang(link, RECEIVE_BATCH);
 		else if (has_channel)
@@ -220,7 +220,7 @@ go_to_sleep(struct scout__link *link)
 	return !scout__channel_is_open(&link->channel) || scout__channel_sleep(&link->channel);
 }
 
-/* Sleep until a descriptor, a channel or @wait_ms ends it, and look after what did. */
+/* Sleep until a descriptor, a channel or @wait_ms ends the sleep, and handle what did. */
 static void SCOUT_ON_COURIER
 wait_for_events(struct scout__courier *c, long wait_ms)
 {
@@ -258,8 +258,8 @@ park(struct scout__courier *c, uint64_t next_us)
 }
 
 /*
- * Look for work for spin_us before parking. Returns whether there was some. It yields between two looks: the thread that has the
- * answer may wait for this very core, and with fewer cores than spinning threads it would get it only when the spinning is over.
+ * Look for work for spin_us before parking. Returns whether there was some. It yields between two looks: the thread with the
+ * answer may wait for this very core, and with fewer cores than spinning threads would get it only after the spinning.
  */
 static bool SCOUT_ON_COURIER
 spin(struct scout__courier *c, uint64_t *next_us)
@@ -285,7 +285,7 @@ finish(struct scout__courier *c)
 		c->ops->closing(c->user);
 	turn(c, &next_us);
 	while (c->ops->drained && !c->ops->drained(c->user)) {
-		/* Its own stop flag would keep it from waiting: at most 10 ms a turn, ended by any descriptor. */
+		/* The stop flag is set, so park() would not wait: sleep at most 10 ms a turn, ended by any descriptor. */
 		uint64_t soon_us = scout__now_us() + 10000;
 
 		wait_for_events(c, 10);

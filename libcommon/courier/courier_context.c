@@ -18,8 +18,8 @@ create(struct scout__courier *c, char *err, size_t err_len)
 }
 
 /*
- * Endpoints are checked here, by connecting a throw-away socket, so that a wrong one is an error of the caller and not a
- * connection that never comes up.
+ * Endpoints are checked here, by connecting a throw-away socket, so that a wrong endpoint is an error for the caller and
+ * not a connection that never comes up.
  */
 static int
 check_endpoint(void *zmq, const char *endpoint, char *err, size_t err_len)

@@ -20,7 +20,7 @@ struct scout__courier {
 	const struct scout__courier_ops *ops;
 	void *user;
 	const struct scout__log *log;
-	struct scout__link_env env; /* handed to the links */
+	struct scout__link_env env; /* passed to the links */
 	struct scout__curve_keys curve;
 	int user_fd;
 	uint32_t spin_us;
@@ -32,7 +32,7 @@ struct scout__courier {
 	/* courier */
 	struct scout__link *links;
 	zmq_pollitem_t *items;
-	struct pollfd *fds; /* room for the same, when the sockets are quiet */
+	struct pollfd *fds; /* room for the same descriptors, while the sockets are quiet */
 	bool look;          /* some socket may have something: see zmq_wait.h */
 
 	/* shared */
@@ -46,8 +46,8 @@ struct scout__courier {
 void *scout__courier_main(void *arg);
 
 /*
- * courier_context.c: a context for these endpoints; it starts libzmq's threads. 0 or SCOUT_ERR_*, with a sentence in @err. To be closed
- * in either case, on the courier or on the thread that frees it, when all sockets are closed.
+ * courier_context.c: a context for these endpoints; it starts libzmq's threads. 0 or SCOUT_ERR_*, with a sentence in @err. Close the
+ * context in either case, on the courier or on the thread that frees it, when all sockets are closed.
  */
 int scout__courier_open_context(struct scout__courier *c, const char *const *endpoints, uint32_t n, char *err,
 				size_t err_len);

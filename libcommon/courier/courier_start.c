@@ -2,8 +2,8 @@
 /*
  * DESIGN
  *
- * The start and the end of a courier, on the caller's thread. Here everything is made that the courier's thread owns later, and freed
- * after it has ended.
+ * The start and the end of a courier, on the caller's thread. This file makes everything that the courier's thread owns later, and
+ * frees it after the thread has ended.
  *
  * Fork: a child has no courier thread and must not call libzmq, whose own threads are gone too. pthread_atfork() counts
  * generations; every public entry compares one word.
@@ -115,8 +115,8 @@ allocate(const struct scout__courier_config *cfg)
 }
 
 /*
- * libzmq aborts the process when its context finds no descriptor for an epoll. So it is asked for only when there are enough:
- * not a reservation, but it turns the common case (a host at its limit) into an error.
+ * libzmq aborts the process when its context finds no descriptor for an epoll. So we make a context only when there are
+ * enough descriptors: that reserves none, but it turns the common case (a host at its limit) into an error.
  */
 static int
 check_descriptors(const struct scout__courier *c, uint32_t n_links, char *err, size_t err_len)
@@ -182,7 +182,7 @@ scout__courier_new(const struct scout__courier_config *cfg, struct scout__courie
 		instance = rc == 0 ? scout__starter_endpoint(c->env.starter) : NULL;
 		endpoints = &instance;
 	}
-	/* The first socket starts libzmq's threads, which block signals only once they run: the host's are the host's. */
+	/* The first socket starts libzmq's threads, which block signals only once they run: until then the host's signals could reach them. */
 	(void)scout__block_signals(&before);
 	if (rc == 0)
 		rc = scout__courier_open_context(c, endpoints, cfg->n_links, err, err_len);
@@ -192,7 +192,7 @@ scout__courier_new(const struct scout__courier_config *cfg, struct scout__courie
 	if (rc == 0) {
 		int e;
 
-		*ret_courier = c; /* before the thread: its callbacks use it */
+		*ret_courier = c; /* set before the thread starts: its callbacks use it */
 		e = scout__thread_start(&c->thread, cfg->name, scout__courier_main, c);
 		if (e != 0)
 			rc = scout__fail(

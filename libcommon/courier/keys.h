@@ -15,13 +15,13 @@ struct scout__curve_keys {
 };
 
 /*
- * @secret_file and @server_key as in the option tables; the file is read here. Returns 0 or, with a sentence in @err that never has
- * the key, SCOUT_ERR_INVALID, SCOUT_ERR_FORMAT, SCOUT_ERR_PERMISSION, SCOUT_ERR_UNSUPPORTED (a libzmq without CURVE).
+ * @secret_file and @server_key as in the option tables; the file is read here. Returns 0 or, with a sentence in @err that never
+ * contains the key, SCOUT_ERR_INVALID, SCOUT_ERR_FORMAT, SCOUT_ERR_PERMISSION, SCOUT_ERR_UNSUPPORTED (a libzmq without CURVE).
  */
 int scout__curve_load(const char *secret_file, const char *server_key, struct scout__curve_keys *ret_keys, char *err,
 		      size_t err_len);
 
-/* Give a zmq socket that is not connected yet its keys. False: libzmq refused, see zmq_errno(). */
+/* Give its keys to a zmq socket that is not connected yet. False: libzmq refused, see zmq_errno(). */
 bool scout__curve_use(void *socket, const struct scout__curve_keys *keys);
 
 #endif

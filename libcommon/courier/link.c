@@ -2,8 +2,8 @@
 /*
  * DESIGN
  *
- * The life of one server connection and its timers; courier thread only. It owns struct scout__link (link.h has the states) and stands on
- * the other link files, none of which calls it. Rules that all of them keep:
+ * The life of one server connection and its timers; courier thread only. It owns struct scout__link (link.h has the states) and calls the
+ * other link files, none of which calls it. Rules for all link files:
  *
  * - Each operation that was begun ends exactly once: by its reply, or by scout__link_lost(), which ends all of them.
  * - A correlation id is (generation, slot): a reply to an operation that has ended already finds another generation and is only
@@ -11,17 +11,17 @@
  * - A lost connection closes the socket (linger 0). So nothing that was queued in it is ever delivered to a server that comes
  *   later, and no operation is sent twice.
  * - ZMQ_IMMEDIATE: a message is only taken when a connection is complete. "Writable" therefore means connected.
- * - A server that answers PING but not an operation has lost it (a full socket, a bug). It would keep its credit for ever, so a
- *   client's connection ends when an operation is overdue by ten heartbeats. A worker's does not: its jobs have their own ends.
- * - A server that is gone without a sign (stopped, or its machine) is noticed by PING, which the server's loop answers at once however
- *   long it takes for other operations. PING goes out when an operation has waited for 150 ms and no frame came meanwhile; no frame for
- *   300 ms more ends the connection. While nothing is in flight, PING goes out after a heartbeat without a frame, and three heartbeats of
+ * - A server that answers PING but not an operation has lost the operation (a full socket, a bug). Its credit would be gone for ever, so a
+ *   client's connection ends when an operation is overdue by ten heartbeats. A worker's connection does not: its jobs end by themselves.
+ * - A server that is gone without a sign (stopped, or its machine is down) is noticed by PING, which the server's loop answers at once
+ *   however long other operations take. PING goes out when an operation has waited for 150 ms and no frame came meanwhile; no frame for 300
+ *   ms more ends the connection. While nothing is in flight, PING goes out after a heartbeat without a frame, and three heartbeats of
  *   silence end the connection.
- * - Frames are always read before timers are looked at, and silence is counted in pieces: one piece for each time that this thread
- *   looked, however late it came to it. So a pause of our own process makes no silent server.
- * - Nor does a machine with too few cores: before a server is judged, what its loop waited for a CPU in the second half of the silence is
- *   taken off again, as far as the kernel tells it (run_delay.h: a server of this machine with a lease connection, and our own I/O thread).
- *   A stopped process waits for no CPU. What is in flight has deadlines of its own, so nothing waits longer than it would for an answer.
+ * - Frames are always read before timers are looked at, and silence is counted in pieces: one piece for each time that this thread looked,
+ *   however late it looked. So a pause of our own process does not make a server silent.
+ * - Nor does a machine with too few cores: before a server counts as gone, the time that its loop waited for a CPU in the second half of
+ *   the silence is subtracted, as far as the kernel tells (run_delay.h: a server of this machine with a lease connection, and our own I/O
+ *   thread). A stopped process waits for no CPU. Operations in flight have their own deadlines, so they wait no longer.
  */
 #include "link.h"
 
@@ -35,11 +35,11 @@
 #include "clock.h"
 
 #define SILENT_HEARTBEATS 3u
-#define PROBE_US UINT64_C(150000)      /* an operation waits for that long, and nothing was heard meanwhile: PING */
-#define SILENT_US UINT64_C(300000)     /* and nothing for that long after the PING: the server is gone */
-#define STARVED_MIN_PART 10u           /* what it got no CPU for counts from a tenth of the limit on */
+#define PROBE_US UINT64_C(150000)      /* an operation waited for so long, and nothing was heard: send PING */
+#define SILENT_US UINT64_C(300000)     /* nothing was heard for so long after PING: the server is gone */
+#define STARVED_MIN_PART 10u           /* time without a CPU is ignored below a tenth of the limit */
 #define LOOK_AGAIN_US UINT64_C(500000) /* endpoint=auto: the server that was found may be gone */
-#define LEASE_MIN_US UINT64_C(1000000) /* without a lease a peer is worth little: not for a moment's delay */
+#define LEASE_MIN_US UINT64_C(1000000) /* a peer is worth little without a lease: do not give it up for a short delay */
 
 _Static_assert(SCOUT__LINK_UNREAD *(SCOUT_FRAME_HEADER_BYTES + SCOUT_OP_HEADER_BYTES + 32) <= SCOUT_CHANNEL_MIN_BYTES,
 	       "answers that are read late must not wait in the server for room");
@@ -60,7 +60,7 @@ silent_after_us(const struct scout__link *link)
 	return us > SILENT_US ? us : SILENT_US;
 }
 
-/* What keeps a first connection from coming, as far as it can be seen from here. */
+/* Why a first connection does not come, as far as we can see. */
 static const char *
 no_connection(const struct scout__link *link)
 {
@@ -84,7 +84,7 @@ no_connection(const struct scout__link *link)
 	return "no connection within connect_timeout_ms";
 }
 
-/* A first connection that does not come: say so once, and go on trying. */
+/* If the first connection does not come, report that once, and go on trying. */
 static uint64_t SCOUT_ON_COURIER
 first_connect_due(struct scout__link *link, uint64_t now_us)
 {
@@ -109,7 +109,7 @@ scout__link_ping_due(const struct scout__link *link)
 	return link->n_in_flight > 0 ? min_u64(idle_us, quiet_since_us + PROBE_US) : idle_us;
 }
 
-/* Whether nothing was heard for @limit_us in which the server could have answered. Otherwise *ret_next_us is when to look again. */
+/* Whether nothing was heard for @limit_us in which the server could have answered. If not, *ret_next_us is when to look again. */
 static bool SCOUT_ON_COURIER
 is_silent(struct scout__link *link, uint64_t limit_us, uint64_t now_us, uint64_t *ret_next_us)
 {

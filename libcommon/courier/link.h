@@ -15,7 +15,7 @@
  *    ▲                                                                                                 │
  *    └──────────── lost, silent, refused, protocol broken: socket closed, new one after a pause ───────┘
  *
- * A connection that was lost is never reused: a fresh DEALER cannot deliver what the old one still had queued.
+ * A lost connection is never reused: a fresh DEALER cannot deliver messages that the old one still had queued.
  */
 
 enum scout__link_state {
@@ -31,22 +31,22 @@ enum scout__link_state {
 #define SCOUT__LINK_SLOTS (SCOUT__LINK_MAX_INFLIGHT + SCOUT__LINK_SPARE)
 #define SCOUT__LINK_NO_SLOT UINT32_MAX
 #define SCOUT__LINK_BACKLOG ((size_t)1 << 20) /* bytes that wait for the channel before operations find no credit */
-#define SCOUT__LINK_UNREAD 32u /* answers that may come unheard: each a frame, the smallest ring has room for them */
-#define SCOUT__LINK_PAUSE_FIRST_MS 10u              /* before a lost connection is tried anew, the first time */
-#define SCOUT__LINK_OUT_INITIAL ((size_t)64 * 1024) /* room for a frame, to begin with */
+#define SCOUT__LINK_UNREAD 32u         /* answers that may wait unread: the smallest ring has room for a frame each */
+#define SCOUT__LINK_PAUSE_FIRST_MS 10u /* pause before the first new try after a lost connection */
+#define SCOUT__LINK_OUT_INITIAL ((size_t)64 * 1024) /* room for a frame at the start */
 
 /*
- * How long something has been waited for, as far as this thread was there to see it. Time in which it did not run (a stopped process,
- * a machine without a free core) is no silence of the server's.
+ * How long we have waited for something, counting only time in which this thread looked. Time in which it did not run (a stopped
+ * process, a machine without a free core) does not count as silence of the server.
  */
 struct scout__patience {
-	uint64_t looked_us; /* when it looked last */
+	uint64_t looked_us; /* when the thread looked last */
 	uint64_t waited_us;
 };
-#define SCOUT__PATIENCE_PIECES 6u /* it is counted in, each for one look */
+#define SCOUT__PATIENCE_PIECES 6u /* a limit is counted in so many pieces, one for each look */
 #define SCOUT__PATIENCE_PIECE_MAX_US UINT64_C(500000)
 
-/* Look once more. True: @limit_us are over. Otherwise *ret_next_us is when to look again. */
+/* Look once more. True: @limit_us is over. If not, *ret_next_us is when to look again. */
 static inline bool
 scout__patience_look(struct scout__patience *p, uint64_t limit_us, uint64_t now_us, uint64_t *ret_next_us)
 {
@@ -66,14 +66,14 @@ scout__patience_look(struct scout__patience *p, uint64_t limit_us, uint64_t now_
 	return false;
 }
 
-/* @us of what was waited for do not count after all. */
+/* @us of the time waited do not count after all. */
 static inline void
 scout__patience_give_back(struct scout__patience *p, uint64_t us)
 {
 	p->waited_us -= us < p->waited_us ? us : p->waited_us;
 }
 
-/* The parts of the courier that its links use; handed to each at its start, const from then on. */
+/* The parts of the courier that its links use; passed to each at its start, const from then on. */
 struct scout__link_env {
 	const struct scout__courier_ops *ops; /* called with `user` */
 	void *user;
@@ -94,7 +94,7 @@ struct scout__in_flight {
 	uint32_t next;         /* free list */
 	uint8_t opcode;
 	bool used;
-	bool internal; /* HELLO and PING: the link's own */
+	bool internal; /* HELLO and PING, which are the link's own */
 };
 
 struct scout__link {
@@ -112,48 +112,48 @@ struct scout__link {
 	uint32_t pause_ms; /* before the next try; doubles up to a limit */
 	bool ever_up;
 	bool told_down;       /* link_down was called since the last link_up */
-	bool must_reset;      /* at the next chance: after the current frame, or at the next tick */
+	bool must_reset;      /* reset the connection after the current frame, or at the next tick */
 	int reset_error;      /* why */
-	char reset_text[512]; /* the same for a person; empty: as the error says */
-	int error;            /* why it is not up; 0 = none yet */
-	int start_error;      /* of the starter's last look; 0: none */
+	char reset_text[512]; /* the reason as a sentence; empty: the error's own text */
+	int error;            /* why the link is not up; 0 = no reason yet */
+	int start_error;      /* error of the starter's last look; 0: none */
 	bool greeting_failed; /* the security handshake ended without a reason, at least once */
-	uint64_t epoch;       /* of the server now; 0 before HELLO */
-	uint64_t known_epoch; /* of the last link_up */
+	uint64_t epoch;       /* epoch of the present server; 0 before HELLO */
+	uint64_t known_epoch; /* epoch of the last link_up */
 
 	int lease_fd;
 	bool lease_bound;
-	bool goes_silently; /* without BYE: what it holds at the server stays held while this process lives */
+	bool goes_silently; /* closes without BYE: its holds at the server stay while this process lives */
 	uint64_t lease_epoch;
 
-	uint32_t channel_asks;         /* on this lease connection, that were not answered */
-	struct scout__channel channel; /* open: all frames travel through it */
-	uint8_t *in_buf;               /* the frame that arrives there */
+	uint32_t channel_asks;         /* questions on this lease connection that were not answered */
+	struct scout__channel channel; /* if open, all frames travel through it */
+	uint8_t *in_buf;               /* the frame that arrives in the channel */
 	size_t in_cap;
 
 	struct scout__patience first; /* for the first connection */
 	uint64_t last_rx_us;
-	uint64_t busy_since_us;          /* when the first of the operations in flight was begun, after none was */
+	uint64_t busy_since_us;          /* when an operation was begun while none was in flight */
 	uint64_t ping_sent_us;           /* 0: none in flight */
-	struct scout__patience silence;  /* since that PING, or since the state began; begins anew with each frame */
+	struct scout__patience silence;  /* since the last PING or the begin of the state; each frame starts it anew */
 	struct scout__run_delay starved; /* from the middle of a silence on */
 	uint64_t next_scan_us;           /* for operations that were never answered */
 
 	uint32_t credits;
-	uint32_t n_in_flight; /* not counting internal ones */
+	uint32_t n_in_flight; /* without internal ones */
 	uint32_t free_head;
 	struct scout__in_flight *in_flight; /* SCOUT__LINK_MAX_INFLIGHT + SPARE */
 
 	struct scout__writer out;
 	uint32_t out_ops;
 	size_t op_offset;
-	uint64_t op_corr; /* of the operation that was begun last */
+	uint64_t op_corr; /* of the last begun operation */
 	bool op_open;
 };
 
 /*
- * The files of a link, from the top; each calls only those behind it:
- * link.c -> link_receive.c -> link_lease.c -> link_channel.c -> link_connect.c -> link_state.c -> link_ops.c -> link_socket.c.
+ * The files of a link, from the top; each calls only files after it in this list: link.c -> link_receive.c -> link_lease.c ->
+ * link_channel.c -> link_connect.c -> link_state.c -> link_ops.c -> link_socket.c.
  */
 
 /* ---- link.c: life and timers ---- */
@@ -164,20 +164,20 @@ int scout__link_init(struct scout__link *link, const struct scout__link_env *env
 void scout__link_fini(struct scout__link *link, int linger_ms) SCOUT_ON_COURIER;
 /* Do what is due: connect, heartbeat, silence. Returns when to be called again. */
 uint64_t scout__link_tick(struct scout__link *link, uint64_t now_us) SCOUT_ON_COURIER;
-/* When a PING is due if nothing is heard until then; UINT64_MAX: not by itself. */
+/* When a PING is due if nothing is heard until then; UINT64_MAX: no PING is due. */
 uint64_t scout__link_ping_due(const struct scout__link *link) SCOUT_ON_COURIER;
-/* Whether the link itself waits for an answer, or for too many, also while its user waits for none. */
+/* Whether the link itself waits for an answer, or has too many unread, even while its user waits for none. */
 bool scout__link_awaits(const struct scout__link *link) SCOUT_ON_COURIER;
 /* Tell the server that this peer leaves with nothing running. */
 void scout__link_bye(struct scout__link *link) SCOUT_ON_COURIER;
 
 /* ---- link_receive.c ---- */
 
-/* Read up to @max frames from the socket. Returns how many. */
+/* Read up to @max frames from the socket. Returns how many were read. */
 unsigned scout__link_receive(struct scout__link *link, unsigned max) SCOUT_ON_COURIER;
-/* As scout__link_receive(), from the channel; writes what waits for room, too. */
+/* As scout__link_receive(), from the channel; also writes frames that waited for room. */
 unsigned scout__link_channel_receive(struct scout__link *link, unsigned max) SCOUT_ON_COURIER;
-/* The same after its bell. That may say that the server has closed the channel: then the connection is over. */
+/* The same, after the channel's bell. The bell may say that the server has closed the channel: then the connection is over. */
 void scout__link_channel_rang(struct scout__link *link, unsigned max) SCOUT_ON_COURIER;
 
 /* ---- link_lease.c ---- */
@@ -190,30 +190,30 @@ void scout__link_lease_ready(struct scout__link *link) SCOUT_ON_COURIER;
 
 /* ---- link_channel.c ---- */
 
-/* The lease is bound: ask for a channel; without one the link is up. */
+/* The lease is bound: ask for a channel; if there is none to ask for, the link is up. */
 void scout__link_bound(struct scout__link *link) SCOUT_ON_COURIER;
 /* The answer to the question for a channel; takes @fds. */
 void scout__link_channel_take(struct scout__link *link, const struct scout__lease_msg *msg,
 			      const int fds[SCOUT__CHANNEL_FDS]) SCOUT_ON_COURIER;
-/* Read on. Whether a whole frame is in in_buf then, of channel.frame_len bytes. Ends the connection if there is no memory for it. */
+/* Read on. True: in_buf has a whole frame of channel.frame_len bytes. Ends the connection if there is no memory for it. */
 bool scout__link_channel_read(struct scout__link *link) SCOUT_ON_COURIER;
 
 /* ---- link_connect.c ---- */
 
 void scout__link_connect(struct scout__link *link, uint64_t now_us) SCOUT_ON_COURIER;
-/* The socket is writable (only of interest while CONNECTING). */
+/* The socket is writable (matters only while CONNECTING). */
 void scout__link_writable(struct scout__link *link, uint64_t now_us) SCOUT_ON_COURIER;
 void scout__link_monitor_ready(struct scout__link *link) SCOUT_ON_COURIER;
 
 /* ---- link_state.c ---- */
 
-/* Lease and channel are there, or will not be. */
+/* Lease and channel are there, or never will be. */
 void scout__link_leased(struct scout__link *link) SCOUT_ON_COURIER;
 /* The connection is over: everything in flight ends with @error, and a new one is tried after a pause. */
 void scout__link_lost(struct scout__link *link, int error, const char *text) SCOUT_ON_COURIER;
-/* The server refuses what must be, HELLO for example: as scout__link_lost(), and the pause is a second. */
+/* The server refuses something that we need, HELLO for example: as scout__link_lost(), with a pause of a second. */
 void scout__link_refused(struct scout__link *link, int error, const char *text) SCOUT_ON_COURIER;
-/* Carry out what was decided in the middle of something else (must_reset). */
+/* Carry out a reset that was only noted before (must_reset). */
 void scout__link_run_reset(struct scout__link *link) SCOUT_ON_COURIER;
 /* Mark the link as down, end what is in flight, tell the user: in this order, see courier.h. */
 void scout__link_tell_down(struct scout__link *link, int error, const char *text) SCOUT_ON_COURIER;
@@ -226,18 +226,18 @@ void scout__link_ops_end(struct scout__link *link, int error) SCOUT_ON_COURIER;
 /* The slot that a reply belongs to, or SCOUT__LINK_NO_SLOT. */
 uint32_t scout__link_op_find(const struct scout__link *link, uint64_t corr) SCOUT_ON_COURIER;
 void scout__link_op_drop(struct scout__link *link, uint32_t slot) SCOUT_ON_COURIER;
-/* Look for an operation that should have been answered long ago. True: there is one. */
+/* True: an operation should have been answered long ago. */
 bool scout__link_find_overdue(struct scout__link *link, uint64_t now_us) SCOUT_ON_COURIER;
 /* Send the frame that was collected, if any. */
 void scout__link_send(struct scout__link *link) SCOUT_ON_COURIER;
-/* HELLO or PING, at once. */
+/* Send HELLO or PING at once. */
 void scout__link_send_own(struct scout__link *link, uint8_t opcode) SCOUT_ON_COURIER;
 
 /* ---- link_socket.c ---- */
 
-/* A socket that connects, and its monitor. False: there are none; an error but a lack of sockets was logged. */
+/* Make a socket that connects, and its monitor. False: failed; errors other than a lack of sockets were logged. */
 bool scout__link_open(struct scout__link *link, int timeout_ms) SCOUT_ON_COURIER;
-/* Close both, and the channel; the frame that was not sent is dropped. */
+/* Close socket, monitor and channel; the unsent frame is dropped. */
 void scout__link_close(struct scout__link *link, int linger_ms) SCOUT_ON_COURIER;
 
 static inline void

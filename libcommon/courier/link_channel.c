@@ -4,14 +4,14 @@
  *
  * How a link gets its channel, and reads frames from it; courier thread only. With a server on the same machine all frames after HELLO
  * travel through shared memory (channel.h), which saves libzmq's two threads on either side, their wakes, and the kernel's copies. The
- * socket stays connected: it carried HELLO, and it says when the connection is over.
+ * socket stays connected: it carried HELLO, and shows when the connection is over.
  *
  * Each connection asks for a channel of its own over the lease connection, before anything else is in flight, and waits for it in
- * the state LEASING. So no operation ever has a reply on the one way and its request on the other. What does not come in time, or
- * cannot be used, costs speed only: the link goes up with the socket. The lease connection outlives others, and with it questions
- * that were not answered (a stopped server); each gets its answer, in order, and only that to the last one is of this connection.
+ * the state LEASING. So a request and its reply always travel the same way. A channel that does not come in time, or cannot be
+ * used, costs only speed: the link goes up with the socket. The lease connection outlives ZeroMQ connections, and so do
+ * unanswered questions on it (a stopped server); each is answered, in order, and only the last answer is for this connection.
  *
- * A full ring keeps frames here (backlog). When that is much, operations find no credit until the server has read on.
+ * If the ring is full, frames wait here (backlog). If many wait, operations get no credit until the server reads on.
  */
 #include "link.h"
 
@@ -19,7 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Ask for a channel. False: none is configured, or the lease connection does not take the question. */
+/* Ask for a channel. False: none is configured, or the question cannot be sent. */
 static bool SCOUT_ON_COURIER
 ask_channel(struct scout__link *link)
 {
@@ -78,7 +78,7 @@ scout__link_channel_read(struct scout__link *link)
 	if (len == 0)
 		return false;
 	if (!reserve_in(link, len)) {
-		/* It cannot be skipped: a new connection will do. */
+		/* The frame cannot be skipped: connect anew. */
 		scout__link_lost(link, SCOUT_ERR_NOMEM, "no memory to take a reply in");
 		return false;
 	}

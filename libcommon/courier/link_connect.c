@@ -2,8 +2,8 @@
 /*
  * DESIGN
  *
- * How a link connects, and what its monitor tells; courier thread only. Connecting never waits: libzmq's own thread does it, "writable"
- * says when it is done, the monitor when it is over.
+ * How a link connects, and what its monitor reports; courier thread only. Connecting never waits: libzmq's own thread connects,
+ * "writable" says when it has, and the monitor when the connection is over.
  */
 #include "link.h"
 
@@ -14,8 +14,8 @@
 #define ATTEMPT_MS 2000u
 
 /*
- * endpoint=auto: whether the server of this host serves, or next_try_us is when to look again. Why there is none is told when the
- * reason changes; as the reason of a link that is down already, too. To the user all but another version is a server that is not there.
+ * endpoint=auto: whether the server of this host serves; if not, next_try_us is when to look again. The reason is reported when it
+ * changes, even if the link is down already. Any reason but another version means to the user that the server is not there.
  */
 static bool SCOUT_ON_COURIER
 find_server(struct scout__link *link, uint64_t now_us)
@@ -39,12 +39,12 @@ void
 scout__link_connect(struct scout__link *link, uint64_t now_us)
 {
 	uint32_t connect_ms = link->env->connect_timeout_ms;
-	/* One attempt may take longer than lookups wait for it: the network may be slow, and they answer at once meanwhile. */
+	/* One attempt may take longer than lookups wait: the network may be slow, and lookups answer at once meanwhile. */
 	int timeout_ms = connect_ms > ATTEMPT_MS ? (int)connect_ms : (int)ATTEMPT_MS;
 
 	if (link->env->starter && !find_server(link, now_us))
 		return;
-	link->next_try_us = now_us + CONNECT_AGAIN_US; /* if it fails: no descriptors, usually */
+	link->next_try_us = now_us + CONNECT_AGAIN_US; /* used if opening fails, usually for lack of descriptors */
 	if (!scout__link_open(link, timeout_ms))
 		return;
 	link->state = SCOUT__LINK_CONNECTING;
@@ -58,11 +58,11 @@ scout__link_writable(struct scout__link *link, uint64_t now_us)
 	link->state_since_us = now_us;
 	link->last_rx_us = now_us;
 	link->silence = (struct scout__patience){.looked_us = now_us};
-	link->epoch = 0; /* HELLO is of no epoch */
+	link->epoch = 0; /* HELLO carries no epoch */
 	scout__link_send_own(link, SCOUT_OP_HELLO);
 }
 
-/* One event: u16 what and u32 value in host order (zmq_socket_monitor(3)), then the address. False: there is none. */
+/* Read one event: u16 event and u32 value in host order (zmq_socket_monitor(3)), then the address. False: there is none. */
 static bool SCOUT_ON_COURIER
 read_event(struct scout__link *link, uint16_t *ret_what, uint32_t *ret_value)
 {
@@ -77,9 +77,9 @@ read_event(struct scout__link *link, uint16_t *ret_what, uint32_t *ret_value)
 }
 
 /*
- * The security handshake failed. What no later try will mend by itself is told as a refusal; a connection that just ended in the
- * middle may be anything: a server that could not read what was encrypted with another's key, or one that wants keys and hung up
- * before it had said so (libzmq drops the rest of its greeting when it finds that the peer's is not for it).
+ * The security handshake failed. A fault that no later try can mend is reported as a refusal. A connection that just ended in
+ * the middle may have many causes: a server that could not decrypt what was meant for another key, or a server that wants keys
+ * and hung up before it had said so (libzmq drops the rest of its greeting when the peer's greeting does not fit).
  */
 static void SCOUT_ON_COURIER
 handshake_failed(struct scout__link *link, uint16_t what, uint32_t value)

@@ -3,12 +3,12 @@
  * DESIGN
  *
  * The peer's end of the lease connection, courier thread only: a SOCK_SEQPACKET unix socket on which the server learns our pid and
- * uid from the kernel, and hands the pool's memfds to workers. While our process lives, the server keeps our holds, also when our
+ * uid from the kernel, and hands the pool's memfds to workers. While our process lives, the server keeps our holds, even when our
  * ZeroMQ connection is lost; so this one is kept over reconnects to the same server start. The link owns the descriptor.
  *
  * A forked child would keep the connection open after our end: the copy it got is closed (fork_guard.h).
  *
- * End of file here means that the server is gone (or refuses us): it is noticed at once, long before a heartbeat would.
+ * End of file here means that the server is gone (or refuses us): we notice at once, long before a heartbeat.
  */
 #include "fork_guard.h"
 #include "link.h"
@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #define LEASE_BATCH 64
-#define NO_FDS_PAUSE_MS 500 /* until some may be free */
+#define NO_FDS_PAUSE_MS 500 /* until some descriptors may be free */
 
 void
 scout__link_lease_close(struct scout__link *link)
@@ -45,7 +45,7 @@ connect_path(const struct scout__str *path)
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -1;
-	/* On a unix socket connect() is done at once, or refused (EAGAIN: the server's backlog is full). */
+	/* On a unix socket connect() succeeds at once, or is refused (EAGAIN: the server's backlog is full). */
 	if (connect(fd, (const struct sockaddr *)&addr, sizeof(addr)) != 0) {
 		(void)close(fd);
 		return -1;
@@ -90,7 +90,7 @@ scout__link_released(struct scout__link *link, uint32_t segment)
 
 	if (link->lease_fd < 0)
 		return true;
-	/* Of a broken connection its reader learns. */
+	/* If the connection is broken, its reader notices. */
 	return send(link->lease_fd, buf, scout__put_lease(buf, &msg), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 ||
 	       (errno != EAGAIN && errno != EWOULDBLOCK);
 }
@@ -108,7 +108,7 @@ close_passed(const struct passed_fds *passed)
 		(void)close(passed->fds[i]);
 }
 
-/* One message. Returns its length, 0 at end of file, -1 when there is none. */
+/* Receive one message. Returns its length, 0 at end of file, -1 when there is none. */
 static ssize_t
 receive(int fd, uint8_t *buf, size_t len, struct passed_fds *ret_passed)
 {
@@ -120,7 +120,7 @@ receive(int fd, uint8_t *buf, size_t len, struct passed_fds *ret_passed)
 	struct msghdr msg = {.msg_iov = &iov,
 			     .msg_iovlen = 1,
 			     .msg_control = control.bytes,
-			     /* Not CMSG_SPACE: its padding has room for one descriptor more than there is here. */
+			     /* Not CMSG_SPACE: its padding would let one descriptor too many in. */
 			     .msg_controllen = CMSG_LEN(sizeof(ret_passed->fds))};
 	ssize_t n = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
@@ -135,7 +135,7 @@ receive(int fd, uint8_t *buf, size_t len, struct passed_fds *ret_passed)
 	return n;
 }
 
-/* The answer to a question for a channel; one that comes too late, or to an earlier one, is not used. Takes @passed. */
+/* The answer to a question for a channel; an answer that is late, or to an earlier question, is not used. Takes @passed. */
 static void SCOUT_ON_COURIER
 on_channel(struct scout__link *link, const struct scout__lease_msg *msg, const struct passed_fds *passed)
 {
@@ -172,7 +172,7 @@ on_withdraw(struct scout__link *link, uint32_t segment)
 	if (env->ops->withdraw)
 		env->ops->withdraw(env->user, link, segment);
 	else
-		(void)scout__link_released(link, segment); /* never mapped; the server asks no second time */
+		(void)scout__link_released(link, segment); /* never mapped; the server does not ask again */
 }
 
 /* Takes @passed. False: the lease is over. */
@@ -188,7 +188,7 @@ on_message(struct scout__link *link, const uint8_t *buf, size_t len, const struc
 			env->ops->segment(env->user, link, &msg, passed->fds[0]);
 			return true;
 		}
-		/* It is sent once on each lease connection, and without it every job that needs it would wait in vain. */
+		/* A segment is sent once on each lease connection, and jobs that need it would wait for it in vain. */
 		scout__log(env->log, SCOUT_LOG_WARN,
 			   "%s: pool segment %u came without its memory; are there descriptors left?", link->endpoint,
 			   (unsigned)msg.segment);
@@ -225,7 +225,7 @@ scout__link_lease_ready(struct scout__link *link)
 			continue;
 		scout__link_lease_close(link);
 		if (link->state == SCOUT__LINK_LEASING && !was_bound)
-			scout__link_leased(link); /* refused: go on without, the log line says so */
+			scout__link_leased(link); /* refused: go on without a lease, as the log line says */
 		else if (link->state >= SCOUT__LINK_LEASING)
 			scout__link_reset(link, SCOUT_ERR_UNREACHABLE, "the lease connection is over");
 	}

@@ -42,7 +42,7 @@ take_slot(struct scout__link *link, uint8_t opcode, uint64_t cookie, bool intern
 	uint32_t i = link->free_head;
 	struct scout__in_flight *slot = &link->in_flight[i];
 
-	SCOUT_ASSERT(i != SCOUT__LINK_NO_SLOT); /* credits and SPARE bound what can be in flight */
+	SCOUT_ASSERT(i != SCOUT__LINK_NO_SLOT); /* credits and SPARE bound the operations in flight */
 	link->free_head = slot->next;
 	slot->used = true;
 	slot->internal = internal;
@@ -95,7 +95,7 @@ scout__link_ops_end(struct scout__link *link, int error)
 	}
 }
 
-/* It walks over all of them once in a while only: an operation without an answer is rare. */
+/* This walks over all operations, so only once in a while: an operation without an answer is rare. */
 bool
 scout__link_find_overdue(struct scout__link *link, uint64_t now_us)
 {
@@ -118,8 +118,8 @@ free_frame(void *data, void *hint)
 }
 
 /*
- * A frame of many hashes leaves with its buffer, and the next one begins in a new one: a copy would cost as much as the encoding
- * did. A small one is copied, and its buffer stays warm.
+ * A frame of many hashes is sent with its buffer, and the next frame gets a new one: a copy would cost as much as the encoding
+ * did. A small frame is copied, and its buffer stays in the cache.
  */
 static int SCOUT_ON_COURIER
 send_socket(struct scout__link *link, size_t len)
@@ -142,7 +142,7 @@ send_frame(struct scout__link *link, size_t len)
 {
 	if (scout__channel_is_open(&link->channel))
 		return scout__channel_send(&link->channel, link->out.buf, len) == 0;
-	/* Credits keep us below the high-water mark: only a connection that is going can refuse. */
+	/* Credits keep us below the high-water mark: only a connection that is closing can refuse. */
 	return send_socket(link, len) >= 0;
 }
 
@@ -158,7 +158,7 @@ scout__link_send(struct scout__link *link)
 	link->out_ops = 0;
 	SCOUT_ASSERT(!link->out.bad); /* room was made before each operation */
 	if (!send_frame(link, len)) {
-		link->must_reset = true; /* by the next tick, not under a user that walks its lists */
+		link->must_reset = true; /* carried out by the next tick, because a user may be walking its lists now */
 		return;
 	}
 	scout__count(&link->env->stats->frames_sent);
@@ -178,7 +178,7 @@ begin_op(struct scout__link *link, uint8_t opcode, uint32_t budget_us, uint64_t 
 	return &link->out;
 }
 
-/* So much waits in the channel that no operation may follow. */
+/* Whether so much waits in the channel that no operation may follow. */
 static bool SCOUT_ON_COURIER
 channel_is_full(const struct scout__link *link)
 {

@@ -3,8 +3,8 @@
  * DESIGN
  *
  * Frames from the server, by the socket or by the channel, and what each reply in them means to the link; courier thread only. A
- * reply is matched by its correlation id alone; one that belongs to nothing in flight is counted. What breaks the protocol ends the
- * connection after the frame, never in the middle of it: the caller may be walking the user's lists.
+ * reply is matched by its correlation id alone; a reply to nothing in flight is counted. A breach of the protocol ends the
+ * connection after the frame, never in the middle: the caller may be walking the user's lists.
  */
 #include "link.h"
 
@@ -21,7 +21,7 @@ text_of(const struct scout__op *op, char *buf, size_t len)
 {
 	struct scout__str text;
 
-	/* A text that is cut is still a text. */
+	/* A text that is cut still helps. */
 	if (scout__get_text(op, &text) == SCOUT_WIRE_OK)
 		(void)snprintf(buf, len, "%.*s", (int)text.len, text.p);
 	else
@@ -70,7 +70,7 @@ on_internal(struct scout__link *link, uint8_t opcode, const struct scout__op *op
 		on_hello_reply(link, op, epoch);
 }
 
-/* One reply. The server saying that it does not know us ends the connection after this frame. */
+/* Handle one reply. If the server says that it does not know us, the connection ends after this frame. */
 static void SCOUT_ON_COURIER
 on_reply(struct scout__link *link, const struct scout__op *op, uint64_t epoch)
 {
@@ -109,8 +109,8 @@ on_reply(struct scout__link *link, const struct scout__op *op, uint64_t epoch)
 }
 
 /*
- * As the answer to HELLO: no later try will do better until one of both is replaced, so it is told as a refusal. Later on it is
- * nonsense, for HELLO was understood.
+ * As the answer to HELLO another version is a refusal: no later try will do better until server or library is replaced. Later
+ * on it is a breach of the protocol, because HELLO was understood.
  */
 static void SCOUT_ON_COURIER
 other_version(struct scout__link *link, unsigned version)
@@ -126,7 +126,7 @@ other_version(struct scout__link *link, unsigned version)
 		scout__link_lost(link, SCOUT_ERR_PROTOCOL, text);
 }
 
-/* One frame, wherever it came from. May end the connection. */
+/* Handle one frame, from socket or channel. May end the connection. */
 static void SCOUT_ON_COURIER
 on_frame(struct scout__link *link, const void *data, size_t len)
 {
@@ -170,7 +170,7 @@ scout__link_receive(struct scout__link *link, unsigned max)
 			break;
 		}
 		n++;
-		/* Of a server in this process: its memory, in an order that only libzmq knows. */
+		/* If the server is in this process, this is its memory, and only libzmq knows the order of accesses. */
 		SCOUT__TSAN_ACQUIRE(zmq_msg_data(&msg));
 		if (zmq_msg_more(&msg)) { /* the protocol has one part only */
 			link->must_reset = true;

@@ -2,8 +2,8 @@
 /*
  * DESIGN
  *
- * The DEALER socket of a link and its monitor; courier thread only. Each connection gets a new pair, and closing drops both together with
- * the frame that was not sent yet and with the channel. The link owns all of them.
+ * The DEALER socket of a link and its monitor; courier thread only. Each connection gets a new pair. Closing drops both, the frame that
+ * was not sent yet, and the channel. The link owns all of them.
  */
 #include "link.h"
 
@@ -62,7 +62,7 @@ open_monitor(struct scout__link *link)
 	void *pair;
 	int zero = 0;
 
-	/* The address lives in our own context: the pointer makes it unique there. */
+	/* The address is local to our context: the pointer makes it unique there. */
 	(void)snprintf(address, sizeof(address), "inproc://monitor-%p", link->sock);
 	if (zmq_socket_monitor(link->sock, address, EVENTS) != 0)
 		return false;

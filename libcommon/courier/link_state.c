@@ -3,7 +3,7 @@
  * DESIGN
  *
  * The state of a link: questions about it, and how it comes up and is lost; courier thread only. Everything that ends a connection
- * ends in scout__link_lost(): it closes the socket, ends what is in flight, tells the user, and sets the time of the next try.
+ * ends in scout__link_lost(): it closes the socket, ends operations in flight, tells the user, and sets the time of the next try.
  */
 #include "link.h"
 
@@ -145,7 +145,7 @@ scout__link_lost(struct scout__link *link, int error, const char *text)
 	if (link->ever_up)
 		scout__link_tell_down(link, error, text);
 	else
-		scout__link_ops_end(link, error); /* the connect timeout speaks for a first connection */
+		scout__link_ops_end(link, error); /* before a first connection, the connect timeout tells the user */
 	/* Last: once a caller reads that the server is down, no other field may say that it is up. */
 	if (was_up)
 		atomic_fetch_sub_explicit(&link->env->stats->servers_up, 1, memory_order_release);
@@ -158,11 +158,11 @@ scout__link_reset(struct scout__link *link, int error, const char *why)
 		scout__link_lost(link, error, why);
 }
 
-/* A refusal, of HELLO for example: tell at once, and try again slowly (its configuration may change). */
+/* A refusal, of HELLO for example: tell the user at once, and try again slowly (the server's configuration may change). */
 void
 scout__link_refused(struct scout__link *link, int error, const char *text)
 {
-	/* A server that ends for want of peers: the next one is to be started at once. */
+	/* The server ends for want of peers: start the next one at once. */
 	link->pause_ms =
 		link->env->starter && error == SCOUT_ERR_UNREACHABLE ? SCOUT__LINK_PAUSE_FIRST_MS : REFUSED_PAUSE_MS;
 	scout__link_lost(link, error, text);
@@ -208,7 +208,7 @@ scout__link_leased(struct scout__link *link)
 		scout__count(&stats->epochs);
 }
 
-/* Carry out what was decided in the middle of something else. */
+/* Carry out a reset that was only noted before. */
 void
 scout__link_run_reset(struct scout__link *link)
 {
@@ -218,7 +218,7 @@ scout__link_run_reset(struct scout__link *link)
 
 	if (!link->must_reset || !link->sock)
 		return;
-	if (link->reset_text[0] != '\0') { /* the server has said why; of a HELLO it is the answer */
+	if (link->reset_text[0] != '\0') { /* the server has said why, in answer to HELLO */
 		memcpy(text, link->reset_text, sizeof(text));
 		if (link->state == SCOUT__LINK_GREETING)
 			scout__link_refused(link, error, text);
@@ -229,5 +229,5 @@ scout__link_run_reset(struct scout__link *link)
 	scout__link_lost(link, error,
 			 error == SCOUT_ERR_EPOCH      ? "the server does not know this connection any more"
 			 : error == SCOUT_ERR_PROTOCOL ? "the server broke the protocol"
-						       : "the connection is going");
+						       : "closing the connection");
 }

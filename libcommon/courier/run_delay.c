@@ -2,14 +2,14 @@
 /*
  * DESIGN
  *
- * A server that is silent may be stopped or gone, or may be waiting for a CPU like everything else on its machine. The kernel knows
- * which: it counts for each thread how long it ran, and how long it waited on a run queue (/proc/PID/task/TID/schedstat, the first two
- * fields; Documentation/scheduler/sched-stats). The second one grows only when the wait ends. So a thread that is ready to run now (state R)
- * has waited for all of the time in which it did not run; if it slept for some of it, this is said once only.
+ * A server that is silent may be stopped or gone, or may be waiting for a CPU like everything else on its machine. The kernel knows which:
+ * it counts for each thread how long the thread ran, and how long it waited on a run queue (/proc/PID/task/TID/schedstat, the first two
+ * fields; Documentation/scheduler/sched-stats). The second number grows only when the wait ends. So a thread that is ready to run now (state
+ * R) counts as waiting for all of the time in which it did not run; if it slept for a part, that error happens only once.
  *
- * A stopped thread (state T) waits for no CPU: its delay is what it was. Which threads matter is known by their names: the server's loop,
- * and libzmq's I/O threads. Rejected: the delay of all threads of a process, since those of an engine wait for each other all day; and the
- * loop's thread id in the protocol, for a figure that is only ever a help.
+ * A stopped thread (state T) waits for no CPU: its delay does not grow. The threads that matter are known by their names: the server's
+ * loop, and libzmq's I/O threads. Rejected: the delay of all threads of a process, since an engine's threads wait for each other all day;
+ * and the loop's thread id in the protocol, for a number that is only a help.
  */
 #include "run_delay.h"
 
@@ -23,9 +23,9 @@
 #include <unistd.h>
 
 #define PATH_BYTES 64
-#define NAME_BYTES 64 /* the kernel's are 16 */
+#define NAME_BYTES 64 /* the kernel's names have 16 */
 
-/* Reads a small file of /proc whole. False: there is none (any more). */
+/* Read a small file of /proc whole. False: there is none (any more). */
 static bool
 read_text(pid_t pid, pid_t tid, const char *name, char *buf, size_t cap)
 {

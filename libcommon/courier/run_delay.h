@@ -7,8 +7,8 @@
 #include <sys/types.h>
 
 /*
- * For how long the threads that carry a server's answer were ready to run and got no CPU: its loop, and libzmq's I/O threads on both
- * sides. The kernel tells it in /proc/PID/task; of a process that it does not tell of, the delay is 0.
+ * How long the threads that carry a server's answer were ready to run but got no CPU: its loop, and libzmq's I/O threads on both
+ * sides. The kernel tells this in /proc/PID/task; for a process that the kernel does not show, the delay is 0.
  */
 #define SCOUT__RUN_DELAY_THREADS 8u
 
@@ -26,7 +26,7 @@ struct scout__run_delay {
  * thread of the process: about 10 us each.
  */
 void scout__run_delay_begin(struct scout__run_delay *d, pid_t server_pid, bool own_threads, uint64_t now_us);
-/* The delay since then, of all these threads together (one waits for the other), at most the time that has passed. */
+/* The delay since then, the sum over all these threads (one waits for the other), at most the time that has passed. */
 uint64_t scout__run_delay_us(const struct scout__run_delay *d, uint64_t now_us);
 
 #endif

@@ -2,8 +2,8 @@
 /*
  * DESIGN
  *
- * scout_ensure_server(): looks until there is a server, or a reason why there is none, or the time is over. No thread is started,
- * and nothing stays behind but the server.
+ * scout_ensure_server(): looks until there is a server, or a reason why there is none, or the time is over. It starts no thread,
+ * and leaves nothing but the server.
  *
  * Threads: the caller's.
  */
@@ -20,7 +20,7 @@
 #include "sized.h"
 
 #define TIMEOUT_MS 5000u
-#define REAP_MS 100u /* that the process which put the server into the background may need to end */
+#define REAP_MS 100u /* time that the process which puts the server into the background needs to end */
 
 static void
 pause_us(uint64_t us)

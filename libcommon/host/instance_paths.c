@@ -2,15 +2,15 @@
 /*
  * DESIGN
  *
- * The folder of the instance. All processes that are to share a server must find the same one, and no other user may
+ * The folder of the instance. All processes that share a server must find the same folder, and no other user may
  * decide what they find there.
  *
  * - Its name has the user's number (in /tmp) and the inode number of the IPC namespace: processes of containers that
  *   share a file system by chance do not meet. Containers that share both (a pod with a common volume) do.
  * - It belongs to this user and only this user may write it; a symbolic link is refused. A folder of another user under
  *   our name in /tmp is refused too: it could name any server.
- * - $XDG_RUNTIME_DIR counts only if it is this user's: su and sudo leave that of another user in the environment. In
- *   setuid programs it does not count at all.
+ * - $XDG_RUNTIME_DIR counts only if it is this user's: su and sudo leave another user's in the environment. In setuid
+ *   programs it does not count at all.
  *
  * Threads: any; no state.
  */
@@ -125,7 +125,7 @@ scout__instance_open(const char *folder, struct scout__instance *ret_instance, c
 	return rc;
 }
 
-/* The folder above those of the namespaces. */
+/* The folder that holds the folders of the namespaces. */
 static int
 base_folder(const char *endpoint, char path[SCOUT__INSTANCE_PATH], char *err, size_t err_len)
 {
@@ -159,7 +159,7 @@ find(const char *endpoint, bool makes, struct scout__instance *ret_instance, cha
 	struct stat ns = {0};
 	int rc = base_folder(endpoint, base, err, err_len);
 
-	/* Without /proc all are taken to be of one namespace. */
+	/* Without /proc all processes count as one namespace. */
 	(void)stat("/proc/self/ns/ipc", &ns);
 	(void)snprintf(name, sizeof(name), "ipc-%llu", (unsigned long long)ns.st_ino);
 	if (rc == 0)
@@ -196,7 +196,8 @@ scout__instance_listens(const struct scout__instance *instance)
 		return false;
 	SCOUT_ASSERT(strlen(instance->socket) < sizeof(address.sun_path));
 	/* EAGAIN: its queue of connections is full. */
-	memcpy(address.sun_path, instance->socket, strlen(instance->socket) + 1); /* scout__instance_open() judged it */
+	memcpy(address.sun_path, instance->socket,
+	       strlen(instance->socket) + 1); /* scout__instance_open() checked it */
 	listens = connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0 || errno == EAGAIN;
 	(void)close(fd);
 	return listens;

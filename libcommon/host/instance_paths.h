@@ -14,14 +14,14 @@
  */
 
 #define SCOUT__INSTANCE_PATH 256u /* bytes of a path in it, with the terminator */
-#define SCOUT__INSTANCE_LOCK_FD 3 /* of a kvscoutd that was started here: the lock that it was given */
+#define SCOUT__INSTANCE_LOCK_FD 3 /* descriptor of the lock in a kvscoutd that was started here */
 #define SCOUT__INSTANCE_IDLE_EXIT_S 60u
-#define SCOUT__INSTANCE_LOG_BYTES (UINT64_C(4) << 20) /* of each of its two files */
+#define SCOUT__INSTANCE_LOG_BYTES (UINT64_C(4) << 20) /* most bytes of each of its two files */
 
 struct scout__instance {
 	char folder[SCOUT__INSTANCE_PATH];
 	char socket[SCOUT__INSTANCE_PATH];
-	char lock[SCOUT__INSTANCE_PATH]; /* held by the server for its life, and before by the process that starts it */
+	char lock[SCOUT__INSTANCE_PATH]; /* held by the server for its life, before by the process that starts it */
 	char log[SCOUT__INSTANCE_PATH];
 	char old_log[SCOUT__INSTANCE_PATH];
 };
@@ -31,7 +31,7 @@ SCOUT_ON_ANY bool scout__instance_is_auto(const char *endpoint);
 
 /*
  * The paths of @endpoint, "auto", "auto:///FOLDER" or NULL. The folder is made if it is not there, and refused if others
- * could change what is in it. Does not wait but for the file system. Returns 0, SCOUT_ERR_INVALID (@endpoint),
+ * could change what is in it. Waits only for the file system. Returns 0, SCOUT_ERR_INVALID (@endpoint),
  * SCOUT_ERR_PERMISSION, SCOUT_ERR_SYSTEM; @err says why.
  */
 SCOUT_ON_ANY int scout__instance_find(const char *endpoint, struct scout__instance *ret_instance, char *err,

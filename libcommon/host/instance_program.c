@@ -2,9 +2,9 @@
 /*
  * DESIGN
  *
- * Where kvscoutd is. What belongs together is installed together, so the first look is around the object that this
- * code is in: an extension of a wheel has kvscoutd beside it, a library of a distribution has it in a bin folder
- * two or three levels up. PATH comes last, since it may name the kvscoutd of another installation; in a setuid program it does not count.
+ * Where kvscoutd is. The parts of one installation lie together, so the first look is around the object that this code is in: a wheel has
+ * kvscoutd next to its extension, a distribution has it in a bin folder two or three levels above its library. PATH comes last, since it
+ * may name the kvscoutd of another installation; in a setuid program it does not count.
  *
  * Threads: any; no state.
  */
@@ -42,7 +42,7 @@ own_file(char path[PATH_MAX])
 	path[0] = '\0';
 	if (dladdr(name, &info) != 0 && info.dli_fname && info.dli_fname[0] == '/' && realpath(info.dli_fname, path))
 		return;
-	/* The name of a program is what it was called by. */
+	/* For a program, dladdr() returns the name by which it was called. */
 	n = readlink("/proc/self/exe", path, PATH_MAX - 1);
 	path[n > 0 ? n : 0] = '\0';
 }
@@ -68,7 +68,7 @@ is_in_path(char *path)
 	while (at && *at) {
 		int len = (int)strcspn(at, ":");
 
-		/* An empty or relative entry is the folder that the engine happens to be in. */
+		/* Skip empty and relative entries: they depend on the folder that the engine happens to be in. */
 		if (*at == '/' && snprintf(path, PATH_MAX, "%.*s/%s", len, at, name) < PATH_MAX && is_program(path))
 			return true;
 		at += len + (at[len] == ':');
@@ -93,10 +93,10 @@ scout__program_find(const char *given, char *path, char *err, size_t err_len)
 	own_file(own);
 	if (!is_around(own, found) && !is_in_path(found))
 		return scout__fail(err, err_len, SCOUT_ERR_FORMAT,
-				   "kvscoutd is neither beside %s, nor in bin or libexec of that installation, nor in "
+				   "kvscoutd is neither next to %s, nor in bin or libexec of that installation, nor in "
 				   "PATH: set server_program, or start kvscoutd by hand and set endpoint",
 				   own[0] ? own : "this program");
-	/* Without the dots, for people who read it in a log or a list of processes. */
+	/* Remove the dots, for people who read the path in a log or a list of processes. */
 	if (!realpath(found, path))
 		(void)snprintf(path, PATH_MAX, "%s", found);
 	return 0;

@@ -2,11 +2,11 @@
 /*
  * DESIGN
  *
- * Text, so that an operator reads it with cat, and a later version may add lines. Torn reads: the writer empties the file and
- * writes it anew; a reader that comes in between finds no "end" and takes it for not written yet.
+ * A record is text, so that an operator reads it with cat, and a later version may add lines. Torn reads: the writer empties
+ * the file and writes it anew; a reader in between finds no "end" and treats the record as not written yet.
  *
- * Times are CLOCK_BOOTTIME: the folder may outlive a boot (in /tmp), and the wall clock may jump. A time that lies
- * in the future is one of another boot; the reader decides.
+ * Times are CLOCK_BOOTTIME: the folder may outlive a boot (in /tmp), and the wall clock may jump. A time in the
+ * future comes from another boot; the reader decides.
  *
  * Threads: any; no state.
  */

@@ -2,15 +2,14 @@
 /*
  * DESIGN
  *
- * A library that starts a process in a program that is not its own. posix_spawn(), never fork(): the child runs nothing of
+ * A library starts a process in a program that is not its own. So posix_spawn(), never fork(): the child runs nothing of
  * the host (no pthread_atfork() handler, no copy of its memory), and the caller's thread goes on as soon as the program is
- * loaded. What the child must not have from the host is taken away here as far as posix_spawn() can (signal mask and
- * dispositions, standard streams, the session and its terminal), and the rest by kvscoutd itself, first of all in its
- * main(): other descriptors, working directory, umask, CPUs, scheduling policy, and by a second fork the host as its
- * parent (daemon/detach.c).
+ * loaded. posix_spawn() removes what it can of the host's state (signal mask and dispositions, standard streams, the
+ * session and its terminal). kvscoutd removes the rest at the start of its main(): other descriptors, working directory,
+ * umask, CPUs, scheduling policy, and by a second fork the host as its parent (libserver/daemon/instance_server.c).
  *
  * What stays: the user, the environment, resource limits, the niceness, and the cgroup. A library cannot choose a better
- * cgroup: the server lives and dies with that of the process that started it (docs/operations.md).
+ * cgroup: the server lives and dies with the cgroup of the process that started it (docs/operations.md).
  *
  * Rejected: a double fork here. Between fork() and exec() in a threaded program only async-signal-safe calls are
  * legal, the handlers of other libraries run, and a process with a GPU context copies page tables for it.
@@ -43,7 +42,7 @@ is_key_char(char c)
 	return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
 }
 
-/* The next word of *at, of *ret_len bytes; NULL: there is none. */
+/* The next word of *at, *ret_len bytes long; NULL: there is none. */
 static const char *
 next_word(const char **at, size_t *ret_len)
 {
@@ -57,7 +56,7 @@ next_word(const char **at, size_t *ret_len)
 static bool
 is_reserved(const char *key, size_t len)
 {
-	/* What the instance decides, and what would not serve. */
+	/* Keys that the instance sets itself, and keys with which kvscoutd would not serve. */
 	static const char *const reserved[] = {"listen", "instance", "status", "curve-keygen", "help", "version"};
 
 	for (size_t i = 0; i < sizeof(reserved) / sizeof(reserved[0]); i++)
@@ -103,7 +102,7 @@ command_line(const struct scout__instance *instance, const char *program, const 
 {
 	const char *const first[] = {program, "--instance", instance->folder};
 	const size_t n_first = sizeof(first) / sizeof(first[0]);
-	/* Each key gets two dashes and an end. */
+	/* Each key gets two dashes and a terminator. */
 	size_t text = strlen(keys) + (size_t)3 * KEYS_MAX, n = 0, len;
 	char **argv, *to;
 	const char *one;

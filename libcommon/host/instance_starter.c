@@ -3,7 +3,7 @@
  * DESIGN
  *
  * One lock decides everything: flock() on the lock file of the instance. It belongs to an open file, and the kernel drops it when
- * the last process that has this open file ends, however that ends.
+ * the last process that has this open file ends, however it ends.
  *
  *   free             there is no server. The process that gets the lock starts one.
  *   held, starting   the holder starts kvscoutd, which inherits the open file: from then on kvscoutd holds the lock for its
@@ -13,24 +13,24 @@
  *
  * So 20 processes that look at once start one server; one that is killed at any moment leaves either a free lock or a
  * server; a stale socket means nothing; and a peer that joins while the server ends for want of peers loses its connection
- * and looks again, until it has started the next one. The file's text (instance_record.h) says which of the states it is,
- * and what the server is; only the holder writes it. A look without the lock may see the text of the holder before, so
- * what would refuse a server must be seen twice.
+ * and looks again, until it has started the next one. The file's text (instance_record.h) names the state and describes
+ * the server; only the holder writes it. A look without the lock may see the text of an earlier holder, so a reason to
+ * refuse a server must be seen twice.
  *
  * A server without the lock (started by hand on this path; or the lock file was removed by a cleaner of /tmp) is found by
  * connecting, before another one is started.
  *
  * Failure: kvscoutd that ends before it serves leaves a free lock and the text "starting". The processes of the host share
- * the count and the time in that text, so they try together ever more slowly: after 0.1 s, 0.2 s ... 30 s. A process with
- * other keys has one try without that pause. A server that
- * crashes within CRASH_MS counts, too. The reason is the last line of kvscoutd's log.
+ * the count and the time in that text, so together they try ever more slowly: after 0.1 s, 0.2 s ... 30 s. A process with
+ * other keys has one try without that pause. A server that crashes within CRASH_MS counts, too. The reason is the last
+ * line of kvscoutd's log.
  *
- * A forked child of the host has the open file, too, and would hold the lock for as long as it lives. fork_guard closes it
- * there, from the moment on in which it is opened.
+ * A forked child of the host has the open file, too, and would hold the lock for as long as it lives. fork_guard.h closes
+ * it there, from the moment in which it is opened.
  *
  * Rejected: a pidfile (numbers are used again), fcntl() locks (they fall with any close of the file in this process),
- * a port or an abstract socket as the lock (both are of the network namespace; a name in the abstract space can be
- * taken by any user), inotify instead of looking again (a descriptor more for a wait of some milliseconds).
+ * a port or an abstract socket as the lock (both belong to the network namespace; any user can take a name in the
+ * abstract space), inotify instead of looking again (one more descriptor for a wait of some milliseconds).
  *
  * Threads: see the header.
  */
@@ -60,21 +60,21 @@
 #define LOOK_SLOWLY_US UINT64_C(1000000) /* while it cannot be used */
 #define BACKOFF_FIRST_MS 100u
 #define BACKOFF_MAX_MS 30000u
-#define CRASH_MS 10000u   /* a server that served for less than this has failed as well */
-#define SLOW_MS 5000u     /* a start that takes longer is told */
-#define LOWEST_LOCK_FD 16 /* above the one that the server gets, and standard streams that the host has closed */
+#define CRASH_MS 10000u   /* a server that served for less than this counts as failed, too */
+#define SLOW_MS 5000u     /* a longer start is reported */
+#define LOWEST_LOCK_FD 16 /* above the server's descriptor, and above standard streams that the host has closed */
 
 struct scout__starter {
 	struct scout__instance instance; /* const after start */
-	char *endpoint;                  /* const after start: of the socket */
+	char *endpoint;                  /* const after start: endpoint of the socket */
 	char *asked;                     /* const after start: what the user wrote, or NULL */
 	char *program;                   /* const after start: the user's, or NULL */
 	char *keys;                      /* const after start: "" if none */
 	const struct scout__log *log;    /* const after start */
-	pid_t child;                     /* 0: none to be reaped */
+	pid_t child;                     /* 0: no child to wait for */
 	bool has_started;
-	long doubted, warned; /* pids of servers: seen once with another version; whose keys differ */
-	char text[1024];      /* of the last look that failed */
+	long doubted, warned; /* pids of servers: one seen once with another version; one whose keys differ */
+	char text[1024];      /* reason of the last look that failed */
 };
 
 /* ---- life ---- */
@@ -175,7 +175,7 @@ cannot(struct scout__starter *s, int code, const char *what)
 
 /* ---- what a failed start left ---- */
 
-/* The last line of the server's log, without its end. */
+/* The last line of the server's log, without its newline. */
 static void
 last_line(const char *path, char *line, size_t len)
 {
@@ -195,7 +195,7 @@ last_line(const char *path, char *line, size_t len)
 		n--;
 	tail[n > 0 ? n : 0] = '\0';
 	begin = strrchr(tail, '\n');
-	(void)snprintf(line, len, "%.*s", (int)len - 1, begin ? begin + 1 : tail); /* what is longer is cut */
+	(void)snprintf(line, len, "%.*s", (int)len - 1, begin ? begin + 1 : tail); /* a longer line is cut */
 }
 
 static uint32_t
@@ -208,7 +208,7 @@ backoff_ms(uint32_t failures)
 	return ms < BACKOFF_MAX_MS ? ms : BACKOFF_MAX_MS;
 }
 
-/* How many starts in a row have failed, as the text of the last one says. */
+/* How many starts in a row have failed, according to the text of the last one. */
 static uint32_t
 failures_of(const struct scout__instance_record *last, uint64_t now_ms)
 {
@@ -221,7 +221,7 @@ failures_of(const struct scout__instance_record *last, uint64_t now_ms)
 	return 0;
 }
 
-/* Whether it is too early for the next start; *ret_ms is how long. The first failure may be a killed starter: not told. */
+/* Whether it is too early for the next start; *ret_ms is how long. The first failure may be a killed starter: not reported. */
 static int
 must_pause(struct scout__starter *s, const struct scout__instance_record *last, uint32_t failures, uint64_t *ret_ms)
 {
@@ -248,7 +248,7 @@ move_long_log(const struct scout__instance *instance)
 {
 	struct stat st;
 
-	/* If it cannot be moved, it grows. */
+	/* If the log cannot be moved, it grows. */
 	if (lstat(instance->log, &st) == 0 && (uint64_t)st.st_size > SCOUT__INSTANCE_LOG_BYTES)
 		(void)rename(instance->log, instance->old_log);
 }
@@ -277,7 +277,7 @@ start(struct scout__starter *s, int lock_fd, uint32_t failures)
 		return cannot(s, SCOUT_ERR_SYSTEM, "cannot be written");
 	s->has_started = true;
 	rc = scout__spawn_server(&s->instance, program, s->keys, lock_fd, &s->child, s->text, sizeof(s->text));
-	if (rc) { /* not a kvscoutd that ended: the text says more than its log */
+	if (rc) { /* no kvscoutd has ended here: the text says more than its log */
 		record.state = SCOUT__INSTANCE_STOPPED;
 		(void)scout__record_write(lock_fd, &record);
 		return rc;
@@ -294,13 +294,13 @@ start_if_due(struct scout__starter *s, int lock_fd, uint64_t now_us, uint64_t *r
 	uint32_t failures;
 	int rc;
 
-	/* One that has no lock: see above. */
+	/* A server that has no lock: see above. */
 	if (scout__instance_listens(&s->instance))
 		return 0;
 	scout__record_read(lock_fd, &last);
 	failures = failures_of(&last, scout__boot_ms());
 	if (!s->has_started && strcmp(last.keys, s->keys) != 0)
-		failures = 0; /* others' keys may have been the reason: one try of ours, without their pause */
+		failures = 0; /* others' keys may have been the reason: try ours once, without their pause */
 	rc = must_pause(s, &last, failures, &pause_ms);
 	if (rc) {
 		*ret_next_us = now_us + pause_ms * 1000;
@@ -314,7 +314,7 @@ start_if_due(struct scout__starter *s, int lock_fd, uint64_t now_us, uint64_t *r
 
 /* ---- a server that is there ---- */
 
-/* Of all words of @keys the values of @key, with blanks between them. */
+/* Collect the values of @key from the words of @keys, separated by blanks. */
 static void
 values_of(const char *keys, const char *key, size_t key_len, char *values, size_t len)
 {
@@ -331,7 +331,7 @@ values_of(const char *keys, const char *key, size_t key_len, char *values, size_
 	}
 }
 
-/* Tell once for each server which of our keys it was not started with. */
+/* Log once for each server which of our keys it was not started with. */
 static void
 compare_keys(struct scout__starter *s, const struct scout__instance_record *server)
 {
@@ -409,7 +409,7 @@ scout__starter_look(struct scout__starter *s, uint64_t now_us, uint64_t *ret_nex
 	(void)scout__starter_reap(s);
 	if (fd < 0) {
 		*ret_next_us = now_us + LOOK_SLOWLY_US;
-		/* A runtime folder goes with the user's last session. */
+		/* A runtime folder is removed with the user's last session. */
 		if (errno != ENOENT)
 			return cannot(s, errno == EACCES ? SCOUT_ERR_PERMISSION : SCOUT_ERR_SYSTEM, "cannot be opened");
 		rc = scout__instance_find(s->asked, &s->instance, s->text, sizeof(s->text));

@@ -10,8 +10,8 @@
 #include "thread.h"
 
 /*
- * Finds the server of this host, and starts it if there is none. A look takes some microseconds, and about a millisecond
- * where it starts kvscoutd; it never waits for a server. One thread at a time uses a starter: a courier, or the caller of
+ * Finds the server of this host, and starts it if there is none. A look takes some microseconds, or about a millisecond
+ * if it starts kvscoutd; it never waits for a server. One thread at a time uses a starter: a courier, or the caller of
  * scout_ensure_server().
  */
 
@@ -19,7 +19,7 @@ struct scout__starter;
 
 struct scout__starter_config {
 	const char *endpoint;       /* "auto", "auto:///FOLDER" or NULL */
-	const char *server_program; /* NULL: where it was installed */
+	const char *server_program; /* NULL: the installed one */
 	const char *server_keys;    /* NULL: none */
 	const struct scout__log *log;
 };
@@ -37,16 +37,16 @@ SCOUT_ON_ANY void scout__starter_free(struct scout__starter *starter);
 /* Where the server listens: always the same path. Owned by the starter. */
 SCOUT_ON_ANY const char *scout__starter_endpoint(const struct scout__starter *starter);
 
-/* Whether connections are accepted there. */
+/* Whether connections are accepted at the endpoint. */
 SCOUT_ON_ANY bool scout__starter_listens(const struct scout__starter *starter);
 /* Where kvscoutd's log is. Owned by the starter. */
 SCOUT_ON_ANY const char *scout__starter_log_path(const struct scout__starter *starter);
 
 /*
  * Look once. 0: a server serves, connect. SCOUT_NOT_YET: one is being started, or ends; look again at *ret_next_us.
- * Negative: there is none to connect to, and scout__starter_text() says why; look again at *ret_next_us all the same:
- * SCOUT_ERR_VERSION (of another version), SCOUT_ERR_FORMAT (no kvscoutd found), SCOUT_ERR_UNREACHABLE (kvscoutd ends
- * before it serves), SCOUT_ERR_PERMISSION, SCOUT_ERR_SYSTEM, SCOUT_ERR_NOMEM.
+ * Negative: there is none to connect to, and scout__starter_text() says why; still look again at *ret_next_us:
+ * SCOUT_ERR_VERSION (a server of another version), SCOUT_ERR_FORMAT (no kvscoutd found), SCOUT_ERR_UNREACHABLE
+ * (kvscoutd ends before it serves), SCOUT_ERR_PERMISSION, SCOUT_ERR_SYSTEM, SCOUT_ERR_NOMEM.
  */
 SCOUT_ON_ANY int scout__starter_look(struct scout__starter *starter, uint64_t now_us, uint64_t *ret_next_us);
 SCOUT_ON_ANY const char *scout__starter_text(const struct scout__starter *starter);

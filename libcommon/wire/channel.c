@@ -7,15 +7,15 @@
  * bytes come.
  *
  * A side that is awake is not rung. Each side parks on a word in the ring (reader_sleeps, writer_waits) and looks again; a side that has
- * moved its end rings the other if that is parked: see doorbell.h. A burst rings once.
+ * moved its end rings the other side if that is parked: see doorbell.h. A burst rings once.
  *
  * The memory is a memfd sealed against shrinking: a peer that truncates it cannot make the other side fault.
  *
- * Both sides have the same open file behind a descriptor that was passed on, and with it the flag O_NONBLOCK: a peer may clear
- * it. So the server, which must not wait for a peer, only listens to its bell, an eventfd, by epoll; and it rings the peer through
- * a socket, where each call says for itself that it does not wait. Rejected: an eventfd for that way, too (a peer that fills it up would
- * stop the server in write()); a pipe (a reader into memory that never comes keeps the pipe's lock); a socket for both (0.9 us for a
- * question and its answer; this way it is the half).
+ * A descriptor that was passed on names the same open file on both sides, so they share the flag O_NONBLOCK: a peer may clear it. So the
+ * server, which must not wait for a peer, only listens to its bell, an eventfd, by epoll; and it rings the peer through a socket, where
+ * each call says that it does not wait. Rejected: an eventfd in that direction, too (a peer that fills it up would stop the server in
+ * write()); a pipe (a reader into memory that never comes keeps the pipe's lock); a socket for both (0.9 us for a question and its
+ * answer; now it is half of that).
  *
  * Threads: one for each side, the courier and the server's loop.
  */
@@ -39,7 +39,7 @@
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define LINE 64
 
-/* Each word on a line of its own: they are written by different sides. */
+/* Each word is in a cache line of its own: different sides write them. */
 struct scout__channel_words {
 	_Alignas(LINE) atomic_uint_fast64_t tail; /* writer: bytes written */
 	_Alignas(LINE) atomic_uint_fast64_t head; /* reader: bytes read */
@@ -78,7 +78,7 @@ map_memory(struct scout__channel *ch, int fd, uint32_t request_bytes, uint32_t r
 	map = mmap(NULL, ch->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (map == MAP_FAILED)
 		return false;
-	(void)madvise(map, ch->map_bytes, MADV_DONTFORK); /* a forked child has no use for it */
+	(void)madvise(map, ch->map_bytes, MADV_DONTFORK); /* a forked child does not need it */
 	ch->map = map;
 	ch->is_server = is_server;
 	requests = flow_at(map, SCOUT_CHANNEL_REQUESTS, SCOUT_CHANNEL_DATA, request_bytes);
@@ -161,7 +161,7 @@ scout__channel_create(struct scout__channel *ch, uint32_t request_bytes, uint32_
 	return SCOUT_ERR_SYSTEM;
 }
 
-/* Memory of the agreed size that cannot shrink under us. */
+/* Check that the memory has the agreed size and cannot shrink under us. */
 static bool
 is_memory(int fd, size_t bytes)
 {
@@ -171,7 +171,7 @@ is_memory(int fd, size_t bytes)
 	return seals >= 0 && (seals & F_SEAL_SHRINK) && fstat(fd, &st) == 0 && st.st_size == (off_t)bytes;
 }
 
-/* Bells that do not make us wait. This finds a mistaken server, not a hostile one: its peers trust it with KV as it is. */
+/* Check that the bells do not make us wait. This finds a mistaken server, not a hostile one: peers trust the server with their KV anyway. */
 static bool
 are_bells(int server_bell, int peer_bell)
 {
@@ -207,7 +207,7 @@ scout__channel_attach(struct scout__channel *ch, const int fds[SCOUT__CHANNEL_FD
 
 /* ---- both directions ---- */
 
-/* Ring if the other side has said that it sleeps. After moving our end. */
+/* Ring if the other side has said that it sleeps. Called after we have moved our end. */
 static void
 ring_if(const struct scout__channel *ch, atomic_uint *asked)
 {
@@ -215,14 +215,14 @@ ring_if(const struct scout__channel *ch, atomic_uint *asked)
 
 	if (!scout__unpark(asked))
 		return;
-	/* Either fails with EAGAIN if it is full, and then it is readable anyway; or if the other side has closed it. */
+	/* Either call fails with EAGAIN if the bell is full, and then it is readable anyway; or fails because the other side has closed it. */
 	if (ch->is_server)
 		(void)send(ch->other_bell_fd, &one, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 	else
 		(void)!write(ch->other_bell_fd, &one, sizeof(one));
 }
 
-/* How many bytes lie between the other side's end and ours; more than there can be: it broke the rules. */
+/* How many bytes lie between the other side's end and ours; if more than possible, the other side broke the rules. */
 static uint64_t
 checked(struct scout__channel *ch, const struct scout__channel_flow *flow, uint64_t bytes)
 {
@@ -290,7 +290,7 @@ scout__channel_fill(struct scout__channel *ch, uint8_t *frame)
 
 	if (take > ch->left)
 		take = ch->left;
-	/* The last step takes the padding, too. */
+	/* The last step skips the padding, too. */
 	copy_out(&ch->in, frame + done, take < ch->left ? take : ch->frame_len - done);
 	ch->in.at += take;
 	ch->left -= take;
@@ -343,7 +343,7 @@ copy_in(struct scout__channel_flow *flow, const uint8_t *from, size_t len)
 	memcpy(flow->data, from + to_end, len - to_end);
 }
 
-/* Write on from @done bytes of the record of this frame. Returns how many are written then. */
+/* Write on from @done bytes of the record of this frame. Returns how many bytes of it are written then. */
 static size_t
 write_some(struct scout__channel *ch, const uint8_t *frame, size_t len, size_t done)
 {
@@ -373,7 +373,7 @@ is_whole(size_t len, size_t done)
 	return done == HEADER_BYTES + padded(len);
 }
 
-/* Ask to be rung when there is room. False: there is. */
+/* Ask to be rung when there is room. False: there is room now. */
 static bool
 wait_for_room(struct scout__channel *ch)
 {
@@ -411,7 +411,7 @@ scout__channel_send(struct scout__channel *ch, const uint8_t *frame, size_t len)
 
 	if (!ch->first && room(ch) >= HEADER_BYTES + padded(len))
 		done = write_some(ch, frame, len, 0);
-	/* Its reader went back meanwhile: the rest would be missing. */
+	/* The reader's end went back meanwhile: the rest of the frame would be missing. */
 	if (done && !is_whole(len, done))
 		ch->broken = true;
 	if (ch->broken)

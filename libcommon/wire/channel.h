@@ -14,9 +14,9 @@
  * for each side. It carries the same frames as the ZeroMQ socket, in order, and neither side ever waits in a call. Layout and
  * rules are part of the protocol: include/kvscout/protocol.h, CHANNEL.
  *
- * Each side is one thread. What the other side has written is believed only as far as it is checked: positions must lie
- * within the ring, and bytes are copied out before they are looked at. A channel that breaks the rules is `broken` and carries
- * nothing more.
+ * Each side is one thread. Nothing that the other side has written is trusted before it is checked: positions must lie within
+ * the ring, and bytes are copied out before they are looked at. A channel that breaks the rules is `broken`, and is not used
+ * any more.
  */
 
 struct scout__channel_words; /* in shared memory */
@@ -45,13 +45,13 @@ struct scout__channel {
 	int other_bell_fd; /* we ring */
 	struct scout__channel_flow in, out;
 	uint32_t frame_len; /* of the frame being read */
-	uint64_t left;      /* of its record: bytes that it still takes in the ring; 0: between two */
+	uint64_t left;      /* bytes that its record still takes in the ring; 0: between two records */
 	bool broken;
 	struct scout__channel_backlog *first, **last;
 	size_t backlog_bytes;
 };
 
-/* In the order in which they are passed on. */
+/* The descriptors, in the order in which they are passed on. */
 enum scout__channel_fd {
 	SCOUT__CHANNEL_MEMORY,
 	SCOUT__CHANNEL_SERVER_BELL,
@@ -60,13 +60,12 @@ enum scout__channel_fd {
 };
 
 /*
- * Server: make one. @fds are what the peer needs; of them the server's bell stays the channel's, the other two are the caller's to
- * close, when they have been passed on.
- * Returns 0 or SCOUT_ERR_SYSTEM (errno says why).
+ * Server: make a channel. @fds are what the peer needs; the channel keeps the server's bell, and the caller closes the other two
+ * when they have been passed on. Returns 0 or SCOUT_ERR_SYSTEM (errno says why).
  */
 int scout__channel_create(struct scout__channel *ch, uint32_t request_bytes, uint32_t reply_bytes,
 			  int fds[SCOUT__CHANNEL_FDS]);
-/* Peer: use one. Takes @fds in every case. Returns 0, SCOUT_ERR_PROTOCOL (not what it should be) or SCOUT_ERR_SYSTEM. */
+/* Peer: use a channel. Takes @fds in every case. Returns 0, SCOUT_ERR_PROTOCOL (the descriptors are not as they should be) or SCOUT_ERR_SYSTEM. */
 int scout__channel_attach(struct scout__channel *ch, const int fds[SCOUT__CHANNEL_FDS], uint32_t request_bytes,
 			  uint32_t reply_bytes);
 void scout__channel_close(struct scout__channel *ch);
@@ -81,15 +80,15 @@ scout__channel_is_open(const struct scout__channel *ch)
 
 /* Whether there are bytes to read. */
 bool scout__channel_has_bytes(const struct scout__channel *ch);
-/* The length of the frame that is arriving; 0: none is (see `broken`). */
+/* The length of the arriving frame; 0: none arrives (see `broken`). */
 uint32_t scout__channel_begin(struct scout__channel *ch);
-/* Add to @frame, memory for the whole frame, what has come of it since the last call. True: it is whole. */
+/* Add the newly arrived bytes to @frame, which has room for the whole frame. True: the frame is whole. */
 bool scout__channel_fill(struct scout__channel *ch, uint8_t *frame);
 /* Ask to be rung. False: bytes are there already, and no ring will come. */
 bool scout__channel_sleep(struct scout__channel *ch);
-/* No ringing from now on: we look. */
+/* Stop ringing from now on: we look by ourselves. */
 void scout__channel_wake(struct scout__channel *ch);
-/* Peer: its bell is readable; silence it. False: the server has closed the channel. (The server's is edge-triggered and never read.) */
+/* Peer: our bell is readable; silence it. False: the server has closed the channel. (The server's is edge-triggered and never read.) */
 bool scout__channel_hear(struct scout__channel *ch);
 
 /* ---- writing ---- */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keys of CurveZMQ as text: what is one, and reading them from files. Any thread; no state. Buffers that held a key are wiped.
+ * Keys of CurveZMQ as text: what a key is, and reading keys from files. Any thread; no state. Buffers with a key are
+ * wiped.
  */
 #include "curve.h"
 
@@ -32,7 +33,7 @@ scout__curve_next_key(FILE *file, unsigned *line, char ret_key[SCOUT__CURVE_KEY 
 		++*line;
 		text = buf + strspn(buf, " \t");
 		text[strcspn(text, " \t\r\n")] = '\0';
-		/* '#' is of Z85, too: a comment is what is not as long as a key. */
+		/* Z85 has '#', too: a line that is not as long as a key is a comment. */
 		if (*text == '\0' || (*text == '#' && strlen(text) != SCOUT__CURVE_KEY))
 			continue;
 		rc = scout__curve_is_key(text) ? 1 : SCOUT_ERR_FORMAT;

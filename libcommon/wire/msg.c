@@ -14,8 +14,8 @@
  *
  * Order of the checks: the magic says whether the rest means anything; then the version, since another version may
  * place every other field elsewhere; then sizes; then the operations from the first to the last, and the first fault
- * found is the answer. Bytes behind the last operation are TRUNCATED like bytes that are missing: in both cases the
- * length is not that of the operations.
+ * found is the answer. Bytes after the last operation are TRUNCATED, as missing bytes are: in both cases the length
+ * is not the operations' length.
  *
  * Threads: any; no state. Everything here works on the caller's memory; the tables are constant.
  */
@@ -40,7 +40,7 @@ enum op_field {
 	OP_RESERVED = 20
 };
 
-/* Whether the fields of an operation header are as its direction wants them. */
+/* Whether the fields of an operation header fit its direction. */
 static bool
 op_header_is_clean(const uint8_t *op, bool requests)
 {
@@ -55,7 +55,7 @@ op_header_is_clean(const uint8_t *op, bool requests)
 	       (corr != 0 || op[OP_OPCODE] == SCOUT_OP_ERROR);
 }
 
-/* @left bytes at @op hold exactly @n clean operations. */
+/* Check that @left bytes at @op hold exactly @n clean operations. */
 static int
 check_ops(const uint8_t *op, size_t left, uint32_t n, bool requests)
 {
@@ -188,7 +188,7 @@ scout__op_end(struct scout__writer *w, size_t op_offset)
 void
 scout__frame_end(struct scout__writer *w, uint32_t op_count, uint64_t epoch, uint64_t sent_us)
 {
-	/* What no peer would take must not look like a finished frame. */
+	/* A frame that no peer would accept must not look finished. */
 	if (w->len > SCOUT_MAX_FRAME || op_count == 0 || op_count > SCOUT_MAX_OPS)
 		w->bad = true;
 	if (w->bad)
@@ -231,7 +231,7 @@ static const char *const op_names[] = {
 };
 _Static_assert(sizeof(op_names) / sizeof(op_names[0]) == SCOUT_OP_LAST + 1, "an opcode has no name");
 
-/* Everything about a wire status in one row, so that a new one cannot get a name and no error. */
+/* One row has all about a wire status, so that a new status cannot get a name without an error. */
 #define STATUS(name, error) [SCOUT_WIRE_##name] = {#name, error}
 
 static const struct {

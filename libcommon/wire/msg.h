@@ -13,8 +13,8 @@
  * checked without knowing the server's state: exact length, reserved fields, counts and ranges. Pointers in decoded
  * structures are views into the frame. A get returns SCOUT_WIRE_OK and writes *ret, or SCOUT_WIRE_BAD_BODY or
  * SCOUT_WIRE_RANGE and sets *ret_field (static) to the name of the field that is wrong, spelled as in protocol.h;
- * "length" when the body is longer or shorter than its fields say. It looks neither at the opcode (but for one_u64)
- * nor at the status: the caller has dispatched.
+ * "length" when the body is longer or shorter than its fields say. It looks neither at the opcode (except for
+ * one_u64) nor at the status: the caller has dispatched.
  *
  * Frames and names: msg.c. Bodies: msg_peer.c, msg_lookup.c, msg_keys.c, msg_transfer.c. Lease connection: msg_lease.c.
  *
@@ -64,7 +64,7 @@ struct scout__op {
  * scout__frame_next() be used.
  */
 int scout__frame_check(const void *data, size_t len, bool requests, struct scout__frame *ret_frame);
-/* The version that a frame says to have for which that was SCOUT_WIRE_BAD_VERSION. */
+/* The version in a frame whose check returned SCOUT_WIRE_BAD_VERSION. */
 unsigned scout__frame_version(const void *data);
 
 /* Reader over the operations of a checked frame. */
@@ -74,8 +74,8 @@ bool scout__frame_next(struct scout__reader *ops, struct scout__op *ret_op);
 
 /*
  * Build a frame: begin (on an empty writer), ops, end. op_begin returns the offset to give to op_end, which fills in
- * the length. A writer that ends bad has no frame in it: no room, longer than SCOUT_MAX_FRAME, or op_count not in
- * 1..SCOUT_MAX_OPS. To take back an operation that did not fit, set len to its offset and bad to false.
+ * the length. A writer that ends with `bad` set holds no frame: no room, longer than SCOUT_MAX_FRAME, or op_count not
+ * in 1..SCOUT_MAX_OPS. To take back an operation that did not fit, set len to its offset and bad to false.
  */
 void scout__frame_begin(struct scout__writer *w);
 size_t scout__op_begin(struct scout__writer *w, uint8_t opcode, uint8_t kind, uint16_t status, uint64_t corr,
@@ -88,13 +88,13 @@ void scout__put_text(struct scout__writer *w, const char *text);
 int scout__get_text(const struct scout__op *op, struct scout__str *ret_text);
 
 /*
- * What a peer knows of clears. In a HELLO: its own view; in a reply: the namespace's. Stamps are microseconds since
- * 1970 that the server makes grow.
+ * What a peer knows of clears. In a HELLO: the peer's own view; in a reply: the namespace's state. Stamps are
+ * microseconds since 1970 that the server makes grow.
  */
 struct scout__clear_state {
-	uint64_t joined;     /* a worker's: since when it is in; 0: new, or a client */
+	uint64_t joined;     /* for a worker: since when it is in; 0: new, or a client */
 	uint64_t generation; /* the last clear's name; 0: none */
-	uint64_t cleared;    /* and its stamp; 0: none */
+	uint64_t cleared;    /* the last clear's stamp; 0: none */
 };
 
 struct scout__hello {
@@ -159,7 +159,7 @@ void scout__put_lookup_reply(struct scout__writer *w, const struct scout__lookup
 int scout__get_lookup_reply(const struct scout__op *op, struct scout__lookup_reply *ret, const char **ret_field);
 uint32_t scout__more_at(const struct scout__lookup_reply *m, uint32_t i);
 
-/* The reply to a LOOKUP with SCOUT_LOOKUP_AHEAD, of one group whose unit is hash_tokens. Both maps have (known + 7) / 8 bytes. */
+/* The reply to a LOOKUP with SCOUT_LOOKUP_AHEAD, for one group whose unit is hash_tokens. Both maps have (known + 7) / 8 bytes. */
 struct scout__ahead_reply {
 	struct scout__lookup_reply lookup;
 	uint32_t known;
@@ -169,7 +169,7 @@ struct scout__ahead_reply {
 void scout__put_ahead_reply(struct scout__writer *w, const struct scout__ahead_reply *m);
 int scout__get_ahead_reply(const struct scout__op *op, struct scout__ahead_reply *ret, const char **ret_field);
 
-/* The same of any groups: a map of each has (n + 7) / 8 bytes. */
+/* The same for any groups: each map of a group has (n + 7) / 8 bytes. */
 struct scout__ahead_groups {
 	struct scout__lookup_reply lookup;
 	uint32_t known;
@@ -181,7 +181,7 @@ struct scout__ahead_groups {
 int scout__get_ahead_groups(const struct scout__op *op, const struct scout__groups *groups, uint32_t hash_tokens,
 			    struct scout__ahead_groups *ret, const char **ret_field);
 
-/* Decoded: groups ascend, no part is empty, and n is the sum of theirs, at most SCOUT_MAX_KEYS. */
+/* Decoded: groups ascend, no part is empty, and n is the sum over all parts, at most SCOUT_MAX_KEYS. */
 struct scout__keys_msg {
 	uint64_t ticket;
 	uint32_t n;
@@ -234,12 +234,12 @@ int scout__get_one_u64(const struct scout__op *op, uint64_t *ret, const char **r
 struct scout__clear_reply {
 	struct scout__clear_state clear;
 	uint32_t stores;  /* L2 stores of the server */
-	uint32_t pending; /* of these: have not taken it yet */
+	uint32_t pending; /* of these: have not recorded the clear yet */
 };
 void scout__put_clear_reply(struct scout__writer *w, const struct scout__clear_reply *m);
 int scout__get_clear_reply(const struct scout__op *op, struct scout__clear_reply *ret, const char **ret_field);
 
-/* PING, and the replies that are empty. */
+/* PING, and all empty replies. */
 int scout__get_empty(const struct scout__op *op, const char **ret_field);
 
 /* A page table in REGISTER. */
@@ -254,7 +254,7 @@ uint64_t scout__plane_bytes(const struct scout__table_msg *m, uint32_t plane);
 struct scout__register_msg {
 	uint16_t kv_rank, reader, numa;
 	uint16_t n_tables;
-	struct scout__table_msg tables[SCOUT_MAX_GROUPS]; /* a put does not look at them */
+	struct scout__table_msg tables[SCOUT_MAX_GROUPS]; /* a put ignores them */
 };
 /* The fixed fields; then each table by scout__put_table(), @plane_bytes: host integers. */
 void scout__put_register(struct scout__writer *w, const struct scout__register_msg *m);
@@ -311,7 +311,7 @@ int scout__get_store_done(const struct scout__op *op, struct scout__store_done_m
 void scout__put_store_done_reply(struct scout__writer *w, uint32_t readable);
 int scout__get_store_done_reply(const struct scout__op *op, uint32_t *ret_readable, const char **ret_field);
 
-/* Decoded: groups ascend, from <= to <= SCOUT_MAX_CHUNKS, and all parts together have at most so many hashes. */
+/* Decoded: groups ascend, from <= to <= SCOUT_MAX_CHUNKS, and all parts together have at most SCOUT_MAX_CHUNKS hashes. */
 struct scout__retrieve_msg {
 	uint64_t ticket;
 	uint16_t n_parts;
@@ -321,7 +321,7 @@ struct scout__retrieve_msg {
 	} parts[SCOUT_MAX_GROUPS];
 };
 #define SCOUT__RETRIEVE_BYTES(n_parts) (12 + 12 * (size_t)(n_parts))
-/* Of a namespace with one group. */
+/* For a namespace with one group. */
 static inline struct scout__retrieve_msg
 scout__retrieve_of(uint64_t ticket, uint32_t from, uint32_t to)
 {
@@ -339,7 +339,7 @@ int scout__get_retrieve_done(const struct scout__op *op, struct scout__retrieve_
 
 /* STATUS reply: put the count, then each pair. */
 void scout__put_status_item(struct scout__writer *w, const char *name, uint64_t value);
-/* Checks all of them; then *ret_n items come from the reader. */
+/* Checks all items; then the reader returns *ret_n items. */
 int scout__get_status(const struct scout__op *op, uint32_t *ret_n, struct scout__reader *ret_items,
 		      const char **ret_field);
 bool scout__get_status_item(struct scout__reader *items, struct scout__str *ret_name, uint64_t *ret_value);
@@ -355,7 +355,7 @@ struct scout__lease_msg {
 	uint64_t bytes, data_offset, slot_stride;
 	uint32_t request_bytes, reply_bytes; /* CHANNEL */
 };
-/* @buf has SCOUT__LEASE_SEGMENT_BYTES. Returns the length; 0 for a type that there is not. */
+/* @buf has SCOUT__LEASE_SEGMENT_BYTES. Returns the length; 0 for an unknown type. */
 size_t scout__put_lease(uint8_t *buf, const struct scout__lease_msg *m);
 /*
  * False when it is not a valid lease message (magic, version, type, length, reserved). Fields of other types come
@@ -366,7 +366,7 @@ bool scout__get_lease(const void *buf, size_t len, struct scout__lease_msg *ret)
 /* Names for logs, static: "LOOKUP", "op 77" (over 255: "op ?"); "BAD_BODY", "unknown status". */
 const char *scout__op_name(unsigned opcode);
 
-/* "must be 1..64": what is allowed in the field of @op's body that its get named. Static; NULL for a name that no get says. */
+/* "must be 1..64": the rule for the field that the get of @op's body named. Static; NULL for a name that no get returns. */
 const char *scout__field_rule(const struct scout__op *op, const char *field);
 
 const char *scout__wire_name(unsigned status);

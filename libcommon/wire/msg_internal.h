@@ -8,12 +8,12 @@
 /*
  * DESIGN
  *
- * The bodies of <kvscout/protocol.h>, one put and one get for each: msg_peer.c, msg_lookup.c and msg_transfer.c. Here is the part
- * that they share. A get reads every field first and judges afterwards, in this order: is the body exactly as long as its fields
- * say ("length"), are the reserved fields 0 ("reserved"), is each field in its range (its name). Only a count that sizes the fields
- * behind it is judged earlier: nothing is measured with a wrong one. The result is written only if all of that holds, so a caller
- * never sees half a message. The server itself judges the parts that depend on its state: whether a ticket lives, whether a KV rank
- * is held here.
+ * The bodies of <kvscout/protocol.h>, one put and one get for each: msg_peer.c, msg_lookup.c and msg_transfer.c. This file is the
+ * part that they share. A get reads every field first and checks them afterwards, in this order: is the body exactly as long as its
+ * fields say ("length"), are the reserved fields 0 ("reserved"), is each field in its range (its name). Only a count that sizes the
+ * fields after it is checked earlier: no length is computed from a wrong count. The result is written only if all checks pass, so a
+ * caller never sees half a message. The server itself checks the parts that depend on its state: whether a ticket lives, whether a
+ * KV rank is held here.
  *
  * A put writes what it is given; the receiver checks ranges. Running out of room latches in the writer.
  *

@@ -18,7 +18,7 @@ scout__put_keys(struct scout__writer *w, const struct scout__keys_msg *m, unsign
 }
 
 /*
- * Reads the parts and their sum. NULL, or the name of the field that is wrong: nothing behind it can be measured then.
+ * Reads the parts and their sum. Returns NULL, or the wrong field's name: fields after it cannot be found then.
  */
 static const char *
 get_parts(struct scout__reader *r, struct scout__keys_msg *m, uint32_t *reserved)
@@ -86,7 +86,7 @@ keys_reply_bad_field(const struct scout__keys_reply *m)
 {
 	uint32_t n_hits = 0;
 	size_t bytes = ((size_t)m->n + 7) / 8;
-	unsigned behind = m->n % 8 ? 0xffu << m->n % 8 & 0xffu : 0; /* bits of the last byte that are no key's */
+	unsigned behind = m->n % 8 ? 0xffu << m->n % 8 & 0xffu : 0; /* bits of the last byte that stand for no key */
 
 	for (size_t i = 0; i < bytes; i++) {
 		n_hits += (uint32_t)__builtin_popcount(m->hit[i]);

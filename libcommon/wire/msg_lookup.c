@@ -93,7 +93,7 @@ scout__more_at(const struct scout__lookup_reply *m, uint32_t i)
 static const char *
 lookup_reply_bad_field(const struct scout__lookup_reply *m)
 {
-	/* Objects of all groups; a margin may have more of them than the hit. */
+	/* Objects of all groups; with a margin there may be more objects than the hit has. */
 	uint32_t most = m->hit ? SCOUT_MAX_GROUPS * SCOUT_MAX_CHUNKS : 0;
 
 	if (m->hit > SCOUT_MAX_CHUNKS)
@@ -114,7 +114,7 @@ lookup_reply_bad_field(const struct scout__lookup_reply *m)
 	return NULL;
 }
 
-/* The fields that the reply has with and without AHEAD. The lengths in it are judged once it is complete. */
+/* The fields that the reply has with and without AHEAD. The lengths are checked once the reply is complete. */
 static int
 get_lookup_reply(struct scout__reader *r, struct scout__lookup_reply *ret, const char **ret_field)
 {
@@ -156,7 +156,7 @@ scout__put_ahead_reply(struct scout__writer *w, const struct scout__ahead_reply 
 	scout__put_bytes(w, m->in_l2, bytes);
 }
 
-/* What an AHEAD reply says before its bits. @ret_bad: a field of the lookup's part that is wrong, NULL: none. */
+/* The part of an AHEAD reply before its bits. @ret_bad: a wrong field of the lookup's part, NULL: none. */
 static int
 get_ahead_head(struct scout__reader *r, struct scout__lookup_reply *lookup, uint32_t *known, uint32_t *reserved,
 	       const char **ret_bad, const char **ret_field)

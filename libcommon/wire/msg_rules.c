@@ -4,8 +4,8 @@
 #include <string.h>
 
 /*
- * What protocol.h allows in each field that a get may find wrong, as a person reads it in a refusal or a log line. The gets judge;
- * this table only tells. tests/unit/wire/test_wire_strict.c holds it to the gets: each field that they name has a row. Any thread.
+ * What protocol.h allows in each field that a get may find wrong, as text for a refusal or a log line. The gets check; this table
+ * only explains. tests/unit/wire/test_wire_strict.c compares the two: each field that a get names has a row. Any thread.
  */
 
 #define QUOTE(number) #number
@@ -59,7 +59,7 @@ static const struct {
 	{"more", "must be below " TEXT_OF(SCOUT_MAX_LENGTHS), SCOUT_OP_LOOKUP, REQUEST},
 	{"more", "must be lengths above 0 and below hit, the longest first", 0, ANY},
 	{"n_more", "must be below " TEXT_OF(SCOUT_MAX_LENGTHS), 0, ANY},
-	{"group", "must be larger than that of the table or part before it", 0, ANY},
+	{"group", "must be larger than in the table or part before it", 0, ANY},
 	{"hash_tokens", "must be 1 or more", 0, ANY},
 	{"n_groups", "must be 1.." TEXT_OF(SCOUT_MAX_GROUPS), 0, ANY},
 	{"policy", "must be 0 (all), 1 (window), 2 (local) or 3 (state)", 0, ANY},
@@ -69,8 +69,8 @@ static const struct {
 	{"n_parts", "must be 1.." TEXT_OF(SCOUT_MAX_GROUPS), 0, ANY},
 	{"layout_tag", NAME "0.." TEXT_OF(SCOUT_MAX_NAME) " bytes", 0, ANY},
 	{"hit", COUNT_OR_0, 0, ANY},
-	{"hits", "must be 0 behind the last key", 0, ANY},
-	{"later", "must be 0 for keys that are hits, and behind the last key", 0, ANY},
+	{"hits", "must be 0 after the last key", 0, ANY},
+	{"later", "must be 0 for keys that are hits, and after the last key", 0, ANY},
 	{"l1", "must be at most as many as there are hits", SCOUT_OP_KEYS, REPLY},
 	{"l2", "must be at most the hits that l1 does not count", SCOUT_OP_KEYS, REPLY},
 	{"l1", "must be 0..8388608, and 0 without a hit", 0, ANY},

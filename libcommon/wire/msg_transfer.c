@@ -45,7 +45,7 @@ register_bad_field(const struct scout__register_msg *m)
 	return NULL;
 }
 
-/* False: n_planes is out of range, of this table or of all together (@left). */
+/* False: n_planes is out of range, for this table or for all together (@left). */
 static bool
 get_table(struct scout__reader *r, struct scout__table_msg *ret, uint32_t *left)
 {
@@ -307,7 +307,7 @@ scout__put_retrieve(struct scout__writer *w, const struct scout__retrieve_msg *m
 	}
 }
 
-/* The reply has a grant for each hash at most: no part may be negative, nor all of them more than a reply can carry. */
+/* The reply has at most one grant for each hash: no part may be negative, and all parts together must fit into a reply. */
 static const char *
 retrieve_bad_field(const struct scout__retrieve_msg *m)
 {

@@ -6,9 +6,9 @@
 /*
  * DESIGN
  *
- * Every policy needs one run of tokens that ends at the length (all: from the start; window: span - 1 tokens; local: those that
- * share the run of span tokens with the next one; state: the last token), and the margin behind it; a group needs the objects that
- * these tokens lie in. `all` and `state` also want an object to end at the length.
+ * Every policy needs one run of tokens that ends at the length (all: from the start; window: span - 1 tokens; local: the tokens
+ * that share the run of span tokens with the next one; state: the last token), and the margin after it; a group needs the objects
+ * in which these tokens lie. `all` and `state` also want an object to end at the length.
  *
  * This is what the managers of vLLM look for (vllm/v1/core/single_type_kv_cache_manager.py): FullAttentionManager drops the last
  * block of a hit for draft heads, which is a margin of one block; SlidingWindowManager wants cdiv(window - 1, block) blocks at an
@@ -16,8 +16,8 @@
  * there; MambaManager wants the one block at the end. HybridKVCacheCoordinator (kv_cache_coordinator.py) lowers the length until
  * all groups agree, and so does scout__restorable_next().
  *
- * Both ends of a group's run only fall with the length. So a missing object rules out every length whose run reaches it, down to
- * those that end before it: the walk jumps there, and an object that was seen present is not looked at twice.
+ * When the length falls, both ends of a group's run can only fall. So a missing object rules out every length whose run reaches
+ * it: the walk jumps to the lengths that end before the object, and an object that was seen present is not looked at twice.
  */
 
 static uint32_t
@@ -26,7 +26,7 @@ saturated(uint64_t n)
 	return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
 }
 
-/* Where the tokens begin that @group needs before @tokens, which is not 0. */
+/* The first of the tokens that @group needs before @tokens, which is not 0. */
 static uint64_t
 begin_of(const struct scout__group *group, uint64_t tokens)
 {
@@ -93,7 +93,7 @@ are_set(const uint8_t *bytes, size_t n)
 	return memcmp(bytes, ones, n) == 0;
 }
 
-/* The number behind the last missing object of [@from, @to); @from: none is missing. */
+/* One more than the last missing object of [@from, @to); @from: none is missing. */
 static uint32_t
 behind_missing(const uint8_t *bits, uint32_t from, uint32_t to)
 {
@@ -110,7 +110,7 @@ behind_missing(const uint8_t *bits, uint32_t from, uint32_t to)
 	return from;
 }
 
-/* Whether all of @need is there; else *ret_missing is an object that is not. */
+/* Whether all of @need is there; else *ret_missing is an object that is missing. */
 static bool
 look(struct scout__restorable *walk, uint32_t g, const struct scout__need *need, uint32_t *ret_missing)
 {
@@ -132,7 +132,7 @@ look(struct scout__restorable *walk, uint32_t g, const struct scout__need *need,
 		*ret_missing = behind - 1;
 		return false;
 	}
-	if (to == need->to) /* nothing of it was seen before */
+	if (to == need->to) /* no object of it was seen before */
 		seen->to = need->to;
 	seen->from = need->from < to ? need->from : seen->from;
 	return true;
@@ -145,7 +145,7 @@ below_missing(const struct scout__restorable *walk, const struct scout__group *g
 	uint64_t end = (uint64_t)missing * group->unit_tokens, tokens = (uint64_t)length * walk->hash_tokens;
 	uint64_t below = end > group->margin_tokens ? end - group->margin_tokens : 0;
 
-	/* Without a margin, a length that begins a run of local attention needs nothing, also in the middle of the object. */
+	/* Without a margin, a length that begins a run of local attention needs nothing, even in the middle of an object. */
 	if (group->policy == SCOUT__POLICY_LOCAL && group->margin_tokens == 0 && begin_of(group, tokens) > below)
 		below = begin_of(group, tokens);
 	return (uint32_t)(below / walk->hash_tokens);

@@ -8,8 +8,8 @@
 #include "group.h"
 
 /*
- * From which lengths a prompt can go on, by which objects of its groups there are: the rules of GROUPS in protocol.h, for servers
- * and for clients that know presence object by object. Pure functions: any thread, no allocation.
+ * The lengths from which a prompt can go on, given the objects of its groups that are there: the rules of GROUPS in protocol.h,
+ * for servers and for clients that know presence object by object. Pure functions: any thread, no allocation.
  *
  * Lengths are counted in hashes from the start of the prompt, objects of a group in its units.
  */
@@ -20,19 +20,19 @@ struct scout__need {
 };
 
 /*
- * The objects of @group that a prompt of @length needs, if its first @skip hashes are on the GPU already: what ends there is not
- * needed. False: @length is none at which an object of this group ends, and its policy wants that.
+ * The objects of @group that a prompt of @length needs, if its first @skip hashes are on the GPU already: objects that end
+ * within them are not needed. False: no object of this group ends at @length, and its policy requires that.
  */
 bool scout__need_of(const struct scout__group *group, uint32_t hash_tokens, uint32_t skip, uint32_t length,
 		    struct scout__need *ret);
 
-/* Which objects of one group there are, on all ranks. */
+/* Which objects of one group are there, on all ranks. */
 struct scout__presence {
 	const uint8_t *bits; /* one for each object, the lowest of the first byte first; NULL: n is 0 */
-	uint32_t n;          /* objects that the bits are about; there are none behind them */
+	uint32_t n;          /* how many objects the bits cover; there are none after these */
 };
 
-/* A walk from the longest length to the shortest. What it has seen it does not look at again: n lengths cost about one pass. */
+/* A walk from the longest length to the shortest. It looks at nothing twice: n lengths cost about one pass. */
 struct scout__restorable {
 	const struct scout__groups *groups;
 	const struct scout__presence *presence; /* by group */
@@ -44,7 +44,7 @@ struct scout__restorable {
 /* @groups and @presence are borrowed for the walk. */
 void scout__restorable_init(struct scout__restorable *walk, const struct scout__groups *groups, uint32_t hash_tokens,
 			    const struct scout__presence *presence, uint32_t skip);
-/* The longest restorable length that is not above @at_most, which is below all that were returned before; 0: none. */
+/* The longest restorable length up to @at_most, which is below all lengths returned before; 0: none. */
 uint32_t scout__restorable_next(struct scout__restorable *walk, uint32_t at_most);
 
 #endif

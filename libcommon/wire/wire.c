@@ -39,7 +39,7 @@ scout__put_str(struct scout__writer *w, const char *s, size_t len)
 {
 	if (len > STR_MAX) {
 		len = STR_MAX;
-		/* At most three continuation bytes belong to one character; more of them are no UTF-8, and stay. */
+		/* At most three continuation bytes belong to one character; if there are more, the text is no UTF-8, and is cut as it is. */
 		for (int i = 0; i < 3 && ((unsigned char)s[len] & 0xc0) == 0x80; i++)
 			len--;
 	}

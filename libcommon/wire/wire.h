@@ -64,7 +64,7 @@ scout__reader_of(const void *p, size_t len)
 
 /*
  * A view of @len bytes, NULL (and bad) when there are fewer. With @len 0 the view has no bytes, and is NULL only if the
- * reader stands on NULL.
+ * reader's position is NULL.
  */
 static inline const uint8_t *
 scout__get_bytes(struct scout__reader *r, size_t len)
@@ -114,7 +114,7 @@ scout__get_u64(struct scout__reader *r)
 	return p ? scout__load_u64(p) : 0;
 }
 
-/* u16 length and bytes; a view, not terminated. Not whole: NULL, bad, and length 0. */
+/* A view of u16 length and bytes, not terminated. If it is not whole: NULL, bad, and length 0. */
 const char *scout__get_str(struct scout__reader *r, uint16_t *ret_len);
 
 /* Whether everything was read without a fault. */
@@ -180,11 +180,11 @@ scout__put_u64(struct scout__writer *w, uint64_t v)
 
 /* @p may be NULL when @len is 0. */
 void scout__put_bytes(struct scout__writer *w, const void *p, size_t len);
-/* Longer than 65535 bytes: cut, before the UTF-8 sequence that would be torn. */
+/* A text longer than 65535 bytes is cut, before a UTF-8 sequence that would be torn. */
 void scout__put_str(struct scout__writer *w, const char *s, size_t len);
-/* Room for @cap bytes altogether: doubled as needed, from @least on. For writers whose buf is from malloc(), or NULL. False: no memory. */
+/* Make room for @cap bytes in all: doubled as needed, from @least on. For writers whose buf is from malloc(), or NULL. False: no memory. */
 bool scout__writer_reserve(struct scout__writer *w, size_t cap, size_t least);
-/* Overwrite at an earlier offset. Nothing happens to a writer that is bad; beyond what was written: bad. */
+/* Overwrite at an earlier offset. A bad writer stays unchanged; an offset beyond the written bytes makes it bad. */
 void scout__patch_u32(struct scout__writer *w, size_t offset, uint32_t v);
 void scout__patch_u64(struct scout__writer *w, size_t offset, uint64_t v);
 

@@ -12,7 +12,7 @@ descriptor_of(void *sock)
 	int fd = -1;
 	size_t len = sizeof(fd);
 
-	(void)zmq_getsockopt(sock, ZMQ_FD, &fd, &len); /* it has one */
+	(void)zmq_getsockopt(sock, ZMQ_FD, &fd, &len); /* every socket has one */
 	return fd;
 }
 
