@@ -8,25 +8,25 @@
  * this file.
  *
  * LEASE CONNECTION
- *   A SOCK_SEQPACKET unix socket beside the ZeroMQ one, for peers on the same machine; workers must have it.
+ *   A SOCK_SEQPACKET unix socket next to the ZeroMQ one, for peers on the same machine; workers must have it.
  *   Messages are little-endian like the rest, "version" is SCOUT_LEASE_VERSION (2):
  *   client -> server  LEASE_HELLO  u32 SCOUT_LEASE_MAGIC, u16 type 1, u16 version, u64 token (that of HELLO)
  *                     LEASE_BYE    u32 magic, u16 type 2, u16 version, u64 token: this peer is leaving and has no
  *                                  copy running. Its sessions end and its holds are free at once.
  *                     LEASE_RELEASED u32 magic, u16 type 7, u16 version, u32 segment: answer to LEASE_WITHDRAW:
- *                                  it is unmapped, or was never mapped. About a segment that was not withdrawn:
- *                                  changes nothing.
+ *                                  it is unmapped, or was never mapped. For a segment that was not withdrawn
+ *                                  this changes nothing.
  *                     LEASE_ASK_CHANNEL u32 magic, u16 type 8, u16 version, u64 reserved: asks for a channel
  *                     (below). After
  *                                  LEASE_OK; once for each HELLO that was said from a new ZeroMQ identity:
- *                                  the answer to any further one says that there is none. Each is answered, in
+ *                                  any further question is answered with no channel. Each is answered, in
  *                                  order.
  *   server -> client  LEASE_OK     u32 magic, u16 type 3, u16 version, u64 epoch: bound to the peer of that token
  *                     LEASE_SEGMENT u32 magic, u16 type 4, u16 version, u32 segment, u32 slots, u64 bytes (of the
  *                                  memfd), u64 data_offset, u64 slot_stride, with one sealed memfd as SCM_RIGHTS. Sent
  *                                  to a worker for each segment of its KV rank, before the first grant in it; a
  *                                  worker that finds an unknown segment in a grant reads on here. A new lease
- *                                  connection gets all of them again, under the same numbers.
+ *                                  connection gets all segments again, under the same numbers.
  *                                  The worker then unmaps the segments of the earlier connection, when the last
  *                                  copy in them has ended.
  *                     LEASE_WITHDRAW u32 magic, u16 type 6, u16 version, u32 segment: the server takes this
@@ -39,8 +39,8 @@
  *                     LEASE_CHANNEL u32 magic, u16 type 9, u16 version, u32 request_bytes, u32 reply_bytes, with
  *                                  three descriptors as SCM_RIGHTS: a sealed memfd, the server's doorbell (an eventfd),
  *                                  the peer's (one end of a stream socket pair), both non-blocking. Answers
- *                                  LEASE_ASK_CHANNEL; without descriptors and with both sizes 0: there is none to
- *                                  be had.
+ *                                  LEASE_ASK_CHANNEL; without descriptors and with both sizes 0: there is no
+ *                                  channel.
  *   The server closes the connection on a message that is malformed, of another version or out of turn, without
  *   an answer. LEASE_HELLO comes first, within SCOUT_LEASE_HELLO_MS of the connect; a connection without it is
  *   closed then (LEASE_GONE), or before, the oldest first, when there are more than SCOUT_LEASE_MAX_UNBOUND of
@@ -56,14 +56,14 @@
  *   Optional: frames through shared memory instead of the ZeroMQ socket, for peers with a lease connection. The
  *   same frames in the same order; what follows only says how their bytes travel. A peer that asks gets a new
  *   channel for each connection (each HELLO that it said from a new ZeroMQ identity ends the one before, with all
- *   that is in it). It asks when nothing is in flight, and having got it sends all further frames through it. The
- *   server answers there as soon as a first frame has come; a peer that does not want it after all just never
- *   writes to it. The ZeroMQ connection stays: its end, or that of the lease connection, is the end of the
+ *   that is in it). It asks when nothing is in flight; once it has the channel, all its frames travel there. The
+ *   server answers there as soon as a first frame has come; a peer that does not use its channel just never
+ *   writes to it. The ZeroMQ connection stays: its end, or the end of the lease connection, ends the
  *   channel.
  *
  *   The memory: a ring of request_bytes (peer to server) and one of reply_bytes (server to peer), both multiples
  *   of 8. Words are in host order, each in a cache line of its own:
- *     at SCOUT_CHANNEL_REQUESTS and at SCOUT_CHANNEL_REPLIES, the words of the one and the other ring:
+ *     at SCOUT_CHANNEL_REQUESTS and at SCOUT_CHANNEL_REPLIES, the words of the two rings:
  *       + SCOUT_CHANNEL_TAIL           u64 bytes written since the start; the writer's
  *       + SCOUT_CHANNEL_HEAD           u64 bytes read since the start; the reader's
  *       + SCOUT_CHANNEL_READER_SLEEPS  u32 1: the reader wants its doorbell rung when tail moves
@@ -76,7 +76,7 @@
  *   To move an end: store it (release), full fence, read the other side's word; if it is 1, exchange it with 0,
  *   and if it was still 1, ring the other side: the peer adds 1 to the server's eventfd, the server sends a byte
  *   to the peer's socket. To sleep: store 1 in its own word, full fence, look at the other end once more. A
- *   reader to whom nothing urgent can come may sleep without it: the bytes stay until it reads. On a ring: drain
+ *   reader that expects nothing urgent may sleep without this: the bytes stay until it reads. On a ring: drain
  *   the doorbell (the server's needs no reading), then look at the rings. End of file on the peer's socket: the
  *   server has closed the channel. A channel that breaks these rules ends the lease connection (by the server),
  *   or the connection (by the peer).
