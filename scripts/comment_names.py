@@ -11,10 +11,10 @@ import sys
 
 TOKEN = re.compile(r'(/\*.*?\*/|//[^\n]*)|("(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')|([A-Za-z_]\w*)', re.S)
 FUNCTION = re.compile(r"(?<![\w.>])([A-Za-z_]\w{2,})\(\)")
-FILE = re.compile(r"(?<![\w/.*<-])([A-Za-z_][\w-]*\.(?:c|h|py|sh|ptx|build))\b(?!\()")
+FILE = re.compile(r"(?<![\w/.*<-])([A-Za-z][\w-]*\.(?:c|h|py|sh|ptx|build))\b(?!\()")
 FOREIGN = set(
     "getopt_long cudaStreamWaitEvent EVP_sha256 EVP_MD_CTX_copy_ex strerrordesc_np copy_struct_from_user close_range shm_open writev"
-    " redisFormatCommandArgv zmq_unbind PyArg_ParseTupleAndKeywords kv_cache_coordinator.py cuda.h scout__serve_NAME".split()
+    " redisFormatCommandArgv zmq_unbind PyArg_ParseTupleAndKeywords kv_cache_coordinator.py cuda.h scout__serve_NAME NAME.c NAME.h subdir".split()
 )
 
 

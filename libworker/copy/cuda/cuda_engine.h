@@ -152,6 +152,18 @@ scout__cuda_table_of(const struct scout__cuda *cuda, const struct scout__copy_ba
 	return &cuda->tables[batch->items[item].table];
 }
 
+/* A batch has come: append it to its direction. */
+void scout__cuda_lane_add(struct scout__cuda *cuda, struct scout__copy_batch *batch) SCOUT_ON_COPY_THREAD;
+/*
+ * Take off spans that are over, enqueue what there is room for. True: something happened. The lock is held, and dropped between two
+ * spans.
+ */
+bool scout__cuda_lane_step(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
+/* The engine closes: wait for what is enqueued; the rest ends as closed. The lock is held. */
+void scout__cuda_lane_end(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
+
+/* ---- cuda_method.c ---- */
+
 /* The first tile of item @item in layer @layer. */
 uint64_t scout__cuda_layer_tile(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t item,
 				uint32_t layer);
@@ -164,18 +176,6 @@ uint64_t scout__cuda_bytes_of(const struct scout__cuda *cuda, const struct scout
 /* Whether the slot is in memory that the first batch may be copied from or to; where the GPU finds it, 0 if it is not pinned. */
 bool scout__cuda_lane_find(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, const void *slot,
 			   uint64_t *ret_device_slot) SCOUT_ON_COPY_THREAD;
-/* A batch has come: behind the others of its direction. */
-void scout__cuda_lane_add(struct scout__cuda *cuda, struct scout__copy_batch *batch) SCOUT_ON_COPY_THREAD;
-/*
- * Take off spans that are over, enqueue what there is room for. True: something happened. The lock is held, and dropped between two
- * spans.
- */
-bool scout__cuda_lane_step(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
-/* The engine closes: wait for what is enqueued; the rest ends as closed. The lock is held. */
-void scout__cuda_lane_end(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
-
-/* ---- cuda_method.c ---- */
-
 /* By name; false if there is none of it. */
 bool scout__cuda_method_find(const char *name, enum scout__cuda_method *ret_method);
 const char *scout__cuda_method_name(enum scout__cuda_method method);

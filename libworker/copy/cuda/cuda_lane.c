@@ -191,46 +191,6 @@ take_off(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 
 /* ---- enqueueing ---- */
 
-/* The first plane that one item has in one layer. */
-static uint32_t
-first_plane(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t item, uint32_t layer)
-{
-	return scout__copy_table_plane(&scout__cuda_table_of(cuda, batch, item)->layout, batch, cuda->n_tables,
-				       batch->items[item].table, layer);
-}
-
-uint64_t
-scout__cuda_layer_tile(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t item,
-		       uint32_t layer)
-{
-	return scout__cuda_table_of(cuda, batch, item)->planes[first_plane(cuda, batch, item, layer)].first_tile;
-}
-
-struct scout__cuda_place
-scout__cuda_next_item(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t item,
-		      uint32_t layer)
-{
-	while (item < batch->n && first_plane(cuda, batch, item, layer) == first_plane(cuda, batch, item, layer + 1))
-		item++;
-	return (struct scout__cuda_place){
-		.item = item, .tile = item < batch->n ? scout__cuda_layer_tile(cuda, batch, item, layer) : 0};
-}
-
-uint64_t
-scout__cuda_bytes_of(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t item,
-		     uint32_t layer)
-{
-	const struct scout__copy_layout *layout = &scout__cuda_table_of(cuda, batch, item)->layout;
-	uint32_t first = first_plane(cuda, batch, item, layer), end = first_plane(cuda, batch, item, layer + 1);
-	uint64_t per_block = 0, blocks = 0;
-
-	for (uint32_t p = first; p < end; p++)
-		per_block += layout->planes[p].block_bytes;
-	for (uint32_t b = 0; b < layout->blocks_per_chunk; b++)
-		blocks += batch->items[item].block_ids[b] >= 0;
-	return blocks * per_block;
-}
-
 /*
  * Wait for an event of the caller's, in the stream that touches pages. Returns a CUDA error.
  *
@@ -265,17 +225,6 @@ is_pinned(struct scout__cuda *cuda, const struct scout__copy_batch *batch)
 		if (scout__cuda_memory_find(&cuda->memory, batch->items[i].slot, &device_slot) == SCOUT__CUDA_PAGEABLE)
 			return false;
 	return true;
-}
-
-bool
-scout__cuda_lane_find(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, const void *slot,
-		      uint64_t *ret_device_slot)
-{
-	enum scout__cuda_pinning state;
-
-	*ret_device_slot = 0;
-	state = scout__cuda_memory_find(&cuda->memory, slot, ret_device_slot);
-	return state == SCOUT__CUDA_PINNED || (state == SCOUT__CUDA_PAGEABLE && lane->is_pageable);
 }
 
 /* The first batch has not begun: what it waits for. Returns a CUDA error. */
