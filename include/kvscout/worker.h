@@ -259,6 +259,7 @@ scout_stream(void *cuda_stream)
  * job records is recorded only when its copies are enqueued, some time after the submit, and until then
  * cudaStreamWaitEvent() on it waits for nothing: ask scout_worker_progress() first. A job with nothing to copy records
  * its events, too; a job that ends early may not. All events must live until the job has ended.
+ * A job whose `after` or `event` has not come holds up no other: later ones pass it.
  */
 
 /*
@@ -305,9 +306,9 @@ struct scout_store {
 	   object. An object that begins before the ids is left out. An object with a null or negative id is left out,
 	   too, and counted in scout_done.null_chunks; the objects after it are stored. */
 	const struct scout_blocks *blocks;
-	size_t n_groups;              /* how many @blocks: 1 for a model with one group */
-	const char *tenant;           /* NULL = "" */
-	void *event;                  /* cuda: the event of the forward pass; host backend: NULL */
+	size_t n_groups;    /* how many @blocks: 1 for a model with one group */
+	const char *tenant; /* NULL = "" */
+	void *event; /* cuda: of the forward pass, before which no page is read; NULL: at once; host backend: NULL */
 	uint32_t n_layers;            /* 0: all planes at once */
 	const uint32_t *layer_planes; /* as in struct scout_retrieve */
 	void *const *layer_events;    /* cuda: n_layers events; no page of a layer is read before its own; NULL */

@@ -17,9 +17,9 @@
  * So we never change the context, the device or the error state of the engine's threads. The thread's calls are in
  * relaxed capture mode: they disturb no stream capture in the process.
  *
- * The thread polls events instead of waiting for one, because it serves two directions and new batches. Between two
- * looks with nothing to do it sleeps, 20 us at first and up to an eighth of the time that it has waited, at most 1
- * ms: some 8 spans are in flight, of some 80 us each on a fast link, so the streams do not run dry, and the end of a
+ * The thread polls events instead of waiting for one, because it serves several lanes and new batches. Between two
+ * looks with nothing to do it sleeps, 20 us at first and up to an eighth of the time that it has waited, at most
+ * 0.25 ms: some 8 spans are in flight, of some 40 us each on a fast link, so the streams do not run dry, and the end of a
  * span is seen soon. A new batch wakes the thread at once; with nothing in flight it sleeps until then.
  *
  * Fence. scout__cuda_fence() runs on the caller's thread. It takes the lock under which spans are enqueued; batches
@@ -39,7 +39,7 @@
 
 #define MAX_BATCHES (1u << 20)
 #define FIRST_NAP_NS 20000
-#define LONGEST_NAP_NS 1000000
+#define LONGEST_NAP_NS 250000
 #define PART_BYTES (UINT64_C(32) << 20)
 #define STAGE_ALIGN 256u
 
@@ -202,15 +202,15 @@ set_up_device(struct scout__cuda *cuda)
 	uint64_t lane_bytes = SCOUT__CUDA_SPANS * (cuda->stage_bytes + STAGE_ALIGN);
 	size_t plane_bytes = cuda->n_planes * sizeof(*cuda->planes);
 	void *stages = NULL, *planes = NULL;
-	int rc = api->malloc(&stages, 2 * lane_bytes);
+	int rc = api->malloc(&stages, SCOUT__CUDA_LANES * lane_bytes);
 
 	cuda->stages = stages;
 	rc = rc ? rc : api->malloc(&planes, plane_bytes);
 	cuda->planes_on_gpu = planes;
 	for (uint32_t t = 0; t < cuda->n_tables && rc == 0; t++)
 		cuda->tables[t].planes_on_gpu = cuda->planes_on_gpu + (cuda->tables[t].planes - cuda->planes);
-	rc = rc ? rc : set_up_lane(cuda, &cuda->lanes[0], cuda->stages);
-	rc = rc ? rc : set_up_lane(cuda, &cuda->lanes[1], cuda->stages + lane_bytes);
+	for (uint32_t l = 0; l < SCOUT__CUDA_LANES && rc == 0; l++)
+		rc = set_up_lane(cuda, &cuda->lanes[l], cuda->stages + l * lane_bytes);
 	rc = rc ? rc : set_up_kernel(cuda);
 	rc = rc ? rc : api->copy(cuda->planes_on_gpu, cuda->planes, plane_bytes, true, cuda->lanes[0].dma);
 	return rc ? rc : api->stream_sync(cuda->lanes[0].dma);
@@ -221,7 +221,7 @@ tear_down(struct scout__cuda *cuda)
 {
 	const struct scout__cuda_api *api = cuda->api;
 
-	for (int l = 0; l < 2; l++) {
+	for (uint32_t l = 0; l < SCOUT__CUDA_LANES; l++) {
 		struct scout__cuda_lane *lane = &cuda->lanes[l];
 
 		/* If setting up failed, the upload of the planes or the first launch may still be running. */
@@ -267,7 +267,7 @@ set_up(struct scout__cuda *cuda)
 			cuda->text, sizeof(cuda->text), SCOUT_ERR_DEVICE,
 			"CUDA device %d: %s while taking %llu bytes of staging memory (stage_bytes), streams and events",
 			cuda->device, cuda->api->error_name(rc),
-			(unsigned long long)cuda->stage_bytes * SCOUT__CUDA_SPANS * 2);
+			(unsigned long long)cuda->stage_bytes * SCOUT__CUDA_SPANS * SCOUT__CUDA_LANES);
 	if (cuda->log)
 		scout__log(cuda->log, SCOUT_LOG_INFO, "CUDA device %d: method %s, kernel %s, batch copies %s",
 			   cuda->device, scout__cuda_method_name(cuda->method),
@@ -289,9 +289,13 @@ step(struct scout__cuda *cuda, bool *ret_in_flight)
 	while ((batch = scout__copy_queue_next(&cuda->queue)) != NULL)
 		scout__cuda_lane_add(cuda, batch);
 	(void)pthread_mutex_lock(&cuda->mu);
-	for (int i = 0; i < 2; i++)
-		moved |= scout__cuda_lane_step(cuda, &cuda->lanes[i]);
-	*ret_in_flight = cuda->lanes[0].n + cuda->lanes[1].n > 0;
+	moved |= scout__cuda_lane_let_pass(cuda, SCOUT__COPY_LOAD);
+	moved |= scout__cuda_lane_let_pass(cuda, SCOUT__COPY_SAVE);
+	*ret_in_flight = false;
+	for (uint32_t l = 0; l < SCOUT__CUDA_LANES; l++) {
+		moved |= scout__cuda_lane_step(cuda, &cuda->lanes[l]);
+		*ret_in_flight |= cuda->lanes[l].n > 0;
+	}
 	(void)pthread_mutex_unlock(&cuda->mu);
 	return moved;
 }
@@ -314,8 +318,8 @@ serve(struct scout__cuda *cuda)
 		waited_ns += nap_ns;
 	}
 	(void)pthread_mutex_lock(&cuda->mu);
-	for (int i = 0; i < 2; i++)
-		scout__cuda_lane_end(cuda, &cuda->lanes[i]);
+	for (uint32_t l = 0; l < SCOUT__CUDA_LANES; l++)
+		scout__cuda_lane_end(cuda, &cuda->lanes[l]);
 	(void)pthread_mutex_unlock(&cuda->mu);
 }
 
@@ -475,7 +479,8 @@ scout__cuda_open(const struct scout__cuda_api *api, const struct scout__copy_con
 		 size_t err_len)
 {
 	enum scout__cuda_method method = SCOUT__CUDA_AUTO;
-	uint64_t stage_bytes = (cfg->stage_bytes ? cfg->stage_bytes : SCOUT__CUDA_STAGE_BYTES) / SCOUT__CUDA_SPANS;
+	/* Two lanes to each direction. */
+	uint64_t stage_bytes = (cfg->stage_bytes ? cfg->stage_bytes : SCOUT__CUDA_STAGE_BYTES) / 2 / SCOUT__CUDA_SPANS;
 	int rc = check_config(cfg, &method, err, err_len), device = 0;
 	struct scout__cuda *cuda;
 
@@ -591,7 +596,7 @@ touches(const struct scout__cuda *cuda, const struct scout__cuda_span *span, con
 	return false;
 }
 
-/* With the lock: @stream waits for what touches the pages in one direction. Returns a CUDA error. */
+/* With the lock: @stream waits for what touches the pages in one lane. Returns a CUDA error. */
 static int
 await_spans(const struct scout__cuda *cuda, const struct scout__cuda_lane *lane, void *stream,
 	    const struct scout__copy_pages *pages)
@@ -614,7 +619,7 @@ int
 scout__cuda_fence(void *engine, void *stream, const struct scout__copy_pages *pages)
 {
 	struct scout__cuda *cuda = engine;
-	int rc;
+	int rc = 0;
 
 	if (cuda->api->enter(cuda->device) != 0)
 		return SCOUT_ERR_DEVICE;
@@ -624,8 +629,8 @@ scout__cuda_fence(void *engine, void *stream, const struct scout__copy_pages *pa
 	}
 	atomic_fetch_add(&cuda->fences, 1);
 	(void)pthread_mutex_lock(&cuda->mu);
-	rc = await_spans(cuda, &cuda->lanes[0], stream, pages);
-	rc = rc ? rc : await_spans(cuda, &cuda->lanes[1], stream, pages);
+	for (uint32_t l = 0; l < SCOUT__CUDA_LANES && rc == 0; l++)
+		rc = await_spans(cuda, &cuda->lanes[l], stream, pages);
 	if (rc && cuda->log)
 		scout__log(cuda->log, SCOUT_LOG_DEBUG, "the stream of a fence cannot wait: %s",
 			   cuda->api->error_name(rc));

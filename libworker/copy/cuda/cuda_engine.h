@@ -18,7 +18,11 @@
  * cuda_method.c (how bytes move). It knows CUDA only through a table of functions: see cuda_api.h.
  */
 
-/* Copies in flight in each direction. */
+/*
+ * Lanes: to pages, to slots; and once more for batches whose event was late when they came, so that these hold up no other. And copies
+ * in flight in each.
+ */
+#define SCOUT__CUDA_LANES 4u
 #define SCOUT__CUDA_SPANS 8u
 /*
  * Copies of one call of method `batch`, and how many of them may be outstanding in one direction. A stream's
@@ -28,7 +32,7 @@
 #define SCOUT__CUDA_PIECES 128u
 #define SCOUT__CUDA_OUTSTANDING 512u
 #define SCOUT__CUDA_STAGE_BYTES (UINT64_C(32) << 20) /* default, for each direction */
-#define SCOUT__CUDA_STAGE_MIN (UINT64_C(64) << 10)   /* of one span */
+#define SCOUT__CUDA_STAGE_MIN (UINT64_C(32) << 10)   /* of one span */
 
 enum scout__cuda_method {
 	SCOUT__CUDA_AUTO = 0,
@@ -71,7 +75,7 @@ struct scout__cuda_table {
 	uint32_t n_dense;                        /* planes without gaps between blocks */
 };
 
-/* One direction. Copy thread; what fence() looks at is G:mu of the engine as well. */
+/* One lane. Copy thread; what fence() looks at is G:mu of the engine as well. */
 struct scout__cuda_lane {
 	void *dma;                                        /* const after open: stream of the copies */
 	void *kernel;                                     /* const after open: stream of the kernels */
@@ -81,7 +85,8 @@ struct scout__cuda_lane {
 	struct scout__copy_batch *first, *last;           /* not completely enqueued */
 	/* Where `first` stands. */
 	bool begun;
-	bool layer_begun; /* what the layer waits for is enqueued */
+	bool layer_begun;  /* what the layer waits for is enqueued */
+	const void *after; /* that the last batch which has begun waits for */
 	enum scout__cuda_method method;
 	bool is_pageable; /* of the first batch: some of its slots are not pinned */
 	uint32_t layer;
@@ -115,7 +120,7 @@ struct scout__cuda {
 	int opened;          /* G:mu: SCOUT_NOT_YET, 0 or SCOUT_ERR_* */
 	char text[300];      /* G:mu: of an error in opened */
 	bool failed;         /* G:mu: the device; for ever */
-	struct scout__cuda_lane lanes[2]; /* LOAD, SAVE */
+	struct scout__cuda_lane lanes[SCOUT__CUDA_LANES]; /* LOAD, SAVE, late LOAD, late SAVE */
 };
 
 /* ---- cuda.c: the vtable, on any table of functions ---- */
@@ -141,7 +146,7 @@ int scout__cuda_fence(void *engine, void *stream, const struct scout__copy_pages
 static inline bool
 scout__cuda_is_load(const struct scout__cuda *cuda, const struct scout__cuda_lane *lane)
 {
-	return lane == &cuda->lanes[0];
+	return (lane - cuda->lanes) % 2 == 0;
 }
 
 /* The table of item @item of a batch. */
@@ -152,8 +157,13 @@ scout__cuda_table_of(const struct scout__cuda *cuda, const struct scout__copy_ba
 	return &cuda->tables[batch->items[item].table];
 }
 
-/* A batch has come: append it to its direction. */
+/* A batch has come: append it to the others of its direction that are late, or not. */
 void scout__cuda_lane_add(struct scout__cuda *cuda, struct scout__copy_batch *batch) SCOUT_ON_COPY_THREAD;
+/*
+ * Of late batches that have not begun, those whose event has come go to the lane that waits for no event, and those that were stopped
+ * end. True: something happened.
+ */
+bool scout__cuda_lane_let_pass(struct scout__cuda *cuda, enum scout__copy_direction direction) SCOUT_ON_COPY_THREAD;
 /*
  * Take off spans that are over, enqueue what there is room for. True: something happened. The lock is held, and dropped between two
  * spans.

@@ -6,12 +6,17 @@
 /*
  * DESIGN
  *
- * Purpose: what is in flight in one direction.
+ * Purpose: what is in flight in one lane.
  *
- * A batch is enqueued span by span, layer by layer, and in each layer item by item; a span has as many items of one layer as fit
- * (cuda_method.c), so small pieces share what a span costs. SCOUT__CUDA_SPANS may be in flight. Each ends in an event that belongs to its place in the ring, and the place (with its staging
- * buffer) is taken again only when the thread has seen that event. Spans are taken off in the order of their
- * enqueueing.
+ * A batch whose event has not come when the batch comes goes to the late lane of its direction. There its spans are
+ * enqueued at once, behind the event, so that the caller finds its own events recorded, and the GPU begins without
+ * this thread. The batches that come later pass it in the other lane, which has streams of its own. Of late batches
+ * those of one event alone have begun; the others change the lane when their events come.
+ *
+ * A batch is enqueued span by span, layer by layer, and in each layer item by item; a span has as many items of one
+ * layer as fit (cuda_method.c), so small pieces share what a span costs. SCOUT__CUDA_SPANS may be in flight. Each ends
+ * in an event that belongs to its place in the ring, and the place (with its staging buffer) is taken again only when
+ * the thread has seen that event. Spans are taken off in the order of their enqueueing.
  *
  * With several tables an item may have no planes in a layer: it is stepped over there. Layers in which no item of the
  * batch has any are a span of their events alone; so is a batch without items.
@@ -26,6 +31,9 @@
  * that nothing of it runs any more: another kernel may have faulted while a copy was under way. So the slots of saves
  * that were in flight are not given back (may_write_on).
  *
+ * Rejected: to begin a batch only when the thread has seen its event. That is up to a nap late, and the caller's layer
+ * events would not be recorded until then.
+ *
  * Rejected: waiting for the streams at every error. A save may stand behind the caller's event, which may
  * stand behind a retrieve that this very thread has yet to enqueue.
  */
@@ -38,17 +46,67 @@ span_at(struct scout__cuda_lane *lane, uint32_t i)
 	return &lane->spans[(lane->head + i) % SCOUT__CUDA_SPANS];
 }
 
-void
-scout__cuda_lane_add(struct scout__cuda *cuda, struct scout__copy_batch *batch)
+static void
+append(struct scout__cuda_lane *lane, struct scout__copy_batch *batch)
 {
-	struct scout__cuda_lane *lane = &cuda->lanes[batch->direction == SCOUT__COPY_SAVE];
-
 	batch->next = NULL;
 	if (lane->first)
 		lane->last->next = batch;
 	else
 		lane->first = batch;
 	lane->last = batch;
+}
+
+static struct scout__cuda_lane *
+lane_of(struct scout__cuda *cuda, enum scout__copy_direction direction, bool is_late)
+{
+	return &cuda->lanes[(direction == SCOUT__COPY_SAVE) + (is_late ? 2 : 0)];
+}
+
+static bool
+is_stopped(const struct scout__copy_batch *batch)
+{
+	return batch->stop && atomic_load(batch->stop);
+}
+
+void
+scout__cuda_lane_add(struct scout__cuda *cuda, struct scout__copy_batch *batch)
+{
+	bool is_late = batch->after && cuda->api->event_query(batch->after) == SCOUT__CUDA_NOT_READY;
+
+	append(lane_of(cuda, batch->direction, is_late), batch);
+}
+
+bool
+scout__cuda_lane_let_pass(struct scout__cuda *cuda, enum scout__copy_direction direction)
+{
+	struct scout__cuda_lane *late = lane_of(cuda, direction, true);
+	struct scout__copy_batch **link = late->begun ? &late->first->next : &late->first, *batch;
+	const void *not_come = NULL;
+	bool moved = false;
+
+	late->last = late->first; /* where none is left behind it */
+	while ((batch = *link) != NULL) {
+		bool stopped = is_stopped(batch);
+
+		/* Jobs of one step have one event: it is asked once. */
+		if (!stopped &&
+		    (batch->after == not_come || cuda->api->event_query(batch->after) == SCOUT__CUDA_NOT_READY)) {
+			not_come = batch->after;
+			late->last = batch;
+			link = &batch->next;
+			continue;
+		}
+		moved = true;
+		*link = batch->next;
+		if (stopped) {
+			batch->status = SCOUT_ERR_CANCELED;
+			scout__copy_queue_report(&cuda->queue, batch);
+		} else {
+			append(lane_of(cuda, direction, false), batch);
+		}
+	}
+	return moved;
 }
 
 /* The first batch will enqueue nothing more: it is reported when its last span is over. */
@@ -98,12 +156,12 @@ fail_device(struct scout__cuda *cuda, int error, const char *what)
 			"CUDA device %d failed (%s: %s): all jobs on it end, and no later one can run in this process",
 			cuda->device, what, cuda->api->error_name(error));
 	/* Either the context is dead, and these return at once, or they return when all is over. */
-	for (int i = 0; i < 2; i++) {
+	for (uint32_t i = 0; i < SCOUT__CUDA_LANES; i++) {
 		(void)cuda->api->stream_sync(cuda->lanes[i].dma);
 		(void)cuda->api->stream_sync(cuda->lanes[i].kernel);
 	}
-	drop_all(cuda, &cuda->lanes[0]);
-	drop_all(cuda, &cuda->lanes[1]);
+	for (uint32_t i = 0; i < SCOUT__CUDA_LANES; i++)
+		drop_all(cuda, &cuda->lanes[i]);
 }
 
 static void
@@ -236,6 +294,7 @@ begin(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 	lane->is_pageable = !is_pinned(cuda, batch);
 	lane->method = lane->is_pageable ? SCOUT__CUDA_STAGED : scout__cuda_method_of(cuda, batch);
 	lane->begun = true;
+	lane->after = batch->after;
 	enter_layer(cuda, lane, 0);
 	return batch->after ? await(cuda, lane, batch->after) : 0;
 }
@@ -403,10 +462,13 @@ has_room(const struct scout__cuda_lane *lane)
 	return lane->pieces + SCOUT__CUDA_PIECES <= SCOUT__CUDA_OUTSTANDING;
 }
 
-static bool
-is_stopped(const struct scout__copy_batch *batch)
+/* In a late lane, the first batch is not stuck behind another event than its own. */
+static bool SCOUT_ON_COPY_THREAD
+may_begin(const struct scout__cuda *cuda, const struct scout__cuda_lane *lane)
 {
-	return batch->stop && atomic_load(batch->stop);
+	bool is_late = lane - cuda->lanes >= 2;
+
+	return !is_late || lane->begun || lane->n == 0 || lane->first->after == lane->after;
 }
 
 /* A fence waits for one span at most: a lock that is taken again at once is not for others to have, so they say that they want it. */
@@ -430,6 +492,8 @@ scout__cuda_lane_step(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 			end_first(cuda, lane, SCOUT_ERR_DEVICE);
 		else if (is_stopped(lane->first))
 			end_first(cuda, lane, SCOUT_ERR_CANCELED);
+		else if (!may_begin(cuda, lane))
+			break;
 		else if (is_layer_empty(cuda, lane))
 			enqueue_events(cuda, lane);
 		else if (has_room(lane))

@@ -417,10 +417,10 @@ struct shape {
 };
 
 static const struct shape shapes[] = {
-	{"64 blocks of 80 layers of 8 KiB, idle", 80, 8192, 8, false, 10, 104, 53},
+	{"64 blocks of 80 layers of 8 KiB, idle", 80, 8192, 8, false, 20, 170, 54},
 	{"the same, layer by layer", 80, 8192, 8, true, 80, 493, 49},
 	{"the same, all layers of a block in one piece", 1, 80 * 8192, 8, false, 3, 44, 53},
-	{"64 slots of 208 KiB", 26, 1024, 64, false, 4, 36, 51},
+	{"64 slots of 208 KiB", 26, 1024, 64, false, 7, 57, 51},
 	{"16 slots of 80 layers of 2 KiB, layer by layer", 80, 2048, 16, true, 80, 493, 17.9},
 };
 #define N_SHAPES ((int)(sizeof(shapes) / sizeof(shapes[0])))
@@ -465,8 +465,9 @@ open_engine(const struct shape *shape)
 		   SCOUT__CUDA_PINNED)
 		;
 	wait_for_thread();
-	for (uint32_t i = 0; i < 2 * SCOUT__CUDA_SPANS; i++)
-		((struct cost_event *)job.cuda->lanes[i & 1].spans[i / 2].done)->ends_span = true;
+	for (uint32_t i = 0; i < SCOUT__CUDA_LANES * SCOUT__CUDA_SPANS; i++)
+		((struct cost_event *)job.cuda->lanes[i % SCOUT__CUDA_LANES].spans[i / SCOUT__CUDA_LANES].done)
+			->ends_span = true;
 	memset(&sim, 0, sizeof(sim));
 }
 

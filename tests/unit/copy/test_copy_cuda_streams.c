@@ -123,6 +123,103 @@ START_TEST(an_event_of_a_capture_fails_its_job_and_no_other)
 }
 END_TEST
 
+/*
+ * Four batches of one direction. The event of the first is late, and those of the third and the fourth are; of these, that of the third
+ * comes first, and the fourth is stopped.
+ */
+START_TEST(a_batch_whose_event_is_late_holds_up_no_other)
+{
+	enum scout__copy_direction direction = _i & 1 ? SCOUT__COPY_LOAD : SCOUT__COPY_SAVE;
+	struct fake_cuda_options opt = options();
+	atomic_bool stop = false;
+	struct single s[4];
+	void *forward[3], *late[3];
+
+	world_layered(&world, 4);
+	gpu_begin(&world, &opt, methods[_i / 2]);
+	for (int i = 0; i < 3; i++) {
+		ck_assert_int_eq(fake_cuda.stream_new(&forward[i], 0), 0);
+		ck_assert_int_eq(fake_cuda.event_new(&late[i]), 0);
+		fake_cuda_hold(forward[i]);
+		ck_assert_int_eq(fake_cuda.event_record(late[i], forward[i]), 0);
+	}
+	for (uint32_t i = 0; i < 4; i++)
+		single_init(&s[i], &world, direction, i);
+	s[0].batch.after = late[0];
+	s[2].batch.after = late[1];
+	s[3].batch.after = late[2];
+	s[3].batch.stop = &stop;
+	for (int i = 0; i < 4; i++)
+		ck_assert_int_eq(ops->start(world.engine, &s[i].batch), 0);
+	ck_assert_ptr_eq(next_ended(world.engine), &s[1].batch);
+	wait_queries(10);
+	ck_assert_ptr_null(ops->poll(world.engine));
+	fake_cuda_release(forward[1]);
+	ck_assert_ptr_eq(next_ended(world.engine), &s[2].batch);
+	atomic_store(&stop, true);
+	ck_assert_ptr_eq(next_ended(world.engine), &s[3].batch);
+	ck_assert_int_eq(s[3].batch.status, SCOUT_ERR_CANCELED);
+	wait_queries(10);
+	ck_assert_ptr_null(ops->poll(world.engine));
+	for (uint32_t i = 1; i < 3; i++)
+		model_copy(&world, direction, i, s[i].ids);
+	if (direction == SCOUT__COPY_SAVE)
+		assert_as_model(&world, "before the event of the first");
+	fake_cuda_release(forward[0]);
+	fake_cuda_release(forward[2]);
+	ck_assert_ptr_eq(next_ended(world.engine), &s[0].batch);
+	model_copy(&world, direction, 0, s[0].ids);
+	assert_as_model(&world, "after all");
+	for (int i = 0; i < 3; i++)
+		assert_copied(&s[i], &world);
+	for (int i = 0; i < 3; i++) {
+		fake_cuda.event_free(late[i]);
+		fake_cuda.stream_free(forward[i]);
+	}
+	gpu_end(&world);
+}
+END_TEST
+
+START_TEST(a_batch_that_comes_after_its_event_passes_the_late_ones)
+{
+	struct fake_cuda_options opt = options();
+	void *forward, *late, *early;
+	struct single s[3];
+
+	world_layered(&world, 3);
+	gpu_begin(&world, &opt, methods[_i]);
+	ck_assert_int_eq(fake_cuda.stream_new(&forward, 0), 0);
+	ck_assert_int_eq(fake_cuda.event_new(&late), 0);
+	ck_assert_int_eq(fake_cuda.event_new(&early), 0);
+	ck_assert_int_eq(fake_cuda.event_record(early, forward), 0);
+	ck_assert_int_eq(fake_cuda.stream_sync(forward), 0);
+	fake_cuda_hold(forward);
+	ck_assert_int_eq(fake_cuda.event_record(late, forward), 0);
+	for (uint32_t i = 0; i < 3; i++) {
+		single_init(&s[i], &world, SCOUT__COPY_SAVE, i);
+		s[i].batch.after = i == 1 ? early : late;
+	}
+	ck_assert_int_eq(ops->start(world.engine, &s[0].batch), 0);
+	ck_assert_int_eq(ops->start(world.engine, &s[2].batch), 0);
+	wait_until(fake_cuda_pending() != 0)
+		;
+	run_batch(world.engine, &s[1].batch);
+	assert_copied(&s[1], &world);
+	fake_cuda_release(forward);
+	for (int i = 0; i < 2; i++)
+		(void)next_ended(world.engine);
+	for (uint32_t i = 0; i < 3; i++) {
+		assert_copied(&s[i], &world);
+		model_copy(&world, SCOUT__COPY_SAVE, i, s[i].ids);
+	}
+	assert_as_model(&world, "after all");
+	fake_cuda.event_free(early);
+	fake_cuda.event_free(late);
+	fake_cuda.stream_free(forward);
+	gpu_end(&world);
+}
+END_TEST
+
 START_TEST(the_bus_names_a_device_in_the_kernel_s_words)
 {
 	struct fake_cuda_options opt = options();
@@ -152,6 +249,8 @@ suite_of_this_file(void)
 	tcase_add_loop_test(tc, the_default_streams_wait_like_any_other, 0, 2);
 	tcase_add_test(tc, a_fence_on_the_legacy_stream_leaves_the_capture_of_a_blocking_one_alone);
 	tcase_add_loop_test(tc, an_event_of_a_capture_fails_its_job_and_no_other, 0, 12);
+	tcase_add_loop_test(tc, a_batch_whose_event_is_late_holds_up_no_other, 0, 6);
+	tcase_add_loop_test(tc, a_batch_that_comes_after_its_event_passes_the_late_ones, 0, 3);
 	tcase_add_test(tc, the_bus_names_a_device_in_the_kernel_s_words);
 	suite_add_tcase(suite, tc);
 	return suite;

@@ -23,7 +23,7 @@ announce_pages(void)
 static int
 try_open_tables(const char *method, char *err, size_t err_len)
 {
-	struct scout__copy_config cfg = {.method = method, .stage_bytes = 1 << 19, .log = &test_log};
+	struct scout__copy_config cfg = {.method = method, .stage_bytes = 1 << 20, .log = &test_log};
 
 	tables_config(&w, &cfg);
 	return ops->open(&cfg, &w.engine, err, err_len);
