@@ -294,7 +294,7 @@ step(struct scout__cuda *cuda, bool *ret_in_flight)
 	*ret_in_flight = false;
 	for (uint32_t l = 0; l < SCOUT__CUDA_LANES; l++) {
 		moved |= scout__cuda_lane_step(cuda, &cuda->lanes[l]);
-		*ret_in_flight |= cuda->lanes[l].n > 0;
+		*ret_in_flight |= cuda->lanes[l].n > 0 || cuda->lanes[l].first != NULL;
 	}
 	(void)pthread_mutex_unlock(&cuda->mu);
 	return moved;

@@ -471,6 +471,24 @@ may_begin(const struct scout__cuda *cuda, const struct scout__cuda_lane *lane)
 	return !is_late || lane->begun || lane->n == 0 || lane->first->after == lane->after;
 }
 
+/*
+ * Copying unpinned memory from the GPU keeps this thread until the copy is done. So such a save is enqueued when what it waits for is
+ * over: the event may stand behind a retrieve that this thread has yet to enqueue.
+ */
+static bool SCOUT_ON_COPY_THREAD
+must_wait(struct scout__cuda *cuda, const struct scout__cuda_lane *lane)
+{
+	const struct scout__copy_batch *batch = lane->first;
+	void *layer = NULL;
+
+	if (scout__cuda_is_load(cuda, lane) || (lane->begun ? !lane->is_pageable : is_pinned(cuda, batch)))
+		return false;
+	if (batch->layer_events && !(lane->begun && lane->layer_begun))
+		layer = batch->layer_events[lane->begun ? lane->layer : 0];
+	return (!lane->begun && batch->after && cuda->api->event_query(batch->after) == SCOUT__CUDA_NOT_READY) ||
+	       (layer && cuda->api->event_query(layer) == SCOUT__CUDA_NOT_READY);
+}
+
 /* A fence waits for one span at most: a lock that is taken again at once is not for others to have, so they say that they want it. */
 static void SCOUT_ON_COPY_THREAD
 let_fences_in(struct scout__cuda *cuda)
@@ -492,7 +510,7 @@ scout__cuda_lane_step(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 			end_first(cuda, lane, SCOUT_ERR_DEVICE);
 		else if (is_stopped(lane->first))
 			end_first(cuda, lane, SCOUT_ERR_CANCELED);
-		else if (!may_begin(cuda, lane))
+		else if (!may_begin(cuda, lane) || must_wait(cuda, lane))
 			break;
 		else if (is_layer_empty(cuda, lane))
 			enqueue_events(cuda, lane);

@@ -220,6 +220,37 @@ START_TEST(a_batch_that_comes_after_its_event_passes_the_late_ones)
 }
 END_TEST
 
+/* A driver copies to memory that is not pinned while its caller waits: not before the event of the batch. */
+START_TEST(a_late_save_of_unpinned_memory_does_not_keep_the_thread)
+{
+	struct fake_cuda_options opt = options();
+	struct single save, load;
+	void *forward, *late;
+
+	opt.fail_pin = 1;
+	opt.pageable = true;
+	world_layered(&world, 2);
+	gpu_begin(&world, &opt, "auto");
+	ck_assert_int_eq(fake_cuda.stream_new(&forward, 0), 0);
+	ck_assert_int_eq(fake_cuda.event_new(&late), 0);
+	fake_cuda_hold(forward);
+	ck_assert_int_eq(fake_cuda.event_record(late, forward), 0);
+	single_init(&save, &world, SCOUT__COPY_SAVE, 0);
+	save.batch.after = late;
+	single_init(&load, &world, SCOUT__COPY_LOAD, 1);
+	ck_assert_int_eq(ops->start(world.engine, &save.batch), 0);
+	wait_queries(10);
+	run_batch(world.engine, &load.batch);
+	assert_copied(&load, &world);
+	fake_cuda_release(forward);
+	ck_assert_ptr_eq(next_ended(world.engine), &save.batch);
+	assert_copied(&save, &world);
+	fake_cuda.event_free(late);
+	fake_cuda.stream_free(forward);
+	gpu_end(&world);
+}
+END_TEST
+
 START_TEST(the_bus_names_a_device_in_the_kernel_s_words)
 {
 	struct fake_cuda_options opt = options();
@@ -251,6 +282,7 @@ suite_of_this_file(void)
 	tcase_add_loop_test(tc, an_event_of_a_capture_fails_its_job_and_no_other, 0, 12);
 	tcase_add_loop_test(tc, a_batch_whose_event_is_late_holds_up_no_other, 0, 6);
 	tcase_add_loop_test(tc, a_batch_that_comes_after_its_event_passes_the_late_ones, 0, 3);
+	tcase_add_test(tc, a_late_save_of_unpinned_memory_does_not_keep_the_thread);
 	tcase_add_test(tc, the_bus_names_a_device_in_the_kernel_s_words);
 	suite_add_tcase(suite, tc);
 	return suite;
