@@ -88,7 +88,7 @@ die_of_engine(unsigned int way, const char *what, int rc)
 		 why);
 }
 
-/* Slots that cannot be pinned are copied all the same, at a speed that nobody asks for. */
+/* The engine also copies slots that it could not pin, but slowly: such a figure would mean nothing. */
 static bool
 is_pinned(void)
 {

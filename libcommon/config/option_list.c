@@ -80,17 +80,14 @@ scout__list_check(const struct scout__option *option, const char *list, char *er
 	return rc;
 }
 
-/* The port of tcp://host:port, or NULL: there is none, or it is no port. */
-static const char *
-find_port(const char *item, long *ret_port)
+/* The port of tcp://host:port; -1: there is none, or it is no number of up to five digits. */
+static long
+port_of(const char *item)
 {
-	const char *port = strrchr(item, ':') + 1; /* that of the scheme at least */
+	const char *port = strrchr(item, ':') + 1; /* the colon of the scheme at least */
 	size_t digits = strspn(port, "0123456789");
 
-	if (digits == 0 || digits > 5 || port[digits])
-		return NULL;
-	*ret_port = strtol(port, NULL, 10);
-	return port;
+	return digits == 0 || digits > 5 || port[digits] ? -1 : strtol(port, NULL, 10);
 }
 
 /*
@@ -102,17 +99,19 @@ check_form(const char *key, const char *item, long lowest, const char *allowed, 
 {
 	char shown[SCOUT__OPTION_TEXT];
 	const char *wrong = NULL;
-	long port = -1;
+	int code = SCOUT_ERR_CONFIG_RANGE;
 
-	if (strncmp(item, "inproc:", 7) == 0)
+	if (strncmp(item, "inproc:", 7) == 0) {
 		wrong = "must not be inproc://";
-	else if (strncmp(item, "ipc://", 6) == 0 && item[6] != '/')
+		code = SCOUT_ERR_UNSUPPORTED;
+	} else if (strncmp(item, "ipc://", 6) == 0 && item[6] != '/') {
 		wrong = "the path must begin with /";
-	else if (strncmp(item, "tcp://", 6) == 0 && !(lowest == 0 && strcmp(strrchr(item, ':'), ":*") == 0) &&
-		 (!find_port(item, &port) || port < lowest || port > 65535))
+	} else if (strncmp(item, "tcp://", 6) == 0 && (lowest > 0 || strcmp(strrchr(item, ':'), ":*") != 0) &&
+		   (port_of(item) < lowest || port_of(item) > 65535)) {
 		wrong = lowest ? "the port must be 1..65535" : "the port must be 0..65535 (0: the kernel chooses)";
-	return wrong ? scout__fail(err, err_len, item[1] == 'n' ? SCOUT_ERR_UNSUPPORTED : SCOUT_ERR_CONFIG_RANGE,
-				   "%s = \"%s\": %s; %s", key, scout__option_quote(shown, item), wrong, allowed)
+	}
+	return wrong ? scout__fail(err, err_len, code, "%s = \"%s\": %s; %s", key, scout__option_quote(shown, item),
+				   wrong, allowed)
 		     : 0;
 }
 

@@ -62,7 +62,7 @@ make_group(struct scout__walk_group *wg)
 
 /* An empty walk for all groups of the namespace. NULL: no memory. */
 SCOUT_ON_LOOP static struct scout__group_walk *
-many_alloc(const struct scout__ns *ns)
+walk_alloc(const struct scout__ns *ns)
 {
 	struct scout__group_walk *walk = calloc(1, sizeof(*walk) + ns->groups.n * sizeof(walk->of[0]));
 
@@ -76,7 +76,7 @@ scout__group_walk_new(const struct scout_server *s, const struct scout__pending_
 		      const struct scout__lookup_msg *m)
 {
 	struct scout__ns *ns = pending->ns;
-	struct scout__group_walk *walk = many_alloc(ns);
+	struct scout__group_walk *walk = walk_alloc(ns);
 	bool made = true;
 
 	if (!walk)
@@ -110,7 +110,7 @@ scout__group_walk_new_keys(const struct scout_server *s, const struct scout__pen
 			   const struct scout__keys_msg *m)
 {
 	struct scout__ns *ns = pending->ns;
-	struct scout__group_walk *walk = many_alloc(ns);
+	struct scout__group_walk *walk = walk_alloc(ns);
 	bool made = true;
 
 	if (!walk)

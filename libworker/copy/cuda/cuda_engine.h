@@ -164,10 +164,7 @@ void scout__cuda_lane_add(struct scout__cuda *cuda, struct scout__copy_batch *ba
  * end. True: something happened.
  */
 bool scout__cuda_lane_let_pass(struct scout__cuda *cuda, enum scout__copy_direction direction) SCOUT_ON_COPY_THREAD;
-/*
- * Take off spans that are over, enqueue what there is room for. True: something happened. The lock is held, and dropped between two
- * spans.
- */
+/* Remove spans that are over, enqueue what fits. True: something happened. The lock is held, and dropped between two spans. */
 bool scout__cuda_lane_step(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;
 /* The engine closes: wait for what is enqueued; the rest ends as closed. The lock is held. */
 void scout__cuda_lane_end(struct scout__cuda *cuda, struct scout__cuda_lane *lane) SCOUT_ON_COPY_THREAD;

@@ -481,12 +481,13 @@ must_wait(struct scout__cuda *cuda, const struct scout__cuda_lane *lane)
 	const struct scout__copy_batch *batch = lane->first;
 	void *layer = NULL;
 
-	if (scout__cuda_is_load(cuda, lane) || (lane->begun ? !lane->is_pageable : is_pinned(cuda, batch)))
+	if (scout__cuda_is_load(cuda, lane) || (lane->begun && !lane->is_pageable))
 		return false;
 	if (batch->layer_events && !(lane->begun && lane->layer_begun))
 		layer = batch->layer_events[lane->begun ? lane->layer : 0];
-	return (!lane->begun && batch->after && cuda->api->event_query(batch->after) == SCOUT__CUDA_NOT_READY) ||
-	       (layer && cuda->api->event_query(layer) == SCOUT__CUDA_NOT_READY);
+	return ((!lane->begun && batch->after && cuda->api->event_query(batch->after) == SCOUT__CUDA_NOT_READY) ||
+		(layer && cuda->api->event_query(layer) == SCOUT__CUDA_NOT_READY)) &&
+	       (lane->begun || !is_pinned(cuda, batch)); /* asked last: it looks up each slot */
 }
 
 /* A fence waits for one span at most: a lock that is taken again at once is not for others to have, so they say that they want it. */
