@@ -225,6 +225,8 @@ print_table(const struct demo *demo, const struct demo_options *opt, uint64_t ev
 {
 	const struct engine_stats *engine = engine_stats(demo->engine);
 	const struct demo_stats *stats = &demo->stats;
+	enum scout_lookup_mode other =
+		opt->lookup_mode == SCOUT_LOOKUP_ASYNC ? SCOUT_LOOKUP_POLLED : SCOUT_LOOKUP_ASYNC;
 	char wall[TABLE_TEXT];
 
 	say("\nrequests                                 %10" PRIu64 "   in %s, %" PRIu64 " steps\n", stats->finished,
@@ -245,8 +247,9 @@ print_table(const struct demo *demo, const struct demo_options *opt, uint64_t ev
 	if (engine->jobs_failed)
 		say("transfers that failed                    %10" PRIu64 "\n", engine->jobs_failed);
 	say("wrong bytes: %" PRIu64 "\n", engine->wrong_bytes);
-	say("\nnext: --lookup-mode polled shows the same with lookups that block. README.md has the scheduler in a dozen lines,\n"
-	    "      docs/engines.md which call belongs into which step, docs/operations.md a server of its own.\n");
+	say("\nnext: --lookup-mode %s shows the same with lookups that %s. README.md has the scheduler in a dozen lines,\n"
+	    "      docs/engines.md which call belongs into which step, docs/operations.md a server of its own.\n",
+	    lookup_modes[other], other == SCOUT_LOOKUP_POLLED ? "block" : "never block");
 }
 
 /* Everything between the options and the table. Returns the exit status. */

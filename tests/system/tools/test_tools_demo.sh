@@ -60,6 +60,8 @@ check "blocking round trips are shown beside" shows 'the same questions, blockin
 check "polled, every answer is there at the first ask" shows 'came "not yet" at the first ask *0$' "$demo" --requests 50 \
 	--step-us 500 --lookup-mode polled
 check "polled is what the table says" shows 'scout_lookup, polled, all waiting' "$demo" --requests 20 --lookup-mode polled
+check "polled names the other mode as next" shows 'next: --lookup-mode async ' "$demo" --requests 20 --lookup-mode polled
+check "async names the other mode as next" shows 'next: --lookup-mode polled ' "$demo" --requests 20
 check "an unknown lookup mode is refused with the known ones" ends_with 2 "async" "$demo" --lookup-mode sync
 check "the loop without a pause" shows '^wrong bytes: 0$' "$demo" --requests 200 --step-us 0 --seed 5
 check "a trace, whole" shows '^requests  *300 ' "$demo" --trace "$trace" --step-us 200 --l1-bytes 2Mi
