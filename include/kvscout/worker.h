@@ -259,7 +259,7 @@ scout_stream(void *cuda_stream)
  * job records is recorded only when its copies are enqueued, some time after the submit, and until then
  * cudaStreamWaitEvent() on it waits for nothing: ask scout_worker_progress() first. A job with nothing to copy records
  * its events, too; a job that ends early may not. All events must live until the job has ended.
- * A job whose `after` or `event` has not come holds up no other: later ones pass it.
+ * A job whose `after`, `event` or `layer_events` have not come holds up no other: later ones pass it.
  */
 
 /*

@@ -85,8 +85,8 @@ struct scout__cuda_lane {
 	struct scout__copy_batch *first, *last;           /* not completely enqueued */
 	/* Where `first` stands. */
 	bool begun;
-	bool layer_begun;  /* what the layer waits for is enqueued */
-	const void *after; /* that the last batch which has begun waits for */
+	bool layer_begun;               /* what the layer waits for is enqueued */
+	const void *after, *last_layer; /* that the last batch which has begun waits for */
 	enum scout__cuda_method method;
 	bool is_pageable; /* of the first batch: some of its slots are not pinned */
 	uint32_t layer;

@@ -8,10 +8,11 @@
  *
  * Purpose: what is in flight in one lane.
  *
- * A batch whose event has not come when the batch comes goes to the late lane of its direction. There its spans are
- * enqueued at once, behind the event, so that the caller finds its own events recorded, and the GPU begins without
- * this thread. The batches that come later pass it in the other lane, which has streams of its own. Of late batches
- * those of one event alone have begun; the others change the lane when their events come.
+ * A batch whose event, or that of its last layer, has not come when the batch comes goes to the late lane of its
+ * direction. There its spans are enqueued at once, behind the events, so that the caller finds its own events recorded,
+ * and the GPU begins without this thread. The batches that come later pass it in the other lane, which has streams of
+ * its own. Of late batches those with the same events alone have begun; the others change the lane when their events
+ * come.
  *
  * A batch is enqueued span by span, layer by layer, and in each layer item by item; a span has as many items of one
  * layer as fit (cuda_method.c), so small pieces share what a span costs. SCOUT__CUDA_SPANS may be in flight. Each ends
@@ -69,12 +70,31 @@ is_stopped(const struct scout__copy_batch *batch)
 	return batch->stop && atomic_load(batch->stop);
 }
 
+/* The last event that a save by layers waits for: that of its last layer. NULL: the batch is no such save. */
+static void *
+last_layer(const struct scout__copy_batch *batch)
+{
+	return batch->layer_events && batch->direction == SCOUT__COPY_SAVE
+		       ? batch->layer_events[scout__copy_layers(batch) - 1]
+		       : NULL;
+}
+
+static bool SCOUT_ON_COPY_THREAD
+has_come(const struct scout__cuda *cuda, void *event)
+{
+	return !event || cuda->api->event_query(event) != SCOUT__CUDA_NOT_READY;
+}
+
+static bool SCOUT_ON_COPY_THREAD
+comes_late(const struct scout__cuda *cuda, const struct scout__copy_batch *batch)
+{
+	return !has_come(cuda, batch->after) || !has_come(cuda, last_layer(batch));
+}
+
 void
 scout__cuda_lane_add(struct scout__cuda *cuda, struct scout__copy_batch *batch)
 {
-	bool is_late = batch->after && cuda->api->event_query(batch->after) == SCOUT__CUDA_NOT_READY;
-
-	append(lane_of(cuda, batch->direction, is_late), batch);
+	append(lane_of(cuda, batch->direction, comes_late(cuda, batch)), batch);
 }
 
 bool
@@ -82,17 +102,17 @@ scout__cuda_lane_let_pass(struct scout__cuda *cuda, enum scout__copy_direction d
 {
 	struct scout__cuda_lane *late = lane_of(cuda, direction, true);
 	struct scout__copy_batch **link = late->begun ? &late->first->next : &late->first, *batch;
-	const void *not_come = NULL;
+	const struct scout__copy_batch *before = NULL;
 	bool moved = false;
 
 	late->last = late->first; /* where none is left behind it */
 	while ((batch = *link) != NULL) {
 		bool stopped = is_stopped(batch);
 
-		/* Jobs of one step have one event: it is asked once. */
-		if (!stopped &&
-		    (batch->after == not_come || cuda->api->event_query(batch->after) == SCOUT__CUDA_NOT_READY)) {
-			not_come = batch->after;
+		/* Jobs of one step have the same events: they are asked once. */
+		if (!stopped && ((before && batch->after == before->after && last_layer(batch) == last_layer(before)) ||
+				 comes_late(cuda, batch))) {
+			before = batch;
 			late->last = batch;
 			link = &batch->next;
 			continue;
@@ -295,6 +315,7 @@ begin(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 	lane->method = lane->is_pageable ? SCOUT__CUDA_STAGED : scout__cuda_method_of(cuda, batch);
 	lane->begun = true;
 	lane->after = batch->after;
+	lane->last_layer = last_layer(batch);
 	enter_layer(cuda, lane, 0);
 	return batch->after ? await(cuda, lane, batch->after) : 0;
 }
@@ -462,13 +483,14 @@ has_room(const struct scout__cuda_lane *lane)
 	return lane->pieces + SCOUT__CUDA_PIECES <= SCOUT__CUDA_OUTSTANDING;
 }
 
-/* In a late lane, the first batch is not stuck behind another event than its own. */
+/* In a late lane, the first batch is not stuck behind other events than its own. */
 static bool SCOUT_ON_COPY_THREAD
 may_begin(const struct scout__cuda *cuda, const struct scout__cuda_lane *lane)
 {
 	bool is_late = lane - cuda->lanes >= 2;
 
-	return !is_late || lane->begun || lane->n == 0 || lane->first->after == lane->after;
+	return !is_late || lane->begun || lane->n == 0 ||
+	       (lane->first->after == lane->after && last_layer(lane->first) == lane->last_layer);
 }
 
 /*

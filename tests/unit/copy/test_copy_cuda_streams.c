@@ -180,6 +180,57 @@ START_TEST(a_batch_whose_event_is_late_holds_up_no_other)
 }
 END_TEST
 
+/* The first and the last are saves of one step whose second layer is late, the third is one of another step. */
+START_TEST(a_save_whose_layers_are_late_holds_up_no_other)
+{
+	struct fake_cuda_options opt = options();
+	void *early, *forward[2], *late[2], *layers[2][2];
+	struct single s[4];
+
+	world_layered(&world, 4);
+	gpu_begin(&world, &opt, methods[_i]);
+	ck_assert_int_eq(fake_cuda.event_new(&early), 0);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(fake_cuda.stream_new(&forward[i], 0), 0);
+		ck_assert_int_eq(fake_cuda.event_new(&late[i]), 0);
+		ck_assert_int_eq(fake_cuda.event_record(early, forward[i]), 0);
+		ck_assert_int_eq(fake_cuda.stream_sync(forward[i]), 0);
+		fake_cuda_hold(forward[i]);
+		ck_assert_int_eq(fake_cuda.event_record(late[i], forward[i]), 0);
+		layers[i][0] = early;
+		layers[i][1] = late[i];
+	}
+	for (uint32_t i = 0; i < 4; i++) {
+		single_init(&s[i], &world, SCOUT__COPY_SAVE, i);
+		if (i != 1) {
+			s[i].batch.n_layers = 2;
+			s[i].batch.first_plane = two_layers;
+			s[i].batch.layer_events = layers[i == 2];
+		}
+		ck_assert_int_eq(ops->start(world.engine, &s[i].batch), 0);
+	}
+	ck_assert_ptr_eq(next_ended(world.engine), &s[1].batch);
+	fake_cuda_release(forward[1]);
+	ck_assert_ptr_eq(next_ended(world.engine), &s[2].batch);
+	wait_queries(10);
+	ck_assert_ptr_null(ops->poll(world.engine));
+	fake_cuda_release(forward[0]);
+	ck_assert_ptr_eq(next_ended(world.engine), &s[0].batch);
+	ck_assert_ptr_eq(next_ended(world.engine), &s[3].batch);
+	for (uint32_t i = 0; i < 4; i++) {
+		assert_copied(&s[i], &world);
+		model_copy(&world, SCOUT__COPY_SAVE, i, s[i].ids);
+	}
+	assert_as_model(&world, "after all");
+	fake_cuda.event_free(early);
+	for (int i = 0; i < 2; i++) {
+		fake_cuda.event_free(late[i]);
+		fake_cuda.stream_free(forward[i]);
+	}
+	gpu_end(&world);
+}
+END_TEST
+
 START_TEST(a_batch_that_comes_after_its_event_passes_the_late_ones)
 {
 	struct fake_cuda_options opt = options();
@@ -281,6 +332,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_fence_on_the_legacy_stream_leaves_the_capture_of_a_blocking_one_alone);
 	tcase_add_loop_test(tc, an_event_of_a_capture_fails_its_job_and_no_other, 0, 12);
 	tcase_add_loop_test(tc, a_batch_whose_event_is_late_holds_up_no_other, 0, 6);
+	tcase_add_loop_test(tc, a_save_whose_layers_are_late_holds_up_no_other, 0, 3);
 	tcase_add_loop_test(tc, a_batch_that_comes_after_its_event_passes_the_late_ones, 0, 3);
 	tcase_add_test(tc, a_late_save_of_unpinned_memory_does_not_keep_the_thread);
 	tcase_add_test(tc, the_bus_names_a_device_in_the_kernel_s_words);
