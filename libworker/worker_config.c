@@ -129,6 +129,33 @@ static const struct scout__option options[] = {
 		.doc = "GPU memory that the cuda backend takes for each direction",
 	},
 	{
+		.name = "copy_blocks",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(copy_blocks),
+		.def = 16,
+		.min = 1,
+		.max = 1024,
+		.doc = "Blocks of the cuda backend's kernel, at most",
+	},
+	{
+		.name = "copy_threads",
+		.type = SCOUT_OPTION_U32,
+		.offset = FIELD(copy_threads),
+		.def = 512,
+		.min = 32,
+		.max = 1024,
+		.doc = "Threads of each of these blocks, a multiple of 32",
+	},
+	{
+		.name = "copy_batch_from",
+		.type = SCOUT_OPTION_SIZE,
+		.offset = FIELD(copy_batch_from),
+		.min = 0,
+		.max = 1ull << 30,
+		.def_text = "128Ki",
+		.doc = "Mean size of the pieces from which copy_method auto is batch. Unset, and with a driver that takes one copy a call: 512Ki",
+	},
+	{
 		.name = "numa_node",
 		.type = SCOUT_OPTION_STRING,
 		.offset = FIELD(numa_node),
@@ -212,6 +239,9 @@ check(const struct scout_worker_config *cfg, char *err, size_t err_len)
 		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
 				   "numa_node = \"%s\": must be auto, none or 0..%u", cfg->numa_node,
 				   SCOUT__NUMA_MAX - 1);
+	if (cfg->copy_threads % 32)
+		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, "copy_threads = %u: must be a multiple of 32",
+				   (unsigned)cfg->copy_threads);
 	if (cfg->reader >= cfg->readers)
 		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, "reader = %u: must be 0..%u, below readers",
 				   (unsigned)cfg->reader, (unsigned)(cfg->readers - 1));

@@ -222,6 +222,9 @@ open_engine(struct scout_worker *w, char *err, size_t err_len)
 		.priority = -(int32_t)w->cfg.copy_priority, /* CUDA counts downwards */
 		.method = w->cfg.copy_method,
 		.stage_bytes = w->cfg.stage_bytes,
+		.blocks = w->cfg.copy_blocks,
+		.threads = w->cfg.copy_threads,
+		.batch_from = w->cfg.copy_batch_from,
 		.n_pinning = w->cfg.kv_ranks * w->cfg.readers, /* all of them map the pool that is on this host */
 		.log = &w->log,
 	};

@@ -330,7 +330,12 @@ open_engine(struct copy_world *w, unsigned int way)
 					 .n_more = w->n_groups - 1,
 					 .log = &engine_log,
 					 .max_batches = 2,
-					 .method = copy_way_names[way]};
+					 .method = copy_way_names[way],
+					 .priority = -(int32_t)w->opt->priority, /* CUDA counts downwards */
+					 .blocks = (uint32_t)w->opt->blocks,
+					 .threads = (uint32_t)w->opt->threads,
+					 .stage_bytes = w->opt->stage_bytes,
+					 .batch_from = w->opt->batch_from};
 	void **engine = &w->engines[way];
 	char err[300] = "";
 	int rc;

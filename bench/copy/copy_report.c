@@ -106,6 +106,7 @@ static void
 json_run(FILE *out, const struct copy_report *report)
 {
 	const struct copy_gpu_info *info = &report->info;
+	const struct copy_options *opt = report->opt;
 
 	say_to(out, "\"tool\": \"kvscout-copy\", ");
 	copy_json_environment(out);
@@ -116,8 +117,12 @@ json_run(FILE *out, const struct copy_report *report)
 	say_to(out,
 	       ", \"driver\": %d, \"has_batch\": %s, \"gpu_bytes\": %" PRIu64 ", \"seed\": %" PRIu64
 	       ", \"method\": \"%s\", \"planned_points\": %u",
-	       info->driver, info->has_batch ? "true" : "false", info->total_bytes, report->opt->seed,
-	       copy_way_names[copy_goal_way(report->opt)], report->n_points);
+	       info->driver, info->has_batch ? "true" : "false", info->total_bytes, opt->seed,
+	       copy_way_names[copy_goal_way(opt)], report->n_points);
+	say_to(out,
+	       ", \"priority\": %" PRIu64 ", \"blocks\": %" PRIu64 ", \"threads\": %" PRIu64
+	       ", \"stage_bytes\": %" PRIu64 ", \"batch_from\": %" PRIu64,
+	       opt->priority, opt->blocks, opt->threads, opt->stage_bytes, opt->batch_from);
 }
 
 static void

@@ -380,6 +380,8 @@ check_options(const struct copy_options *opt)
 	    (opt->piece_bytes < COPY_SMALLEST_PIECE || opt->piece_bytes > COPY_LARGEST_PIECE || opt->piece_bytes % 8))
 		copy_die(EXIT_USAGE, "--piece-bytes: on cuda a multiple of 8 from %u to %u", COPY_SMALLEST_PIECE,
 			 COPY_LARGEST_PIECE);
+	if (opt->threads % 32)
+		copy_die(EXIT_USAGE, "--threads: a multiple of 32");
 }
 
 /* --pieces counts the pieces of one copy, as on the host. */

@@ -38,6 +38,8 @@ struct copy_options {
 	uint64_t repeat;
 	uint64_t budget_s; /* cuda; 0: none */
 	uint64_t groups;   /* cuda; 0: as planned */
+	/* cuda, as in struct scout__copy_config; 0: the default */
+	uint64_t priority, blocks, threads, stage_bytes, batch_from;
 	int device;
 	bool sweep, quick;
 	bool has_piece_bytes, has_pieces, has_method, has_repeat; /* were given */

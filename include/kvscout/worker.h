@@ -75,6 +75,9 @@ struct scout_worker_config {
 	const char *group;
 	uint32_t hash_tokens;
 	const char *server_program, *server_keys; /* as in struct scout_client_config */
+	/* The cuda backend's kernel: at most so many blocks (default 16) of so many threads (default 512, a multiple of 32). */
+	uint32_t copy_blocks, copy_threads;
+	uint64_t copy_batch_from; /* mean bytes of the pieces from which method "auto" takes "batch", default 128 KiB */
 };
 
 /* In C and C++ call scout_worker_config_init(). @size: sizeof the caller's struct scout_worker_config. */

@@ -125,6 +125,8 @@ struct scout__copy_config {
 	int32_t priority;             /* cuda: of the streams, clamped to the device's range; larger is lower */
 	const char *method;           /* cuda: "auto" (NULL too), "batch", "staged" or "direct" */
 	uint64_t stage_bytes;         /* cuda: staging memory on the GPU for each direction; 0: the default */
+	uint32_t blocks, threads;     /* cuda: of the kernel; threads a multiple of 32, at most 1024; 0: the default */
+	uint64_t batch_from;          /* cuda: mean piece from which method auto takes batch; 0: the default */
 	uint32_t n_pinning;           /* cuda: workers that pin the pool on this host; 0: this one */
 	const struct scout__log *log; /* may be NULL */
 };

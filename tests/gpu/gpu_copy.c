@@ -23,6 +23,20 @@ every_method_copies_every_byte_and_no_other(int i)
 	ops->close(w.engine);
 }
 
+static void
+every_grid_copies_every_byte_and_no_other(int i)
+{
+	static const struct shape shape = {12, 16, 3, {4096, 1000, 33}, {0, 64, 7}};
+	static const uint32_t grids[][2] = {{1, 32}, {8, 128}, {16, 128}, {24, 1024}};
+
+	w.seed = 80 + (uint64_t)i;
+	w.blocks = grids[i / 2][0];
+	w.threads = grids[i / 2][1];
+	world_make(&w, &shape, i % 2 ? "direct" : "staged");
+	round_trips(&w, 4);
+	ops->close(w.engine);
+}
+
 /* Ten thousand copies without a pause in random directions; all memory is compared every now and then. */
 static void
 ten_thousand_copies(int i)
@@ -177,6 +191,7 @@ host_memory_is_no_plane(int i)
 
 static const struct gpu_case cases[] = {
 	{"every_method_copies_every_byte_and_no_other", every_method_copies_every_byte_and_no_other, 24},
+	{"every_grid_copies_every_byte_and_no_other", every_grid_copies_every_byte_and_no_other, 8},
 	{"ten_thousand_copies", ten_thousand_copies, 4},
 	{"many_pieces_behind_a_busy_stream", many_pieces_behind_a_busy_stream, 4},
 	{"a_save_waits_for_the_callers_event", a_save_waits_for_the_callers_event, 4},

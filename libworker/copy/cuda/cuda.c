@@ -178,7 +178,7 @@ set_up_kernel(struct scout__cuda *cuda)
 	int rc = api->load_kernel(cuda->device, &cuda->kernel);
 
 	scout__tile_begin(&nothing, false);
-	rc = rc ? rc : api->launch(&cuda->kernel, &nothing, 1, cuda->lanes[0].kernel);
+	rc = rc ? rc : api->launch(&cuda->kernel, &nothing, cuda->grid, cuda->lanes[0].kernel);
 	if (rc == 0)
 		return api->stream_sync(cuda->lanes[0].kernel);
 	if (cuda->kernel.module)
@@ -496,6 +496,9 @@ scout__cuda_open(const struct scout__cuda_api *api, const struct scout__copy_con
 	cuda->device = device;
 	cuda->priority = cfg->priority;
 	cuda->method = method;
+	cuda->grid.blocks = cfg->blocks ? cfg->blocks : SCOUT__CUDA_BLOCKS;
+	cuda->grid.threads = cfg->threads ? cfg->threads : SCOUT__CUDA_THREADS;
+	cuda->batch_from = cfg->batch_from;
 	cuda->stage_bytes = stage_bytes < SCOUT__CUDA_STAGE_MIN ? SCOUT__CUDA_STAGE_MIN : stage_bytes / 256 * 256;
 	cuda->opened = SCOUT_NOT_YET;
 	(void)pthread_mutex_init(&cuda->mu, NULL); /* neither fails here */

@@ -331,16 +331,17 @@ api_free_kernel(const struct scout__cuda_kernel *kernel)
 }
 
 static int
-api_launch(const struct scout__cuda_kernel *kernel, const struct scout__tile_span *span, uint32_t n_groups,
+api_launch(const struct scout__cuda_kernel *kernel, const struct scout__tile_span *span, struct scout__cuda_grid grid,
 	   void *stream)
 {
 	_Static_assert(sizeof(*span) <= 4096, "parameters of a launch");
-	uint64_t wanted = span->n_tiles < n_groups ? span->n_tiles : n_groups;
-	unsigned int blocks = (unsigned int)((wanted + SCOUT__CUDA_GROUPS - 1) / SCOUT__CUDA_GROUPS);
+	uint32_t groups = grid.threads / SCOUT__TILE_LANES;
+	uint64_t blocks = (span->n_tiles + groups - 1) / groups;
 	void *arguments[] = {as_pointer((uintptr_t)span)}; /* read within the call */
 
-	return driver()->launch(kernel->function, blocks ? blocks : 1, 1, 1, SCOUT__CUDA_THREADS, 1, 1, 0, stream,
-				arguments, NULL);
+	blocks = blocks < grid.blocks ? blocks : grid.blocks;
+	return driver()->launch(kernel->function, blocks ? (unsigned int)blocks : 1, 1, 1, grid.threads, 1, 1, 0,
+				stream, arguments, NULL);
 }
 
 const struct scout__cuda_api scout__cuda_api = {

@@ -19,10 +19,12 @@
 #define SCOUT__CUDA_NOT_READY 600
 #define SCOUT__CUDA_OLDEST 12000 /* the driver must implement this version of CUDA: driver 525 */
 
-/* The kernel's name, and the shape of its blocks: the compiler and the launch both use them. */
 #define SCOUT__CUDA_KERNEL "scout__cuda_move_tiles"
-#define SCOUT__CUDA_THREADS 512u
-#define SCOUT__CUDA_GROUPS (SCOUT__CUDA_THREADS / SCOUT__TILE_LANES) /* of lanes, in one block */
+
+/* The most blocks of a launch, and the threads of each: a multiple of a warp's 32. */
+struct scout__cuda_grid {
+	uint32_t blocks, threads;
+};
 
 /* The kernel, loaded on one device. */
 struct scout__cuda_kernel {
@@ -81,9 +83,9 @@ struct scout__cuda_api {
 	/* For the device of the calling thread. An error means: this driver cannot load the kernel for this device. */
 	int (*load_kernel)(int device, struct scout__cuda_kernel *ret_kernel);
 	void (*free_kernel)(const struct scout__cuda_kernel *kernel);
-	/* Move a span; its planes are in GPU memory. @n_groups: groups of lanes that share the tiles. A span without tiles is legal. */
-	int (*launch)(const struct scout__cuda_kernel *kernel, const struct scout__tile_span *span, uint32_t n_groups,
-		      void *stream);
+	/* Move a span; its planes are in GPU memory. A span without tiles is legal. */
+	int (*launch)(const struct scout__cuda_kernel *kernel, const struct scout__tile_span *span,
+		      struct scout__cuda_grid grid, void *stream);
 };
 
 extern const struct scout__cuda_api scout__cuda_api;

@@ -33,6 +33,8 @@
 #define SCOUT__CUDA_OUTSTANDING 512u
 #define SCOUT__CUDA_STAGE_BYTES (UINT64_C(32) << 20) /* default, for each direction */
 #define SCOUT__CUDA_STAGE_MIN (UINT64_C(32) << 10)   /* of one span */
+#define SCOUT__CUDA_BLOCKS 16u                       /* default, of the kernel */
+#define SCOUT__CUDA_THREADS 512u                     /* default, of each block */
 
 enum scout__cuda_method {
 	SCOUT__CUDA_AUTO = 0,
@@ -101,9 +103,11 @@ struct scout__cuda {
 	int device, priority;              /* const after open */
 	enum scout__cuda_method method;    /* const after open */
 	struct scout__cuda_kernel kernel;  /* const after open; without a module: the driver cannot have it */
-	bool has_batch;                    /* copy thread: one call takes many copies; false once it was refused */
-	uint64_t stage_bytes;              /* const after open: of one span */
-	struct scout__tile_plane *planes;  /* const after open: those of all tables, n_planes */
+	struct scout__cuda_grid grid;      /* const after open */
+	uint64_t batch_from;  /* const after open: mean piece from which `auto` takes `batch`; 0: the default */
+	bool has_batch;       /* copy thread: one call takes many copies; false once it was refused */
+	uint64_t stage_bytes; /* const after open: of one span */
+	struct scout__tile_plane *planes;        /* const after open: those of all tables, n_planes */
 	struct scout__tile_plane *planes_on_gpu; /* const after open: likewise */
 	size_t n_planes;                         /* const after open: with one for the end of each table */
 	uint8_t *stages;                         /* const after open: all of them, one allocation */
@@ -186,9 +190,9 @@ bool scout__cuda_lane_find(struct scout__cuda *cuda, const struct scout__cuda_la
 /* By name; false if there is none of it. */
 bool scout__cuda_method_find(const char *name, enum scout__cuda_method *ret_method);
 const char *scout__cuda_method_name(enum scout__cuda_method method);
-/* What `auto` takes for so many pieces of together so many bytes. */
-enum scout__cuda_method scout__cuda_method_choose(enum scout__copy_direction direction, uint64_t bytes,
-						  uint64_t n_pieces, bool has_batch);
+/* What `auto` takes for so many pieces of together so many bytes. @batch_from 0: the default. */
+enum scout__cuda_method scout__cuda_method_choose(uint64_t bytes, uint64_t n_pieces, uint64_t batch_from,
+						  bool has_batch);
 /* ... for a batch: neighbouring pages are one piece. */
 enum scout__cuda_method scout__cuda_method_of(const struct scout__cuda *cuda, const struct scout__copy_batch *batch);
 

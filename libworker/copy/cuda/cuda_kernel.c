@@ -9,8 +9,8 @@
  * what every build has: each driver from 525 on takes it, and a machine without that compiler builds the same kernel. Where the CUDA
  * Toolkit is at hand, its ptxas makes machine code of that text.
  *
- * Few blocks of SCOUT__CUDA_THREADS threads: the GPU belongs to the model. At 256-byte pieces one group has one tile in flight at a
- * time, some 0.3 GB/s of it; 512 groups (16 blocks) are then well above what a PCIe link brings.
+ * Few threads: the GPU belongs to the model. At 256-byte pieces one group has one tile in flight at a time, some 0.3 GB/s of it; the 512
+ * groups of the usual grid are then well above what a PCIe link brings.
  */
 #include "cuda_api.h"
 #include "tile.h"
@@ -19,8 +19,9 @@ __attribute__((nvptx_kernel)) void
 scout__cuda_move_tiles(const struct scout__tile_span span)
 {
 	uint32_t thread = __nvvm_read_ptx_sreg_tid_x();
-	uint64_t group = (uint64_t)__nvvm_read_ptx_sreg_ctaid_x() * SCOUT__CUDA_GROUPS + thread / SCOUT__TILE_LANES;
-	uint64_t n_groups = (uint64_t)__nvvm_read_ptx_sreg_nctaid_x() * SCOUT__CUDA_GROUPS;
+	uint64_t of_block = __nvvm_read_ptx_sreg_ntid_x() / SCOUT__TILE_LANES;
+	uint64_t group = __nvvm_read_ptx_sreg_ctaid_x() * of_block + thread / SCOUT__TILE_LANES;
+	uint64_t n_groups = __nvvm_read_ptx_sreg_nctaid_x() * of_block;
 
 	for (uint64_t t = group; t < span.n_tiles; t += n_groups)
 		scout__tile_do(&span, t, thread % SCOUT__TILE_LANES);

@@ -31,27 +31,18 @@
  * places.
  */
 
-/* Groups of 16 lanes that share a span's tiles: 16 blocks of 512 threads at most. */
-#define GROUPS 512u
 /* A call of `batch` or `direct` moves no more, so that a stop is seen soon. */
 #define CALL_BYTES (UINT64_C(16) << 20)
 
 /*
- * From which mean piece size on `auto` takes which method.
+ * From which mean piece size on `auto` takes `batch`, unless copy_batch_from says.
  *
- * Not measured on a GPU yet. The steps follow public numbers: on an H100 behind PCIe Gen5, batched DMA moves
- * 4 to 7 GB/s in pieces of 4 to 16 KiB and 52 in pieces of 64 KiB, of about 55 in one piece. `kvscout-copy
- * --backend cuda --sweep` prints the table anew.
+ * Not measured on a GPU yet. It follows public numbers: on an H100 behind PCIe Gen5, batched DMA moves 4 to 7 GB/s in
+ * pieces of 4 to 16 KiB and 52 in pieces of 64 KiB, of about 55 in one piece. `./dev gpu` prints the table anew.
  */
-struct copy_step {
-	uint64_t from_bytes;
-	enum scout__cuda_method method;
-};
-
-static const struct copy_step load_steps[] = {{0, SCOUT__CUDA_STAGED}, {128 << 10, SCOUT__CUDA_BATCH}};
-static const struct copy_step save_steps[] = {{0, SCOUT__CUDA_STAGED}, {128 << 10, SCOUT__CUDA_BATCH}};
+#define BATCH_FROM (UINT64_C(128) << 10)
 /* One call for each piece takes some 2 us of this CPU: at 512 KiB the link is slower than that by far. */
-static const struct copy_step loop_steps[] = {{0, SCOUT__CUDA_STAGED}, {512 << 10, SCOUT__CUDA_BATCH}};
+#define LOOP_FROM (UINT64_C(512) << 10)
 
 static const char *const names[] = {"auto", "batch", "staged", "direct"};
 
@@ -74,20 +65,13 @@ scout__cuda_method_name(enum scout__cuda_method method)
 }
 
 enum scout__cuda_method
-scout__cuda_method_choose(enum scout__copy_direction direction, uint64_t bytes, uint64_t n_pieces, bool has_batch)
+scout__cuda_method_choose(uint64_t bytes, uint64_t n_pieces, uint64_t batch_from, bool has_batch)
 {
-	const struct copy_step *steps = direction == SCOUT__COPY_LOAD ? load_steps : save_steps;
-	size_t n = direction == SCOUT__COPY_LOAD ? sizeof(load_steps) / sizeof(load_steps[0])
-						 : sizeof(save_steps) / sizeof(save_steps[0]);
 	uint64_t mean = n_pieces ? bytes / n_pieces : 0;
 
-	if (!has_batch) {
-		steps = loop_steps;
-		n = sizeof(loop_steps) / sizeof(loop_steps[0]);
-	}
-	while (n > 1 && steps[n - 1].from_bytes > mean)
-		n--;
-	return steps[n - 1].method;
+	if (!batch_from)
+		batch_from = has_batch ? BATCH_FROM : LOOP_FROM;
+	return mean < batch_from ? SCOUT__CUDA_STAGED : SCOUT__CUDA_BATCH;
 }
 
 enum scout__cuda_method
@@ -112,7 +96,7 @@ scout__cuda_method_of(const struct scout__cuda *cuda, const struct scout__copy_b
 		pieces += table->n_dense * runs + (table->layout.n_planes - table->n_dense) * blocks;
 		bytes += table->block_bytes * blocks;
 	}
-	return scout__cuda_method_choose(batch->direction, bytes, pieces, cuda->has_batch);
+	return scout__cuda_method_choose(bytes, pieces, cuda->batch_from, cuda->has_batch);
 }
 
 void *
@@ -399,9 +383,9 @@ enqueue_staged(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, st
 		rc = copy_pieces(cuda, lane, gathered->n);
 		rc = rc ? rc : api->event_record(span->other, lane->dma);
 		rc = rc ? rc : api->stream_wait(lane->kernel, span->other);
-		return rc ? rc : api->launch(&cuda->kernel, &gathered->tiles, GROUPS, lane->kernel);
+		return rc ? rc : api->launch(&cuda->kernel, &gathered->tiles, cuda->grid, lane->kernel);
 	}
-	rc = api->launch(&cuda->kernel, &gathered->tiles, GROUPS, lane->kernel);
+	rc = api->launch(&cuda->kernel, &gathered->tiles, cuda->grid, lane->kernel);
 	rc = rc ? rc : api->event_record(span->other, lane->kernel);
 	rc = rc ? rc : api->stream_wait(lane->dma, span->other);
 	return rc ? rc : copy_pieces(cuda, lane, gathered->n);
@@ -423,7 +407,7 @@ scout__cuda_enqueue(struct scout__cuda *cuda, struct scout__cuda_lane *lane, str
 	case SCOUT__CUDA_BATCH:
 		return copy_pieces(cuda, lane, gathered.n);
 	case SCOUT__CUDA_DIRECT:
-		return cuda->api->launch(&cuda->kernel, &gathered.tiles, GROUPS, lane->kernel);
+		return cuda->api->launch(&cuda->kernel, &gathered.tiles, cuda->grid, lane->kernel);
 	default:
 		return enqueue_staged(cuda, lane, span, &gathered);
 	}

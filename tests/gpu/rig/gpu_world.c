@@ -95,8 +95,13 @@ world_init(struct world *w, const struct shape *shape)
 void
 world_open(struct world *w, const char *method)
 {
-	struct scout__copy_config cfg = {
-		.layout = w->layout, .max_batches = 64, .method = method, .stage_bytes = 4 << 20, .log = &engine_log};
+	struct scout__copy_config cfg = {.layout = w->layout,
+					 .max_batches = 64,
+					 .method = method,
+					 .stage_bytes = 4 << 20,
+					 .blocks = w->blocks,
+					 .threads = w->threads,
+					 .log = &engine_log};
 	struct scout__copy_memory memory = {
 		.base = w->slots, .bytes = w->bytes, .first_slot = 4096, .stride = w->stride};
 	char err[300] = "";

@@ -38,6 +38,7 @@ struct world {
 	uint32_t n_items;
 	void *engine;
 	void *(*alloc)(uint64_t bytes); /* GPU memory for a plane; NULL: plain_alloc */
+	uint32_t blocks, threads;       /* of the kernel; 0: the default */
 	int slots_fd;                   /* of a memfd for the slots; 0: anonymous memory */
 };
 

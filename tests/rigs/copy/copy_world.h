@@ -41,6 +41,7 @@ struct world {
 	uint8_t *model_slots;
 	uint32_t n_slots;
 	uint64_t shard_bytes;
+	uint32_t blocks, threads; /* of the cuda backend's kernel; 0: the default */
 	void *engine;
 };
 

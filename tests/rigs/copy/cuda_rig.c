@@ -62,8 +62,13 @@ gpu_start(struct world *w, const struct fake_cuda_options *opt)
 int
 try_open(struct world *w, const char *method, char *err, size_t err_len)
 {
-	struct scout__copy_config cfg = {
-		.layout = w->layout, .max_batches = 16, .method = method, .stage_bytes = 1 << 20, .log = &test_log};
+	struct scout__copy_config cfg = {.layout = w->layout,
+					 .max_batches = 16,
+					 .method = method,
+					 .stage_bytes = 1 << 20,
+					 .blocks = w->blocks,
+					 .threads = w->threads,
+					 .log = &test_log};
 
 	last_log[0] = 0;
 	return ops->open(&cfg, &w->engine, err, err_len);

@@ -400,7 +400,7 @@ api_free_kernel(const struct scout__cuda_kernel *kernel)
 }
 
 static int
-api_launch(const struct scout__cuda_kernel *kernel, const struct scout__tile_span *span, uint32_t n_groups,
+api_launch(const struct scout__cuda_kernel *kernel, const struct scout__tile_span *span, struct scout__cuda_grid grid,
 	   void *stream)
 {
 	int rc = fake_gpu_begin_call();
@@ -409,10 +409,12 @@ api_launch(const struct scout__cuda_kernel *kernel, const struct scout__tile_spa
 		if (!fake_gpu_range_holds(fake_gpu.device, (uintptr_t)span->parts[i].planes,
 					  sizeof(*span->parts[i].planes)))
 			fake_gpu.counts.violations++;
-	if (n_groups == 0 || kernel->module != &fake_gpu)
+	if (grid.blocks == 0 || grid.threads == 0 || grid.threads % 32 || kernel->module != &fake_gpu)
 		fake_gpu.counts.violations++;
 	if (rc == 0)
-		rc = fake_gpu_push(stream, (struct fake_op){.kind = OP_LAUNCH, .span = *span});
+		rc = fake_gpu_push(
+			stream,
+			(struct fake_op){.kind = OP_LAUNCH, .span = *span, .threads = grid.blocks * grid.threads});
 	return fake_gpu_end_call(rc);
 }
 

@@ -62,7 +62,7 @@ struct fake_cuda_options {
 };
 
 struct fake_cuda_counts {
-	uint64_t calls, ops, copies, batch_calls, refused, launches, pins, unpins, queries, violations;
+	uint64_t calls, ops, copies, batch_calls, refused, launches, threads, pins, unpins, queries, violations;
 	uint64_t inits,
 		looks; /* calls that initialise CUDA in the process, if nothing has before; those that only look */
 	uint64_t most_pending; /* copies and launches that were enqueued and not executed at once */

@@ -63,6 +63,7 @@ count_all(void)
 	c.refused = count("refused");
 	c.batch_calls = batches - c.refused;
 	c.launches = count("kernels");
+	c.threads = count("threads");
 	c.pins = count("cuMemHostRegister_v2");
 	c.unpins = count("cuMemHostUnregister");
 	c.queries = count("cuEventQuery");
@@ -87,6 +88,7 @@ fake_cuda_counts(void)
 	c.refused -= before.refused;
 	c.batch_calls -= before.batch_calls;
 	c.launches -= before.launches;
+	c.threads -= before.threads;
 	c.pins -= before.pins;
 	c.unpins -= before.unpins;
 	c.queries -= before.queries;

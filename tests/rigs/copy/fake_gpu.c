@@ -116,6 +116,7 @@ do_op(struct fake_op *op)
 			break; /* the engine's launch that moves nothing */
 		do_launch(&op->span);
 		fake_gpu.counts.launches++;
+		fake_gpu.counts.threads += op->threads;
 		break;
 	case OP_RECORD:
 		if (op->number > op->event->executed)

@@ -31,6 +31,7 @@ struct fake_op {
 	const void *from;
 	size_t bytes;
 	struct scout__tile_span span;
+	uint32_t threads; /* of the launch */
 	struct fake_event *event;
 	uint64_t number; /* of a record */
 };

@@ -108,6 +108,7 @@
 	X(pageable)                                                                                                    \
 	X(read_early)                                                                                                  \
 	X(kernels)                                                                                                     \
+	X(threads)                                                                                                     \
 	X(tiles)                                                                                                       \
 	X(bytes_by_kernels)                                                                                            \
 	X(most_pending)                                                                                                \

@@ -20,7 +20,7 @@
  */
 
 #define KERNEL "scout__cuda_move_tiles"
-#define KERNEL_THREADS 512u
+#define KERNEL_THREADS 1024u
 #define FATBIN_MAGIC 0xBA55ED50u
 #define EARLY_BYTES (256u << 10)
 #define ELF_CUDA 190

@@ -263,7 +263,7 @@ check_launch(struct standin_launch *launch, const struct standin_device *device)
 static void
 run_kernel(const struct standin_launch *launch, uint64_t end_tile)
 {
-	const uint64_t groups_per_block = 512 / SCOUT__TILE_LANES;
+	const uint64_t groups_per_block = launch->threads / SCOUT__TILE_LANES;
 	uint64_t n_groups = launch->blocks * groups_per_block;
 
 	for (uint64_t thread = 0; thread < (uint64_t)launch->blocks * launch->threads; thread++) {
@@ -301,6 +301,7 @@ do_kernel(const struct standin_stream *stream, const struct standin_op *op, int 
 	if (span->n_tiles == 0)
 		return code;
 	standin_add(COUNT_kernels, 1);
+	standin_add(COUNT_threads, (uint64_t)launch->blocks * launch->threads);
 	if (!resolve_planes(launch, stream->device) || !check_launch(launch, stream->device)) {
 		standin_add(COUNT_bad_addresses, 1);
 		return DRIVER_ILLEGAL_ADDRESS;

@@ -70,8 +70,9 @@ stand_in_free(void *p)
 	fake_cuda.free(p);
 	counts = fake_cuda_counts();
 	if (counts.live == 0)
-		(void)fprintf(stderr, "stand-in: all is freed, %llu violations\n",
-			      (unsigned long long)counts.violations);
+		(void)fprintf(stderr, "stand-in: all is freed, %llu violations, %llu launches of %llu threads\n",
+			      (unsigned long long)counts.violations, (unsigned long long)counts.launches,
+			      (unsigned long long)(counts.launches ? counts.threads / counts.launches : 0));
 }
 
 static int

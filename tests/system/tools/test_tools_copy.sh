@@ -94,6 +94,12 @@ groups_are_measured() {
 	grep -Eq '(PASS|FAIL) +several groups ' "$tap_dir/run.out"
 }
 
+options_reach_the_engines() {
+	run --direction h2d --method direct --priority 2 --blocks 8 --threads 128 --stage-bytes 1Mi --batch-from 4Ki || return 1
+	grep -q '"priority": 2, "blocks": 8, "threads": 128, "stage_bytes": 1048576, "batch_from": 4096' "$tap_dir/run.lines" || return 1
+	[ "$(points failed)" -eq 0 ] && grep -q 'launches of 1024 threads$' "$tap_dir/run.out"
+}
+
 # A sweep that runs out of time has measured what matters most, and says what it has not.
 budget_ends_a_sweep() {
 	budget_s=${1:-2}
@@ -144,9 +150,11 @@ check "a method that crashes costs that method only" broken_method_costs_itself
 check "what fails in the engine is told with its reason" says_why_an_engine_fails
 check "no device is a skip" no_device_is_a_skip
 check "groups of other pieces are measured" groups_are_measured
+check "options of the engine are told with the results" options_reach_the_engines
 check "a sweep ends with its budget" budget_ends_a_sweep
 check "a run that is killed keeps what it has measured" killed_keeps_its_lines
 check "JSON on standard output is alone there" json_alone_on_standard_output
+check "threads come in warps" ends_with 2 'kvscout-copy: --threads: a multiple of 32' "$copy" --backend cuda --threads 100
 check "groups are limited" ends_with 2 'kvscout-copy: --groups = "5": must be 0..4' "$copy" --backend cuda --groups 5
 check "an unknown method is refused" ends_with 2 'must be one of memcpy, staged, batch, direct, auto' "$copy" --method none
 check "memcpy is refused on cuda" ends_with 2 'on cuda one of staged, batch, direct, auto' "$stand_in" --backend cuda --method memcpy

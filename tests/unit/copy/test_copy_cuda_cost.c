@@ -357,13 +357,13 @@ bytes_of_launch(const struct scout__tile_span *span)
 }
 
 static int
-cost_launch(const struct scout__cuda_kernel *kernel, const struct scout__tile_span *span, uint32_t n_groups,
+cost_launch(const struct scout__cuda_kernel *kernel, const struct scout__tile_span *span, struct scout__cuda_grid grid,
 	    void *handle)
 {
 	struct cost_stream *stream = handle;
 
 	(void)kernel;
-	(void)n_groups;
+	(void)grid;
 	call(LAUNCH_COST);
 	stream->free_at = later(sim.now, stream->free_at) + bytes_of_launch(span) * 1000 / GPU_BYTES_PER_US;
 	return 0;

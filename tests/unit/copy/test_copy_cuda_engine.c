@@ -48,6 +48,31 @@ START_TEST(every_method_copies_every_byte_and_no_other)
 }
 END_TEST
 
+START_TEST(the_kernel_has_the_grid_that_is_configured)
+{
+	static const struct {
+		const char *method;
+		uint32_t blocks, threads;
+	} grids[] = {{"staged", 1, 32}, {"staged", 1, 1024}, {"direct", 3, 64}, {"direct", 8, 128}};
+	struct fake_cuda_options opt = options();
+	int64_t ids[3 * 20] = {0};
+
+	random_world(&world, 501); /* its slots have tiles enough for the blocks of a launch */
+	gpu_start(&world, &opt);
+	world.blocks = grids[_i].blocks;
+	world.threads = grids[_i].threads;
+	gpu_open(&world, grids[_i].method);
+	random_ids(&world, ids);
+	copy_all(&world, SCOUT__COPY_SAVE, ids);
+	copy_all(&world, SCOUT__COPY_LOAD, ids);
+	assert_as_model(&world, "after both");
+	ck_assert_uint_gt(fake_cuda_counts().launches, 0);
+	ck_assert_uint_eq(fake_cuda_counts().threads,
+			  fake_cuda_counts().launches * grids[_i].blocks * grids[_i].threads);
+	gpu_end(&world);
+}
+END_TEST
+
 /* More blocks in a chunk than one launch can name. */
 START_TEST(a_chunk_of_many_blocks_is_cut)
 {
@@ -214,15 +239,14 @@ END_TEST
 
 START_TEST(auto_takes_larger_methods_for_larger_pieces)
 {
-	for (int save = 0; save < 2; save++) {
-		enum scout__copy_direction d = save ? SCOUT__COPY_SAVE : SCOUT__COPY_LOAD;
-
-		ck_assert_int_eq(scout__cuda_method_choose(d, 0, 0, true), SCOUT__CUDA_STAGED);
-		ck_assert_int_eq(scout__cuda_method_choose(d, 1 << 20, 256, true), SCOUT__CUDA_STAGED);
-		ck_assert_int_eq(scout__cuda_method_choose(d, 64 << 20, 32, true), SCOUT__CUDA_BATCH);
-		ck_assert_int_eq(scout__cuda_method_choose(d, 4 << 20, 16, true), SCOUT__CUDA_BATCH);
-		ck_assert_int_eq(scout__cuda_method_choose(d, 4 << 20, 16, false), SCOUT__CUDA_STAGED);
-	}
+	ck_assert_int_eq(scout__cuda_method_choose(0, 0, 0, true), SCOUT__CUDA_STAGED);
+	ck_assert_int_eq(scout__cuda_method_choose(1 << 20, 256, 0, true), SCOUT__CUDA_STAGED);
+	ck_assert_int_eq(scout__cuda_method_choose(64 << 20, 32, 0, true), SCOUT__CUDA_BATCH);
+	ck_assert_int_eq(scout__cuda_method_choose(4 << 20, 16, 0, true), SCOUT__CUDA_BATCH);
+	ck_assert_int_eq(scout__cuda_method_choose(4 << 20, 16, 0, false), SCOUT__CUDA_STAGED);
+	ck_assert_int_eq(scout__cuda_method_choose(1 << 20, 256, 4096, true), SCOUT__CUDA_BATCH);
+	ck_assert_int_eq(scout__cuda_method_choose(1 << 20, 256, 4096, false), SCOUT__CUDA_BATCH);
+	ck_assert_int_eq(scout__cuda_method_choose(1 << 20, 256, 4097, true), SCOUT__CUDA_STAGED);
 }
 END_TEST
 
@@ -345,6 +369,7 @@ suite_of_this_file(void)
 	TCase *tc = tcase_create("cuda_engine");
 
 	tcase_add_loop_test(tc, every_method_copies_every_byte_and_no_other, 0, 32);
+	tcase_add_loop_test(tc, the_kernel_has_the_grid_that_is_configured, 0, 4);
 	tcase_add_loop_test(tc, a_chunk_of_many_blocks_is_cut, 0, 4);
 	tcase_add_loop_test(tc, small_slots_go_together, 0, 24);
 	tcase_add_test(tc, neighbouring_pages_are_one_copy);
