@@ -12,9 +12,8 @@
 /*
  * DESIGN
  *
- * Purpose: the life of a chunk index, and storing in it: room for a chunk, its shards' states. Keys are in
- * chunk_index_table.c, entries and pins in chunk_index_pins.c, slots and extents in chunk_index_extents.c; what chunk
- * indexes take from each other is in rebalance.c, what L2 needs in chunk_index_l2.c.
+ * Purpose: the life of a chunk index, and storing in it: room for a chunk, its shards' states. What has a file of its
+ * own is listed in chunk_index_internal.h.
  *
  * Memory: entries, table, states and generations are reserved for the largest number of chunks that l1_bytes can hold,
  * and cost nothing until they are touched; slots are used in order, so a pool that is half full has touched half of
@@ -23,7 +22,7 @@
  * Rejected: huge pages for the index. They save 5 to 10 % of a lookup, but the first access to each waits 300 us
  * until the kernel has cleared it.
  *
- * Invariants: see scout__index_check(), which checks all of them.
+ * Invariants: see scout__index_check() (chunk_index_check.c), which checks all of them.
  *
  * Threads: loop.
  */
@@ -349,25 +348,6 @@ scout__index_make_room(struct scout__chunk_index *index, uint32_t space, struct 
 	return index->n_free == 0 ? SCOUT__RESERVE_WAIT : 0;
 }
 
-uint32_t
-scout__entry_create(struct scout__chunk_index *index, uint32_t space, const uint8_t *hash)
-{
-	bool bare = index->n_free == 0;
-	uint32_t entry = bare ? scout__slot_take_coming(index) : scout__slot_take(index);
-	struct scout__entry *e = &index->entries[entry];
-
-	*e = (struct scout__entry){.space = space, .gen = e->gen + 1, .in_use = 1, .bare = bare};
-	index->n_bare += bare;
-	index->used_by[entry].number = index->used_by[entry].needed = 0;
-	memcpy(e->hash, hash, index->hash_bytes);
-	scout__table_insert(index, entry);
-	scout__share_add(index->l1_ns, space, index->chunk_bytes);
-	if (index->l1->policy->expect)
-		index->l1->policy->expect(index->policy_state, entry);
-	index->n_entries++;
-	return entry;
-}
-
 /* The shard is absent or expected, its entry may be pinned once more. */
 static SCOUT_ON_LOOP void
 grant(struct scout__chunk_index *index, uint32_t entry, uint32_t rank)
@@ -484,96 +464,4 @@ scout__index_own_bytes(const struct scout__chunk_index *index)
 
 	return index->max_entries * (sizeof(*index->entries) + sizeof(*index->used_by) + shard * index->n_ranks) +
 	       (index->table_mask + 1) * sizeof(*index->table) + index->l1->policy->state_bytes(index->policy_state);
-}
-
-/* The states of one entry's shards against its counts and the shared words. */
-static SCOUT_ON_LOOP void
-check_shards(const struct scout__chunk_index *index, uint32_t entry)
-{
-	const struct scout__entry *e = &index->entries[entry];
-	uint32_t readable = 0;
-	uint32_t expected = 0;
-	uint32_t writers = 0;
-
-	for (uint32_t rank = 0; rank < index->n_ranks; rank++) {
-		uint64_t at = scout__shard_at(index, entry, rank);
-		uint8_t state = index->shard_state[at];
-
-		SCOUT_ASSERT(state <= SCOUT__SHARD_LOADING);
-		readable += state == SCOUT__SHARD_READABLE;
-		expected += state == SCOUT__SHARD_EXPECTED || state == SCOUT__SHARD_LOADING;
-		writers += state == SCOUT__SHARD_WRITING || state == SCOUT__SHARD_QUARANTINE ||
-			   state == SCOUT__SHARD_LOADING;
-		SCOUT_ASSERT(!is_taken(state) || index->slot_gen[at] != 0);
-		SCOUT_ASSERT(scout__shard_word_is(index, entry, rank, index->slot_gen[at]));
-	}
-	SCOUT_ASSERT(readable == e->readable && expected == e->expected);
-	SCOUT_ASSERT(writers <= e->holds || !e->in_use);
-	SCOUT_ASSERT(e->in_use || (readable == 0 && writers == 0));
-}
-
-static SCOUT_ON_LOOP void
-check_entry(const struct scout__chunk_index *index, uint32_t entry)
-{
-	const struct scout__entry *e = &index->entries[entry];
-	bool pinned = scout__entry_is_pinned(e);
-
-	check_shards(index, entry);
-	if (!e->in_use) {
-		SCOUT_ASSERT(!pinned && !e->in_order);
-		return;
-	}
-	SCOUT_ASSERT(!e->is_free && !e->bare && scout__index_find(index, e->space, e->hash) == entry);
-	SCOUT_ASSERT(pinned ? !e->in_order && (e->expected == 0 || e->tracked) : e->in_order || e->saving);
-	SCOUT_ASSERT(pinned || (e->readable > 0 && e->expected == 0 && (e->stored || e->temporary)));
-	SCOUT_ASSERT(pinned || e->saving || !e->spoiled);
-	SCOUT_ASSERT(!e->set_aside || (e->in_order && !e->temporary && !e->unneeded));
-	SCOUT_ASSERT(!e->unneeded || !e->temporary);
-}
-
-void
-scout__index_check(const struct scout__chunk_index *index)
-{
-	uint64_t promised_bytes = 0;
-	uint64_t held_bytes = 0;
-	uint32_t in_use = 0;
-	uint32_t in_order = 0;
-	uint32_t set_aside = 0;
-	uint32_t unneeded = 0;
-	uint32_t saving = 0;
-	uint32_t out = 0; /* of the extent that is on its way out: neither used nor free */
-
-	scout__extents_check(index);
-	for (uint32_t i = 0; i < index->n_extents; i++) {
-		const struct scout__extent *extent = index->extents[i];
-
-		for (uint32_t entry = extent->first; entry < extent->first + extent->fresh; entry++) {
-			const struct scout__entry *e = &index->entries[entry];
-
-			check_entry(index, entry);
-			promised_bytes += e->promises > 0 ? index->chunk_bytes : 0;
-			held_bytes += e->holds > 0 ? index->chunk_bytes : 0;
-			in_use += e->in_use;
-			in_order += e->in_order;
-			set_aside += e->in_use && e->set_aside;
-			unneeded += e->in_order && e->unneeded;
-			saving += e->saving > 0 && !e->stuck;
-			out += !e->in_use && !e->is_free;
-		}
-		if (extent == index->leaving)
-			out += extent->slots - extent->fresh;
-	}
-	/* What is bare lies in no extent, and is promised. */
-	SCOUT_ASSERT(in_use + index->n_bare == index->n_entries && in_use + index->n_free + out == index->n_slots);
-	promised_bytes += index->n_bare * index->chunk_bytes;
-	SCOUT_ASSERT(out == 0 || index->l1->rebalance.giver == index);
-	SCOUT_ASSERT(scout__table_check(index) == in_use + index->n_bare);
-	SCOUT_ASSERT(promised_bytes == index->promised_bytes && promised_bytes <= index->l1->promised_bytes);
-	SCOUT_ASSERT(index->l1->promised_bytes <= index->l1->max_promised);
-	SCOUT_ASSERT(held_bytes == index->held_bytes && saving == index->n_saving);
-	scout__chunked_queue_check(&index->temporary);
-	scout__chunked_queue_check(&index->set_aside);
-	scout__chunked_queue_check(&index->unneeded);
-	SCOUT_ASSERT(set_aside == index->n_set_aside && unneeded == index->n_unneeded);
-	index->l1->policy->check(index->policy_state, in_order - index->temporary.n[0] - set_aside - unneeded);
 }

@@ -5,8 +5,9 @@
 #include "chunk_index.h"
 
 /*
- * Between the files of the chunk index. Each calls those behind it only: chunk_index_l2.c, chunk_index_use.c,
- * chunk_index.c, rebalance.c, chunk_index_pins.c, chunk_index_extents.c, rebalance_rule.c, chunk_index_unneeded.c,
+ * Between the files of the chunk index. Each calls those behind it only: chunk_index_check.c, chunk_index_l2.c,
+ * chunk_index_use.c, chunk_index.c, rebalance.c, chunk_index_pins.c, chunk_index_entry.c, chunk_index_growth.c,
+ * rebalance_rule.c, chunk_index_order.c, chunk_index_unneeded.c, chunk_index_extents.c, chunk_index_slots.c,
  * chunk_index_table.c, shares.c.
  */
 
@@ -19,9 +20,6 @@
 SCOUT_ON_LOOP enum scout__reserve scout__index_make_room(struct scout__chunk_index *index, uint32_t space,
 							 struct scout__user *user);
 
-/* A new entry for a key that has none: there is a free slot. */
-SCOUT_ON_LOOP uint32_t scout__entry_create(struct scout__chunk_index *index, uint32_t space, const uint8_t *hash);
-
 /* ---- rebalance.c ---- */
 
 /* @index ends: nothing is taken from it or for it any more, and it leaves the list of chunk indexes. */
@@ -29,8 +27,6 @@ SCOUT_ON_LOOP void scout__rebalance_leave(struct scout__chunk_index *index);
 
 /* ---- chunk_index_pins.c ---- */
 
-/* Out of order, table and use; its slot goes to the free list. Nothing pins it. */
-SCOUT_ON_LOOP void scout__entry_discard(struct scout__chunk_index *index, uint32_t entry);
 /* Something pins @entry from now on: out of the order. Before the count rises. */
 SCOUT_ON_LOOP void scout__entry_pin(struct scout__chunk_index *index, uint32_t entry);
 /* A count fell. When both are 0: into the order, or away when nothing in it is readable. */
@@ -38,6 +34,16 @@ SCOUT_ON_LOOP void scout__entry_unpin(struct scout__chunk_index *index, uint32_t
 /* One hold more, one less: counts the entry's bytes once. */
 SCOUT_ON_LOOP void scout__entry_held(struct scout__chunk_index *index, uint32_t entry);
 SCOUT_ON_LOOP void scout__entry_unheld(struct scout__chunk_index *index, uint32_t entry);
+
+/* ---- chunk_index_entry.c ---- */
+
+/* A new entry for a key that has none: there is a free slot. */
+SCOUT_ON_LOOP uint32_t scout__entry_create(struct scout__chunk_index *index, uint32_t space, const uint8_t *hash);
+/* Out of order, table and use; its slot goes to the free list. Nothing pins it. */
+SCOUT_ON_LOOP void scout__entry_discard(struct scout__chunk_index *index, uint32_t entry);
+
+/* ---- chunk_index_order.c ---- */
+
 /* Into its order, and out of it. */
 SCOUT_ON_LOOP void scout__order_insert(struct scout__chunk_index *index, uint32_t entry);
 SCOUT_ON_LOOP void scout__order_remove(struct scout__chunk_index *index, uint32_t entry, enum scout__remove why);
@@ -72,10 +78,23 @@ SCOUT_ON_LOOP void scout__unneeded_evicted(struct scout__chunk_index *index);
 /* For as many evictions as there are slots, unneeded objects would have filled an extent. */
 SCOUT_ON_LOOP bool scout__unneeded_fill_extent(const struct scout__chunk_index *index);
 
-/* ---- chunk_index_extents.c ---- */
+/* ---- chunk_index_growth.c ---- */
 
 /* Ask for an extent, unless one is coming or there is none to be had. */
 SCOUT_ON_LOOP void scout__index_ask(struct scout__chunk_index *index);
+/*
+ * No slot is free: whether an extent that is being grown has one for a bare entry. Asks for another extent if none has.
+ */
+SCOUT_ON_LOOP bool scout__slot_is_coming(struct scout__chunk_index *index);
+/* That slot. */
+SCOUT_ON_LOOP uint32_t scout__slot_take_coming(struct scout__chunk_index *index);
+
+/* ---- chunk_index_extents.c ---- */
+
+/* Make room for one more in the lists of extents. False: no memory. */
+SCOUT_ON_LOOP bool scout__extents_fit(struct scout__chunk_index *index);
+/* Into the lists, where there is room; its slots are the index's from now on. */
+SCOUT_ON_LOOP void scout__index_extent_insert(struct scout__chunk_index *index, struct scout__extent *extent);
 /* The extent that @entry lies in, or else the first one behind it; NULL: there is none. */
 SCOUT_ON_LOOP struct scout__extent *scout__index_extent_from(const struct scout__chunk_index *index, uint32_t entry);
 /* Out of the lists: no entry and no free slot is left in it. Its slot numbers are a hole. */
@@ -85,19 +104,20 @@ SCOUT_ON_LOOP void scout__shard_bump(struct scout__chunk_index *index, uint32_t 
 /* Whether the generation word of the shard's slot holds @value. */
 SCOUT_ON_LOOP bool scout__shard_word_is(const struct scout__chunk_index *index, uint32_t entry, uint32_t rank,
 					uint64_t value);
+
+/* ---- chunk_index_slots.c ---- */
+
+/* The links of a slot on the free list. */
+enum {
+	SCOUT__FREE_NEXT = 0,
+	SCOUT__FREE_PREV = 1
+};
 /* Put a slot on the free list, unless its extent is on its way out. */
 SCOUT_ON_LOOP void scout__slot_put(struct scout__chunk_index *index, uint32_t entry);
 /* Take one off the list that is on it. */
 SCOUT_ON_LOOP void scout__slot_unlist(struct scout__chunk_index *index, uint32_t entry);
 /* A free slot: there is one. */
 SCOUT_ON_LOOP uint32_t scout__slot_take(struct scout__chunk_index *index);
-/*
- * No slot is free: whether an extent that is being grown has one for a bare entry. Asks for another extent if none has.
- */
-SCOUT_ON_LOOP bool scout__slot_is_coming(struct scout__chunk_index *index);
-/* That slot. */
-SCOUT_ON_LOOP uint32_t scout__slot_take_coming(struct scout__chunk_index *index);
-SCOUT_ON_LOOP void scout__extents_check(const struct scout__chunk_index *index);
 
 /* ---- rebalance_rule.c ---- */
 

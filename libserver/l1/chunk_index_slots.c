@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "chunk_index_internal.h"
+
+/*
+ * DESIGN
+ *
+ * Purpose: which slots are free.
+ *
+ * Free slots: those of an extent from `fresh` on were never used and are on no list, so an extent of a million slots
+ * costs nothing when it comes. The others are on a list, last in, first out (what was just evicted is still in the
+ * cache), linked both ways so that a slot of an extent that leaves can be taken out of its middle.
+ *
+ * Threads: loop.
+ */
+
+void
+scout__slot_put(struct scout__chunk_index *index, uint32_t entry)
+{
+	struct scout__entry *e = &index->entries[entry];
+
+	if (e->bare) {
+		index->n_bare--;
+		index->n_stranded -= e->spoiled;
+		return;
+	}
+	if (index->leaving && entry - index->leaving->first < index->leaving->slots)
+		return;
+	e->is_free = 1;
+	e->link[SCOUT__FREE_NEXT] = index->free_head;
+	e->link[SCOUT__FREE_PREV] = SCOUT__NO_ENTRY;
+	if (index->free_head != SCOUT__NO_ENTRY)
+		index->entries[index->free_head].link[SCOUT__FREE_PREV] = entry;
+	index->free_head = entry;
+	index->n_free++;
+}
+
+void
+scout__slot_unlist(struct scout__chunk_index *index, uint32_t entry)
+{
+	struct scout__entry *e = &index->entries[entry];
+	const uint32_t *link = e->link;
+
+	if (link[SCOUT__FREE_PREV] == SCOUT__NO_ENTRY)
+		index->free_head = link[SCOUT__FREE_NEXT];
+	else
+		index->entries[link[SCOUT__FREE_PREV]].link[SCOUT__FREE_NEXT] = link[SCOUT__FREE_NEXT];
+	if (link[SCOUT__FREE_NEXT] != SCOUT__NO_ENTRY)
+		index->entries[link[SCOUT__FREE_NEXT]].link[SCOUT__FREE_PREV] = link[SCOUT__FREE_PREV];
+	e->is_free = 0;
+	index->n_free--;
+}
+
+static bool
+has_fresh(const struct scout__chunk_index *index, const struct scout__extent *extent)
+{
+	return extent->fresh < extent->slots && extent != index->leaving;
+}
+
+/*
+ * The next slot that was never used: there is one. One extent after the other, the oldest first: what is stored
+ * together lies together, and is old together when an extent has to go.
+ */
+static uint32_t
+fresh_take(struct scout__chunk_index *index)
+{
+	struct scout__extent *extent = index->fresh_from;
+	uint32_t entry;
+
+	if (!extent || !has_fresh(index, extent)) {
+		uint32_t age = 0;
+
+		while (!has_fresh(index, index->by_age[age]))
+			age++;
+		extent = index->by_age[age];
+		index->fresh_from = extent;
+	}
+	entry = extent->first + extent->fresh++;
+	index->n_fresh--;
+	index->n_free--;
+	if (entry >= index->next_fresh)
+		index->next_fresh = entry + 1;
+	return entry;
+}
+
+uint32_t
+scout__slot_take(struct scout__chunk_index *index)
+{
+	uint32_t entry;
+
+	if (index->n_fresh > 0) {
+		entry = fresh_take(index);
+	} else {
+		entry = index->free_head;
+		scout__slot_unlist(index, entry);
+	}
+	if (index->n_free < index->last_slots / 4) {
+		scout__index_ask(index);
+		(void)scout__rebalance_ask(index);
+	}
+	return entry;
+}
