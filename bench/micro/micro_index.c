@@ -109,7 +109,7 @@ fill(struct micro_index *b, uint64_t interleave, struct scout__hist *per_store)
 				uint64_t t0;
 
 				make_key(b, prefix, b->version[prefix], i, hash);
-				if (b->index->n_free == 0)
+				if (b->index->slots.n_free == 0)
 					wait_for_extent(b);
 				t0 = scout__now_ns();
 				store(b, prefix, i, hash);

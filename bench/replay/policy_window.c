@@ -86,7 +86,7 @@ wait_for_room(struct sim *sim, const struct group *group)
 	struct pollfd ready = {.fd = sim->l1.pool.ready_fd, .events = POLLIN};
 
 	rebalance(sim);
-	if (group->index->growing && poll(&ready, 1, 60000) <= 0)
+	if (group->index->growth.n && poll(&ready, 1, 60000) <= 0)
 		die("no extent came");
 	take_extents(sim);
 }

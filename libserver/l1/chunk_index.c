@@ -82,13 +82,14 @@ reserve_arrays(struct scout__chunk_index *index)
 	uint64_t cells = scout__table_cells(index->max_entries);
 	uint64_t shards = (uint64_t)index->max_entries * index->n_ranks;
 
-	index->table_mask = cells - 1;
+	index->table.mask = cells - 1;
 	index->entries = reserve_array(index->max_entries, sizeof(*index->entries));
-	index->table = reserve_array(cells, sizeof(*index->table));
+	index->table.cells = reserve_array(cells, sizeof(*index->table.cells));
 	index->shard_state = reserve_array(shards, sizeof(*index->shard_state));
-	index->slot_gen = reserve_array(shards, sizeof(*index->slot_gen));
+	index->extents.slot_gen = reserve_array(shards, sizeof(*index->extents.slot_gen));
 	index->used_by = reserve_array(index->max_entries, sizeof(*index->used_by));
-	if (!index->entries || !index->table || !index->shard_state || !index->slot_gen || !index->used_by)
+	if (!index->entries || !index->table.cells || !index->shard_state || !index->extents.slot_gen ||
+	    !index->used_by)
 		return SCOUT_ERR_NOMEM;
 	return 0;
 }
@@ -99,9 +100,9 @@ release_arrays(struct scout__chunk_index *index)
 	uint64_t shards = (uint64_t)index->max_entries * index->n_ranks;
 
 	release_array(index->entries, index->max_entries, sizeof(*index->entries));
-	release_array(index->table, index->table_mask + 1, sizeof(*index->table));
+	release_array(index->table.cells, index->table.mask + 1, sizeof(*index->table.cells));
 	release_array(index->shard_state, shards, sizeof(*index->shard_state));
-	release_array(index->slot_gen, shards, sizeof(*index->slot_gen));
+	release_array(index->extents.slot_gen, shards, sizeof(*index->extents.slot_gen));
 	release_array(index->used_by, index->max_entries, sizeof(*index->used_by));
 }
 
@@ -148,7 +149,7 @@ scout__index_new_on(struct scout__l1 *l1, struct scout__l1_ns *ns, const uint64_
 	index->n_ranks = n_ranks;
 	index->readers = readers;
 	index->hash_bytes = hash_bytes;
-	index->free_head = SCOUT__NO_ENTRY;
+	index->slots.head = SCOUT__NO_ENTRY;
 	index->strides = calloc(n_ranks, sizeof(*index->strides));
 	if (!index->strides) {
 		code = SCOUT_ERR_NOMEM;
@@ -162,18 +163,18 @@ scout__index_new_on(struct scout__l1 *l1, struct scout__l1_ns *ns, const uint64_
 	code = reserve_arrays(index);
 	if (code)
 		goto err_release_arrays;
-	code = l1->policy->open(&index->policy_state, index->entries, index->max_entries, &l1->policy_args);
+	code = l1->policy->open(&index->order.policy, index->entries, index->max_entries, &l1->policy_args);
 	if (code)
 		goto err_release_arrays;
-	code = scout__chunked_queue_init(&index->temporary, &index->entries[0].node, sizeof(index->entries[0]),
+	code = scout__chunked_queue_init(&index->order.temporary, &index->entries[0].node, sizeof(index->entries[0]),
 					 index->max_entries);
 	if (code)
 		goto err_close_policy;
-	code = scout__chunked_queue_init(&index->set_aside, &index->entries[0].node, sizeof(index->entries[0]),
+	code = scout__chunked_queue_init(&index->order.set_aside, &index->entries[0].node, sizeof(index->entries[0]),
 					 index->max_entries);
 	if (code)
 		goto err_free_temporary;
-	code = scout__chunked_queue_init(&index->unneeded, &index->entries[0].node, sizeof(index->entries[0]),
+	code = scout__chunked_queue_init(&index->unneeded.queues, &index->entries[0].node, sizeof(index->entries[0]),
 					 index->max_entries);
 	if (code)
 		goto err_free_set_aside;
@@ -185,11 +186,11 @@ scout__index_new_on(struct scout__l1 *l1, struct scout__l1_ns *ns, const uint64_
 	return 0;
 
 err_free_set_aside:
-	scout__chunked_queue_fini(&index->set_aside);
+	scout__chunked_queue_fini(&index->order.set_aside);
 err_free_temporary:
-	scout__chunked_queue_fini(&index->temporary);
+	scout__chunked_queue_fini(&index->order.temporary);
 err_close_policy:
-	l1->policy->close(index->policy_state);
+	l1->policy->close(index->order.policy);
 err_release_arrays:
 	release_arrays(index);
 err_free_strides:
@@ -204,8 +205,8 @@ scout__index_belongs(struct scout__chunk_index *index, struct scout__l1_ns *ns)
 {
 	SCOUT_ASSERT(!index->l1_ns && index->n_entries == 0);
 	index->l1_ns = ns;
-	index->accounted_bytes = index->n_slots * index->chunk_bytes;
-	ns->slot_bytes += index->accounted_bytes;
+	index->extents.accounted_bytes = index->extents.n_slots * index->chunk_bytes;
+	ns->slot_bytes += index->extents.accounted_bytes;
 	ns->n_indexes++;
 }
 
@@ -213,7 +214,7 @@ scout__index_belongs(struct scout__chunk_index *index, struct scout__l1_ns *ns)
 static SCOUT_ON_LOOP void
 leave_l1_ns(struct scout__l1_ns *ns, const struct scout__chunk_index *index)
 {
-	ns->slot_bytes -= index->accounted_bytes;
+	ns->slot_bytes -= index->extents.accounted_bytes;
 	if (--ns->n_indexes > 0)
 		return;
 	ns->n_others = ns->n_set_aside = 0;
@@ -229,19 +230,19 @@ scout__index_free(struct scout__chunk_index *index)
 	scout__index_count_hints(index);
 	scout__rebalance_leave(index);
 	scout__pool_disown(&index->l1->pool, index);
-	for (uint32_t i = 0; i < index->n_extents; i++)
-		scout__extent_free(&index->l1->pool, index->extents[i]);
-	index->l1->promised_bytes -= index->promised_bytes;
+	for (uint32_t i = 0; i < index->extents.n; i++)
+		scout__extent_free(&index->l1->pool, index->extents.by_slot[i]);
+	index->l1->promised_bytes -= index->pins.promised_bytes;
 	if (index->l1_ns)
 		leave_l1_ns(index->l1_ns, index);
-	scout__chunked_queue_fini(&index->unneeded);
-	scout__chunked_queue_fini(&index->set_aside);
-	scout__chunked_queue_fini(&index->temporary);
-	index->l1->policy->close(index->policy_state);
+	scout__chunked_queue_fini(&index->unneeded.queues);
+	scout__chunked_queue_fini(&index->order.set_aside);
+	scout__chunked_queue_fini(&index->order.temporary);
+	index->l1->policy->close(index->order.policy);
 	release_arrays(index);
-	free(index->extents);
-	free(index->by_age);
-	free(index->extent_first);
+	free(index->extents.by_slot);
+	free(index->extents.by_age);
+	free(index->extents.first);
 	free(index->strides);
 	free(index);
 }
@@ -295,7 +296,7 @@ count_eviction(struct scout__chunk_index *index, uint32_t victim)
 	struct scout__account *account;
 
 	index->l1->evictions++;
-	index->evictions++;
+	index->order.evictions++;
 	index->l1->evictions_unneeded += index->entries[victim].unneeded;
 	scout__unneeded_evicted(index);
 	if (index->l1->evicted && index->l1_ns && index->l1_ns->n_groups > 1)
@@ -317,11 +318,11 @@ scout__index_make_room(struct scout__chunk_index *index, uint32_t space, struct 
 	uint32_t victim = SCOUT__NO_ENTRY;
 	bool waits;
 
-	if (index->n_free > 0)
+	if (index->slots.n_free > 0)
 		return 0;
 	scout__index_ask(index);
 	/* An extent that comes after one failed may fail like that one; what can be evicted need not wait for it. */
-	if (index->growing && !index->grown_out)
+	if (index->growth.n && !index->growth.is_out)
 		return SCOUT__RESERVE_WAIT;
 	waits = scout__rebalance_ask(index);
 	do {
@@ -329,8 +330,8 @@ scout__index_make_room(struct scout__chunk_index *index, uint32_t space, struct 
 		if (refused == SCOUT__RESERVE_AGAIN)
 			return refused;
 		if (refused || victim == SCOUT__NO_ENTRY)
-			return index->growing || waits || index->n_saving ? SCOUT__RESERVE_WAIT
-									  : SCOUT__RESERVE_NO_ROOM;
+			return index->growth.n || waits || index->l2.n_saving ? SCOUT__RESERVE_WAIT
+									      : SCOUT__RESERVE_NO_ROOM;
 		if (index->entries[victim].saving) {
 			bool unneeded = index->entries[victim].unneeded;
 
@@ -343,9 +344,9 @@ scout__index_make_room(struct scout__chunk_index *index, uint32_t space, struct 
 		scout__entry_discard(index, victim);
 		scout__order_load_ahead(index);
 		/* None came free when it lay in the extent that is on its way out. */
-	} while (index->n_free == 0 && --tries > 0);
+	} while (index->slots.n_free == 0 && --tries > 0);
 	/* The rest of that extent goes soon, and the store is told. */
-	return index->n_free == 0 ? SCOUT__RESERVE_WAIT : 0;
+	return index->slots.n_free == 0 ? SCOUT__RESERVE_WAIT : 0;
 }
 
 /* The shard is absent or expected, its entry may be pinned once more. */
@@ -448,20 +449,21 @@ scout__index_quarantine(struct scout__chunk_index *index, uint32_t entry, uint32
 uint64_t
 scout__index_used_bytes(const struct scout__chunk_index *index)
 {
-	return (uint64_t)(index->n_entries - index->n_bare) * index->chunk_bytes;
+	return (uint64_t)(index->n_entries - index->slots.n_bare) * index->chunk_bytes;
 }
 
 uint64_t
 scout__index_total_bytes(const struct scout__chunk_index *index)
 {
-	return index->n_slots * index->chunk_bytes;
+	return index->extents.n_slots * index->chunk_bytes;
 }
 
 uint64_t
 scout__index_own_bytes(const struct scout__chunk_index *index)
 {
-	uint64_t shard = sizeof(*index->shard_state) + sizeof(*index->slot_gen);
+	uint64_t shard = sizeof(*index->shard_state) + sizeof(*index->extents.slot_gen);
 
 	return index->max_entries * (sizeof(*index->entries) + sizeof(*index->used_by) + shard * index->n_ranks) +
-	       (index->table_mask + 1) * sizeof(*index->table) + index->l1->policy->state_bytes(index->policy_state);
+	       (index->table.mask + 1) * sizeof(*index->table.cells) +
+	       index->l1->policy->state_bytes(index->order.policy);
 }

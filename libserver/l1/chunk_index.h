@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "chunked_queue.h"
+#include "chunk_index_parts.h"
 #include "entry.h"
 #include "evict.h"
 #include "pool.h"
@@ -117,75 +117,36 @@ struct scout__used {
 };
 
 struct scout__chunk_index {
+	/* Const after start. */
 	struct scout__l1 *l1;
+	struct scout__l1_ns *l1_ns; /* the namespace that it belongs to; NULL: it is alone, and has no accounts */
 	uint32_t n_ranks;
 	uint32_t readers;
 	uint32_t hash_bytes;
 	uint32_t max_entries;
-	uint64_t chunk_bytes;         /* sum of strides */
-	uint64_t *strides;            /* n_ranks */
-	struct scout__entry *entries; /* max_entries, mapped lazily */
-	uint64_t *table;              /* cells: tag << 32 | entry + 1; 0 = free */
-	uint64_t table_mask;
+	uint64_t chunk_bytes;            /* sum of strides */
+	uint64_t *strides;               /* n_ranks */
+	uint16_t nodes[SCOUT_MAX_RANKS]; /* NUMA node of each rank plus 1, 0: any */
+	/* The owner's. */
+	void *user;
+	bool idle;            /* no peer is there to use it */
+	uint64_t token_bytes; /* of an object, for as many tokens as an object of its l1_ns has */
+	/* Of each entry, mapped lazily: each part writes what it says in entry.h. */
+	struct scout__entry *entries;
 	uint8_t *shard_state;        /* [entry * n_ranks + rank] */
-	uint32_t *slot_gen;          /* likewise: what the generation word holds (low 32 bits of a counter, never 0) */
 	struct scout__used *used_by; /* [entry] */
 	uint64_t turn;               /* users so far */
-	uint32_t n_entries;          /* in use */
-	uint32_t n_slots;            /* of all extents */
-	uint32_t free_head;          /* free list through entry link[0] */
-	uint32_t n_free;             /* fresh ones and those on the free list */
-	uint32_t n_fresh;            /* never used since their extent came */
-	struct scout__extent *fresh_from; /* from where fresh ones are taken, NULL: to be found */
-	uint32_t last_slots;              /* of the newest extent */
-	uint32_t next_fresh;              /* slots from here on were never used at all */
-	uint64_t promised_bytes;          /* this chunk index's part of the l1's */
-	uint64_t held_bytes;              /* of chunks that a running retrieve or store holds, each counted once */
-	uint32_t growing;                 /* extents that were asked for and have not come */
-	struct scout__extent *filling;    /* the last of them, for bare entries; NULL: none is growing */
-	uint32_t n_bare;                  /* bare entries in use */
-	uint32_t n_stranded;              /* of these, those whose extent failed */
-	bool grown_out;                   /* the pool allows no further extent, or the last one failed */
-	uint64_t grown_returns;           /* pool.returns when grown_out was set */
-	uint64_t regrow_us; /* an extent failed: time to try again, sooner when pool.returns moves; 0 = used up */
-	struct scout__extent **extents;  /* by their first slot */
-	struct scout__extent **by_age;   /* by segment id */
-	uint32_t *extent_first;          /* first entry of each extent */
-	struct scout__extent *leaving;   /* is being taken out: no slot of it is granted */
-	uint16_t nodes[SCOUT_MAX_RANKS]; /* NUMA node of each rank plus 1, 0: any */
-	/* Of rebalance.c. */
-	struct scout__chunk_index *next;
-	bool idle;             /* set by the owner: no peer is there to use it */
-	bool wants_extent;     /* waits for an extent of another chunk index */
-	uint32_t n_coming;     /* extents that were taken for it and that are not back in the pool */
-	uint64_t coming_us;    /* when the last of them was taken */
-	uint32_t n_going;      /* extents that were taken from it and that are not back in the pool */
-	bool looked;           /* everything in it was pinned, in this round */
-	uint64_t round_us;     /* start of this round of looking for a giver; 0: none */
-	uint64_t ask_again_us; /* nothing was to be had: time to look again */
-	uint64_t serial;       /* names it */
-	uint64_t token_bytes;  /* of an object, for as many tokens as an object of its l1_ns has; set by the owner */
-	uint32_t n_extents;
-	uint32_t cap_extents;
-	void *policy_state;
-	uint32_t n_saving;                      /* entries that are being written to L2, and not stuck */
-	struct scout__chunked_queues temporary; /* in queue 0, the first to go at its head */
-	/* What the guarantee of its tenant keeps from eviction, in the queues that the policy had it in. */
-	struct scout__chunked_queues set_aside;
-	uint64_t set_aside_used; /* a bit for each queue that is not empty */
-	uint32_t n_set_aside;    /* in all of them */
-	uint32_t set_aside_turn; /* queue that is looked at next */
-	/* Objects that nothing needs (chunk_index_unneeded.c), in the queues that the policy had them in. */
-	struct scout__chunked_queues unneeded;
-	uint64_t unneeded_used;     /* a bit for each queue that is not empty */
-	uint32_t n_unneeded;        /* in all of them */
-	uint64_t evictions;         /* its part of the l1's */
-	uint32_t unneeded_low;      /* the least of that in this period */
-	uint32_t unneeded_left;     /* evictions until the period ends */
-	uint32_t unneeded_surplus;  /* unneeded_low of the period before: so many it could do without */
-	uint64_t accounted_bytes;   /* of its slots, that `l1_ns` counts */
-	struct scout__l1_ns *l1_ns; /* the namespace that it belongs to; NULL: it is alone, and has no accounts */
-	void *user;                 /* the owner's */
+	uint32_t n_entries;          /* in use; chunk_index_entry.c */
+	struct scout__index_table table;
+	struct scout__index_slots slots;
+	struct scout__index_extents extents;
+	struct scout__index_growth growth;
+	struct scout__index_pins pins;
+	struct scout__index_order order;
+	struct scout__index_unneeded unneeded;
+	struct scout__index_l2 l2;
+	struct scout__index_member member;
+	struct scout__index_moves moves;
 };
 
 /*

@@ -8,20 +8,20 @@
 static SCOUT_ON_LOOP void
 check_free_list(const struct scout__chunk_index *index)
 {
-	uint32_t n = index->n_fresh;
+	uint32_t n = index->slots.n_fresh;
 	uint32_t prev = SCOUT__NO_ENTRY;
 
-	for (uint32_t at = index->free_head; at != SCOUT__NO_ENTRY; at = index->entries[at].link[SCOUT__FREE_NEXT]) {
+	for (uint32_t at = index->slots.head; at != SCOUT__NO_ENTRY; at = index->entries[at].link[SCOUT__FREE_NEXT]) {
 		const struct scout__extent *extent = scout__index_extent_from(index, at);
 
 		SCOUT_ASSERT(extent && at - extent->first < extent->fresh);
 		SCOUT_ASSERT(index->entries[at].is_free && !index->entries[at].in_use);
 		SCOUT_ASSERT(index->entries[at].link[SCOUT__FREE_PREV] == prev);
-		SCOUT_ASSERT(n < index->n_free);
+		SCOUT_ASSERT(n < index->slots.n_free);
 		prev = at;
 		n++;
 	}
-	SCOUT_ASSERT(n == index->n_free);
+	SCOUT_ASSERT(n == index->slots.n_free);
 }
 
 static SCOUT_ON_LOOP void
@@ -31,19 +31,21 @@ check_extents(const struct scout__chunk_index *index)
 	uint64_t fresh = 0;
 	uint64_t end = 0;
 
-	for (uint32_t i = 0; i < index->n_extents; i++) {
-		const struct scout__extent *extent = index->extents[i];
+	for (uint32_t i = 0; i < index->extents.n; i++) {
+		const struct scout__extent *extent = index->extents.by_slot[i];
 
-		SCOUT_ASSERT(index->extent_first[i] == extent->first && extent->first >= end);
+		SCOUT_ASSERT(index->extents.first[i] == extent->first && extent->first >= end);
 		SCOUT_ASSERT(extent->fresh <= extent->slots && extent->owner == index);
-		SCOUT_ASSERT(i == 0 || index->by_age[i - 1]->segments[0].id < index->by_age[i]->segments[0].id);
+		SCOUT_ASSERT(i == 0 ||
+			     index->extents.by_age[i - 1]->segments[0].id < index->extents.by_age[i]->segments[0].id);
 		end = (uint64_t)extent->first + extent->slots;
 		slots += extent->slots;
-		fresh += extent == index->leaving ? 0 : extent->slots - extent->fresh;
+		fresh += extent == index->extents.leaving ? 0 : extent->slots - extent->fresh;
 	}
-	SCOUT_ASSERT(end <= index->max_entries && index->next_fresh <= index->max_entries);
-	SCOUT_ASSERT(slots == index->n_slots && fresh == index->n_fresh);
-	SCOUT_ASSERT(index->n_stranded <= index->n_bare && (index->growing > 0) == (index->filling != NULL));
+	SCOUT_ASSERT(end <= index->max_entries && index->slots.next_fresh <= index->max_entries);
+	SCOUT_ASSERT(slots == index->extents.n_slots && fresh == index->slots.n_fresh);
+	SCOUT_ASSERT(index->slots.n_stranded <= index->slots.n_bare &&
+		     (index->growth.n > 0) == (index->growth.filling != NULL));
 	SCOUT_ASSERT(index->l1->pool.used_bytes <= index->l1->pool.l1_bytes);
 	check_free_list(index);
 }
@@ -67,8 +69,8 @@ check_shards(const struct scout__chunk_index *index, uint32_t entry)
 		writers += state == SCOUT__SHARD_WRITING || state == SCOUT__SHARD_QUARANTINE ||
 			   state == SCOUT__SHARD_LOADING;
 		SCOUT_ASSERT(state == SCOUT__SHARD_ABSENT || state == SCOUT__SHARD_EXPECTED ||
-			     index->slot_gen[at] != 0);
-		SCOUT_ASSERT(scout__shard_word_is(index, entry, rank, index->slot_gen[at]));
+			     index->extents.slot_gen[at] != 0);
+		SCOUT_ASSERT(scout__shard_word_is(index, entry, rank, index->extents.slot_gen[at]));
 	}
 	SCOUT_ASSERT(readable == e->readable && expected == e->expected);
 	SCOUT_ASSERT(writers <= e->holds || !e->in_use);
@@ -107,8 +109,8 @@ scout__index_check(const struct scout__chunk_index *index)
 	uint32_t out = 0; /* of the extent that is on its way out: neither used nor free */
 
 	check_extents(index);
-	for (uint32_t i = 0; i < index->n_extents; i++) {
-		const struct scout__extent *extent = index->extents[i];
+	for (uint32_t i = 0; i < index->extents.n; i++) {
+		const struct scout__extent *extent = index->extents.by_slot[i];
 
 		for (uint32_t entry = extent->first; entry < extent->first + extent->fresh; entry++) {
 			const struct scout__entry *e = &index->entries[entry];
@@ -123,20 +125,21 @@ scout__index_check(const struct scout__chunk_index *index)
 			saving += e->saving > 0 && !e->stuck;
 			out += !e->in_use && !e->is_free;
 		}
-		if (extent == index->leaving)
+		if (extent == index->extents.leaving)
 			out += extent->slots - extent->fresh;
 	}
 	/* What is bare lies in no extent, and is promised. */
-	SCOUT_ASSERT(in_use + index->n_bare == index->n_entries && in_use + index->n_free + out == index->n_slots);
-	promised_bytes += index->n_bare * index->chunk_bytes;
+	SCOUT_ASSERT(in_use + index->slots.n_bare == index->n_entries &&
+		     in_use + index->slots.n_free + out == index->extents.n_slots);
+	promised_bytes += index->slots.n_bare * index->chunk_bytes;
 	SCOUT_ASSERT(out == 0 || index->l1->rebalance.giver == index);
-	SCOUT_ASSERT(scout__table_check(index) == in_use + index->n_bare);
-	SCOUT_ASSERT(promised_bytes == index->promised_bytes && promised_bytes <= index->l1->promised_bytes);
+	SCOUT_ASSERT(scout__table_check(index) == in_use + index->slots.n_bare);
+	SCOUT_ASSERT(promised_bytes == index->pins.promised_bytes && promised_bytes <= index->l1->promised_bytes);
 	SCOUT_ASSERT(index->l1->promised_bytes <= index->l1->max_promised);
-	SCOUT_ASSERT(held_bytes == index->held_bytes && saving == index->n_saving);
-	scout__chunked_queue_check(&index->temporary);
-	scout__chunked_queue_check(&index->set_aside);
-	scout__chunked_queue_check(&index->unneeded);
-	SCOUT_ASSERT(set_aside == index->n_set_aside && unneeded == index->n_unneeded);
-	index->l1->policy->check(index->policy_state, in_order - index->temporary.n[0] - set_aside - unneeded);
+	SCOUT_ASSERT(held_bytes == index->pins.held_bytes && saving == index->l2.n_saving);
+	scout__chunked_queue_check(&index->order.temporary);
+	scout__chunked_queue_check(&index->order.set_aside);
+	scout__chunked_queue_check(&index->unneeded.queues);
+	SCOUT_ASSERT(set_aside == index->order.n_set_aside && unneeded == index->unneeded.n);
+	index->l1->policy->check(index->order.policy, in_order - index->order.temporary.n[0] - set_aside - unneeded);
 }

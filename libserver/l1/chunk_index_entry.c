@@ -10,18 +10,18 @@
 uint32_t
 scout__entry_create(struct scout__chunk_index *index, uint32_t space, const uint8_t *hash)
 {
-	bool bare = index->n_free == 0;
+	bool bare = index->slots.n_free == 0;
 	uint32_t entry = bare ? scout__slot_take_coming(index) : scout__slot_take(index);
 	struct scout__entry *e = &index->entries[entry];
 
 	*e = (struct scout__entry){.space = space, .gen = e->gen + 1, .in_use = 1, .bare = bare};
-	index->n_bare += bare;
+	index->slots.n_bare += bare;
 	index->used_by[entry].number = index->used_by[entry].needed = 0;
 	memcpy(e->hash, hash, index->hash_bytes);
 	scout__table_insert(index, entry);
 	scout__share_add(index->l1_ns, space, index->chunk_bytes);
 	if (index->l1->policy->expect)
-		index->l1->policy->expect(index->policy_state, entry);
+		index->l1->policy->expect(index->order.policy, entry);
 	index->n_entries++;
 	return entry;
 }

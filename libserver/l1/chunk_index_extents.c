@@ -23,25 +23,25 @@
 bool
 scout__extents_fit(struct scout__chunk_index *index)
 {
-	uint32_t cap = index->cap_extents ? index->cap_extents * 2 : 16;
+	uint32_t cap = index->extents.cap ? index->extents.cap * 2 : 16;
 	struct scout__extent **extents;
 	uint32_t *first;
 
-	if (index->n_extents < index->cap_extents)
+	if (index->extents.n < index->extents.cap)
 		return true;
-	extents = realloc(index->extents, cap * sizeof(struct scout__extent *));
+	extents = realloc(index->extents.by_slot, cap * sizeof(struct scout__extent *));
 	if (!extents)
 		return false;
-	index->extents = extents;
-	extents = realloc(index->by_age, cap * sizeof(struct scout__extent *));
+	index->extents.by_slot = extents;
+	extents = realloc(index->extents.by_age, cap * sizeof(struct scout__extent *));
 	if (!extents)
 		return false;
-	index->by_age = extents;
-	first = realloc(index->extent_first, cap * sizeof(*first));
+	index->extents.by_age = extents;
+	first = realloc(index->extents.first, cap * sizeof(*first));
 	if (!first)
 		return false;
-	index->extent_first = first;
-	index->cap_extents = cap;
+	index->extents.first = first;
+	index->extents.cap = cap;
 	return true;
 }
 
@@ -50,12 +50,12 @@ static uint32_t
 place_of(const struct scout__chunk_index *index, uint32_t first)
 {
 	uint32_t low = 0;
-	uint32_t high = index->n_extents;
+	uint32_t high = index->extents.n;
 
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
 
-		if (index->extent_first[middle] < first)
+		if (index->extents.first[middle] < first)
 			low = middle + 1;
 		else
 			high = middle;
@@ -69,9 +69,9 @@ extent_of(const struct scout__chunk_index *index, uint32_t entry)
 {
 	uint32_t at = place_of(index, entry);
 
-	if (at == index->n_extents || index->extent_first[at] != entry)
+	if (at == index->extents.n || index->extents.first[at] != entry)
 		at--;
-	return index->extents[at];
+	return index->extents.by_slot[at];
 }
 
 struct scout__extent *
@@ -79,19 +79,20 @@ scout__index_extent_from(const struct scout__chunk_index *index, uint32_t entry)
 {
 	uint32_t at = place_of(index, entry);
 
-	if (at > 0 && entry - index->extent_first[at - 1] < index->extents[at - 1]->slots)
+	if (at > 0 && entry - index->extents.first[at - 1] < index->extents.by_slot[at - 1]->slots)
 		at--;
-	return at < index->n_extents ? index->extents[at] : NULL;
+	return at < index->extents.n ? index->extents.by_slot[at] : NULL;
 }
 
 static SCOUT_ON_LOOP void
 tell_slots(struct scout__chunk_index *index)
 {
 	if (index->l1->policy->resized)
-		index->l1->policy->resized(index->policy_state, index->n_slots);
+		index->l1->policy->resized(index->order.policy, index->extents.n_slots);
 	if (index->l1_ns) {
-		index->l1_ns->slot_bytes += index->n_slots * index->chunk_bytes - index->accounted_bytes;
-		index->accounted_bytes = index->n_slots * index->chunk_bytes;
+		index->l1_ns->slot_bytes +=
+			index->extents.n_slots * index->chunk_bytes - index->extents.accounted_bytes;
+		index->extents.accounted_bytes = index->extents.n_slots * index->chunk_bytes;
 	}
 }
 
@@ -99,14 +100,14 @@ void
 scout__index_extent_insert(struct scout__chunk_index *index, struct scout__extent *extent)
 {
 	uint32_t at = place_of(index, extent->first);
-	uint32_t behind = index->n_extents - at;
+	uint32_t behind = index->extents.n - at;
 
-	memmove(index->extents + at + 1, index->extents + at, behind * sizeof(struct scout__extent *));
-	memmove(index->extent_first + at + 1, index->extent_first + at, behind * sizeof(*index->extent_first));
-	index->extents[at] = extent;
-	index->extent_first[at] = extent->first;
-	index->by_age[index->n_extents++] = extent;
-	index->n_slots += extent->slots;
+	memmove(index->extents.by_slot + at + 1, index->extents.by_slot + at, behind * sizeof(struct scout__extent *));
+	memmove(index->extents.first + at + 1, index->extents.first + at, behind * sizeof(*index->extents.first));
+	index->extents.by_slot[at] = extent;
+	index->extents.first[at] = extent->first;
+	index->extents.by_age[index->extents.n++] = extent;
+	index->extents.n_slots += extent->slots;
 	tell_slots(index);
 }
 
@@ -117,19 +118,19 @@ scout__index_extent_remove(struct scout__chunk_index *index, struct scout__exten
 	uint32_t age = 0;
 	uint32_t behind;
 
-	SCOUT_ASSERT(at < index->n_extents && index->extents[at] == extent);
-	while (index->by_age[age] != extent)
+	SCOUT_ASSERT(at < index->extents.n && index->extents.by_slot[at] == extent);
+	while (index->extents.by_age[age] != extent)
 		age++;
-	index->n_extents--;
-	behind = index->n_extents - at;
-	memmove(index->extents + at, index->extents + at + 1, behind * sizeof(struct scout__extent *));
-	memmove(index->extent_first + at, index->extent_first + at + 1, behind * sizeof(*index->extent_first));
-	behind = index->n_extents - age;
-	memmove(index->by_age + age, index->by_age + age + 1, behind * sizeof(struct scout__extent *));
-	index->n_slots -= extent->slots;
+	index->extents.n--;
+	behind = index->extents.n - at;
+	memmove(index->extents.by_slot + at, index->extents.by_slot + at + 1, behind * sizeof(struct scout__extent *));
+	memmove(index->extents.first + at, index->extents.first + at + 1, behind * sizeof(*index->extents.first));
+	behind = index->extents.n - age;
+	memmove(index->extents.by_age + age, index->extents.by_age + age + 1, behind * sizeof(struct scout__extent *));
+	index->extents.n_slots -= extent->slots;
 	tell_slots(index);
-	if (index->fresh_from == extent)
-		index->fresh_from = NULL;
+	if (index->slots.fresh_from == extent)
+		index->slots.fresh_from = NULL;
 	extent->owner = NULL;
 }
 
@@ -138,9 +139,9 @@ scout__index_surrender(struct scout__chunk_index *index)
 {
 	struct scout__extent *extent;
 
-	if (index->n_extents == 0)
+	if (index->extents.n == 0)
 		return NULL;
-	extent = index->extents[index->n_extents - 1];
+	extent = index->extents.by_slot[index->extents.n - 1];
 	scout__index_extent_remove(index, extent);
 	extent->taken_from = extent->taken_for = 0;
 	return extent;
@@ -155,7 +156,7 @@ scout__index_place(const struct scout__chunk_index *index, uint32_t entry, uint3
 	return (struct scout__place){
 		.segment = segment->id,
 		.offset = segment->data_offset + (entry - extent->first) * segment->stride,
-		.slot_gen = index->slot_gen[scout__shard_at(index, entry, rank)],
+		.slot_gen = index->extents.slot_gen[scout__shard_at(index, entry, rank)],
 	};
 }
 
@@ -181,7 +182,7 @@ shard_word(const struct scout__chunk_index *index, uint32_t entry, uint32_t rank
 void
 scout__shard_bump(struct scout__chunk_index *index, uint32_t entry, uint32_t rank)
 {
-	uint32_t *gen = &index->slot_gen[scout__shard_at(index, entry, rank)];
+	uint32_t *gen = &index->extents.slot_gen[scout__shard_at(index, entry, rank)];
 
 	if (++*gen == 0)
 		*gen = 1;

@@ -23,18 +23,18 @@
 static void
 note_grown_out(struct scout__chunk_index *index, uint64_t regrow_us)
 {
-	index->grown_out = true;
-	index->grown_returns = index->l1->pool.returns;
-	index->regrow_us = regrow_us;
+	index->growth.is_out = true;
+	index->growth.returns = index->l1->pool.returns;
+	index->growth.again_us = regrow_us;
 }
 
 /* The first number that a new extent may have. */
 static uint32_t
 first_allowed(const struct scout__chunk_index *index)
 {
-	uint32_t first = index->filling ? index->filling->first + index->filling->slots : 0;
+	uint32_t first = index->growth.filling ? index->growth.filling->first + index->growth.filling->slots : 0;
 
-	return index->n_stranded > 0 && index->next_fresh > first ? index->next_fresh : first;
+	return index->slots.n_stranded > 0 && index->slots.next_fresh > first ? index->slots.next_fresh : first;
 }
 
 /*
@@ -47,15 +47,15 @@ find_hole(const struct scout__chunk_index *index, uint32_t want, uint32_t *ret_f
 	uint32_t longest = 0;
 	uint32_t at = first_allowed(index);
 
-	for (uint32_t i = 0; i <= index->n_extents && longest < want; i++) {
-		uint32_t end = i < index->n_extents ? index->extent_first[i] : index->max_entries;
+	for (uint32_t i = 0; i <= index->extents.n && longest < want; i++) {
+		uint32_t end = i < index->extents.n ? index->extents.first[i] : index->max_entries;
 
 		if (end > at && end - at > longest) {
 			longest = end - at;
 			*ret_first = at;
 		}
-		if (i < index->n_extents && end + index->extents[i]->slots > at)
-			at = end + index->extents[i]->slots;
+		if (i < index->extents.n && end + index->extents.by_slot[i]->slots > at)
+			at = end + index->extents.by_slot[i]->slots;
 	}
 	return longest < want ? longest : want;
 }
@@ -65,32 +65,32 @@ static SCOUT_ON_LOOP void
 ask(struct scout__chunk_index *index)
 {
 	struct scout__pool *pool = &index->l1->pool;
-	bool returned = index->grown_returns != pool->returns;
+	bool returned = index->growth.returns != pool->returns;
 	uint32_t first = 0, room;
 	int asked;
 
-	if (index->n_slots == index->max_entries) {
-		index->grown_out = true;
+	if (index->extents.n_slots == index->max_entries) {
+		index->growth.is_out = true;
 		return;
 	}
-	if (index->grown_out && index->regrow_us && !returned && scout__now_us() < index->regrow_us)
+	if (index->growth.is_out && index->growth.again_us && !returned && scout__now_us() < index->growth.again_us)
 		return;
 	/* What comes back from another chunk index is for the one that waits for it. */
 	if (!scout__rebalance_allows(index)) {
-		index->grown_out = true;
-		index->regrow_us = 0;
+		index->growth.is_out = true;
+		index->growth.again_us = 0;
 		return;
 	}
 	room = find_hole(index, (uint32_t)scout__index_extent_slots(index), &first);
 	asked = scout__pool_want(pool, index, index->strides, index->nodes, index->n_ranks, room);
 	if (asked > 0) {
-		index->growing++;
-		index->filling = pool->growing;
-		index->filling->first = first;
+		index->growth.n++;
+		index->growth.filling = pool->growing;
+		index->growth.filling->first = first;
 		/* What is merely tried again may fail again: grown_out stays, so that stores need not wait for it. */
-		if (returned || index->regrow_us == 0)
-			index->grown_out = false;
-	} else if (index->growing) {
+		if (returned || index->growth.again_us == 0)
+			index->growth.is_out = false;
+	} else if (index->growth.n) {
 		return; /* what is coming is waited for */
 	} else if (asked == 0) {
 		note_grown_out(index, 0);
@@ -102,7 +102,7 @@ ask(struct scout__chunk_index *index)
 void
 scout__index_ask(struct scout__chunk_index *index)
 {
-	if (!index->growing)
+	if (!index->growth.n)
 		ask(index);
 }
 
@@ -125,7 +125,7 @@ strand(struct scout__chunk_index *index, const struct scout__extent *extent)
 		if (!e->in_use)
 			continue;
 		e->spoiled = 1;
-		index->n_stranded++;
+		index->slots.n_stranded++;
 		if (e->tracked)
 			index->l1->let_go(index, entry);
 	}
@@ -135,13 +135,13 @@ strand(struct scout__chunk_index *index, const struct scout__extent *extent)
 static SCOUT_ON_LOOP void
 dress(struct scout__chunk_index *index, const struct scout__extent *extent)
 {
-	index->n_fresh += extent->slots - extent->fresh;
-	index->n_free += extent->slots - extent->fresh;
+	index->slots.n_fresh += extent->slots - extent->fresh;
+	index->slots.n_free += extent->slots - extent->fresh;
 	for (uint32_t entry = extent->first; entry < extent->first + extent->fresh; entry++) {
 		struct scout__entry *e = &index->entries[entry];
 
 		e->bare = 0;
-		index->n_bare -= e->in_use;
+		index->slots.n_bare -= e->in_use;
 		if (!e->in_use)
 			scout__slot_put(index, entry);
 	}
@@ -150,11 +150,11 @@ dress(struct scout__chunk_index *index, const struct scout__extent *extent)
 bool
 scout__index_grow(struct scout__chunk_index *index, struct scout__extent *extent)
 {
-	SCOUT_ASSERT(index->growing && extent->owner == index);
-	index->growing--;
+	SCOUT_ASSERT(index->growth.n && extent->owner == index);
+	index->growth.n--;
 	/* They come in the order in which they were asked for. */
-	if (extent == index->filling)
-		index->filling = NULL;
+	if (extent == index->growth.filling)
+		index->growth.filling = NULL;
 	if (extent->error || !scout__extents_fit(index)) {
 		strand(index, extent);
 		scout__extent_free(&index->l1->pool, extent);
@@ -162,11 +162,11 @@ scout__index_grow(struct scout__chunk_index *index, struct scout__extent *extent
 		scout__rebalance_settled(index);
 		return false;
 	}
-	index->grown_out = false;
+	index->growth.is_out = false;
 	scout__rebalance_settled(index);
 	scout__index_extent_insert(index, extent);
 	dress(index, extent);
-	index->last_slots = extent->slots;
+	index->growth.last_slots = extent->slots;
 	return true;
 }
 
@@ -183,21 +183,21 @@ scout__slot_is_coming(struct scout__chunk_index *index)
 	const struct scout__pool *pool = &index->l1->pool;
 
 	/* What is tried again after it failed may fail again: what can be evicted need not wait for it. */
-	if (index->n_free > 0 || index->grown_out)
+	if (index->slots.n_free > 0 || index->growth.is_out)
 		return false;
-	if (is_filled(index->filling) && index->growing < MAX_AHEAD && pool->n_growing < POOL_MAX_AHEAD &&
+	if (is_filled(index->growth.filling) && index->growth.n < MAX_AHEAD && pool->n_growing < POOL_MAX_AHEAD &&
 	    index->l1->n_wanting == 0)
 		ask(index);
-	return !index->grown_out && !is_filled(index->filling);
+	return !index->growth.is_out && !is_filled(index->growth.filling);
 }
 
 uint32_t
 scout__slot_take_coming(struct scout__chunk_index *index)
 {
-	struct scout__extent *extent = index->filling;
+	struct scout__extent *extent = index->growth.filling;
 	uint32_t entry = extent->first + extent->fresh++;
 
-	if (entry >= index->next_fresh)
-		index->next_fresh = entry + 1;
+	if (entry >= index->slots.next_fresh)
+		index->slots.next_fresh = entry + 1;
 	return entry;
 }

@@ -108,7 +108,7 @@ scout__index_save(struct scout__chunk_index *index, uint32_t entry)
 	SCOUT_ASSERT(e->in_use && e->readable > 0);
 	if (e->saving == UINT8_MAX)
 		return false;
-	index->n_saving += e->saving++ == 0;
+	index->l2.n_saving += e->saving++ == 0;
 	return true;
 }
 
@@ -118,7 +118,7 @@ scout__index_save_late(struct scout__chunk_index *index, uint32_t entry)
 	struct scout__entry *e = &index->entries[entry];
 
 	SCOUT_ASSERT(e->in_use && e->saving > 0);
-	index->n_saving -= !e->stuck;
+	index->l2.n_saving -= !e->stuck;
 	e->stuck = 1;
 }
 
@@ -131,7 +131,7 @@ scout__index_saved(struct scout__chunk_index *index, uint32_t entry)
 	/* It would have been evicted or dropped meanwhile, and was only taken out of the order. */
 	if (--e->saving > 0)
 		return;
-	index->n_saving -= !e->stuck;
+	index->l2.n_saving -= !e->stuck;
 	e->stuck = 0;
 	if (!e->in_order || e->spoiled)
 		scout__entry_unpin(index, entry);

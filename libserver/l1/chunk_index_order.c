@@ -23,10 +23,10 @@ scout__order_insert(struct scout__chunk_index *index, uint32_t entry)
 
 	e->in_order = 1;
 	if (e->temporary) {
-		scout__chunked_queue_append(&index->temporary, 0, entry);
+		scout__chunked_queue_append(&index->order.temporary, 0, entry);
 		return;
 	}
-	index->l1->policy->insert(index->policy_state, entry,
+	index->l1->policy->insert(index->order.policy, entry,
 				  e->stored ? SCOUT__INSERT_UNPINNED : SCOUT__INSERT_CREATED);
 	e->stored = 1;
 	if (e->unneeded)
@@ -39,10 +39,10 @@ leave_set_aside(struct scout__chunk_index *index, uint32_t entry)
 	struct scout__entry *e = &index->entries[entry];
 	uint32_t queue = e->node.queue;
 
-	scout__chunked_queue_unlink(&index->set_aside, entry);
-	if (index->set_aside.n[queue] == 0)
-		index->set_aside_used &= ~(UINT64_C(1) << queue);
-	index->n_set_aside--;
+	scout__chunked_queue_unlink(&index->order.set_aside, entry);
+	if (index->order.set_aside.n[queue] == 0)
+		index->order.set_aside_used &= ~(UINT64_C(1) << queue);
+	index->order.n_set_aside--;
 	scout__share_set_aside(index->l1_ns, e->space, -1);
 	e->set_aside = 0;
 }
@@ -51,9 +51,9 @@ leave_set_aside(struct scout__chunk_index *index, uint32_t entry)
 static uint32_t
 next_set_aside(const struct scout__chunk_index *index)
 {
-	uint64_t later = index->set_aside_used & ~((UINT64_C(1) << index->set_aside_turn) - 1);
+	uint64_t later = index->order.set_aside_used & ~((UINT64_C(1) << index->order.set_aside_turn) - 1);
 
-	return (uint32_t)__builtin_ctzll(later ? later : index->set_aside_used);
+	return (uint32_t)__builtin_ctzll(later ? later : index->order.set_aside_used);
 }
 
 void
@@ -63,7 +63,7 @@ scout__order_remove(struct scout__chunk_index *index, uint32_t entry, enum scout
 
 	e->in_order = 0;
 	if (e->temporary) {
-		scout__chunked_queue_unlink(&index->temporary, entry);
+		scout__chunked_queue_unlink(&index->order.temporary, entry);
 		return;
 	}
 	if (e->unneeded) {
@@ -76,20 +76,20 @@ scout__order_remove(struct scout__chunk_index *index, uint32_t entry, enum scout
 	}
 	if (e->set_aside)
 		scout__order_take_back(index, entry);
-	index->l1->policy->remove(index->policy_state, entry, why);
+	index->l1->policy->remove(index->order.policy, entry, why);
 }
 
 uint32_t
 scout__order_victim(struct scout__chunk_index *index)
 {
-	uint32_t entry = scout__chunked_queue_head(&index->temporary, 0);
+	uint32_t entry = scout__chunked_queue_head(&index->order.temporary, 0);
 
-	if (entry == SCOUT__NO_ENTRY && index->n_unneeded > 0)
+	if (entry == SCOUT__NO_ENTRY && index->unneeded.n > 0)
 		entry = scout__unneeded_victim(index);
 	if (entry == SCOUT__NO_ENTRY)
-		entry = index->l1->policy->victim(index->policy_state);
-	if (entry == SCOUT__NO_ENTRY && index->n_set_aside > 0)
-		entry = scout__chunked_queue_head(&index->set_aside, next_set_aside(index));
+		entry = index->l1->policy->victim(index->order.policy);
+	if (entry == SCOUT__NO_ENTRY && index->order.n_set_aside > 0)
+		entry = scout__chunked_queue_head(&index->order.set_aside, next_set_aside(index));
 	return entry;
 }
 
@@ -108,17 +108,17 @@ scout__order_victim_for(struct scout__chunk_index *index, uint32_t asker)
 {
 	uint32_t queue, entry;
 
-	if (index->n_set_aside == 0 || index->n_unneeded > 0 || index->temporary.n[0] > 0)
+	if (index->order.n_set_aside == 0 || index->unneeded.n > 0 || index->order.temporary.n[0] > 0)
 		return scout__order_victim(index);
 	queue = next_set_aside(index);
-	entry = scout__chunked_queue_head(&index->set_aside, queue);
-	index->set_aside_turn = queue + 1;
+	entry = scout__chunked_queue_head(&index->order.set_aside, queue);
+	index->order.set_aside_turn = queue + 1;
 	if (!scout__index_is_protected(index, entry, asker))
 		return entry;
 	/* Chunks of other tenants may be behind it. */
 	if (scout__account_at(index->l1_ns, index->entries[entry].space)->n_set_aside < index->l1_ns->n_set_aside) {
-		scout__chunked_queue_unlink(&index->set_aside, entry);
-		scout__chunked_queue_append(&index->set_aside, queue, entry);
+		scout__chunked_queue_unlink(&index->order.set_aside, entry);
+		scout__chunked_queue_append(&index->order.set_aside, queue, entry);
 	}
 	return scout__order_victim(index);
 }
@@ -130,10 +130,10 @@ scout__order_set_aside(struct scout__chunk_index *index, uint32_t entry)
 	uint32_t queue = e->node.queue;
 
 	SCOUT_ASSERT(e->in_order && !e->temporary && !e->set_aside);
-	index->l1->policy->remove(index->policy_state, entry, SCOUT__REMOVE_PINNED);
-	scout__chunked_queue_append(&index->set_aside, queue, entry);
-	index->set_aside_used |= UINT64_C(1) << queue;
-	index->n_set_aside++;
+	index->l1->policy->remove(index->order.policy, entry, SCOUT__REMOVE_PINNED);
+	scout__chunked_queue_append(&index->order.set_aside, queue, entry);
+	index->order.set_aside_used |= UINT64_C(1) << queue;
+	index->order.n_set_aside++;
 	scout__share_set_aside(index->l1_ns, e->space, 1);
 	e->set_aside = 1;
 }
@@ -142,7 +142,7 @@ void
 scout__order_take_back(struct scout__chunk_index *index, uint32_t entry)
 {
 	leave_set_aside(index, entry);
-	index->l1->policy->insert(index->policy_state, entry, SCOUT__INSERT_UNPINNED);
+	index->l1->policy->insert(index->order.policy, entry, SCOUT__INSERT_UNPINNED);
 }
 
 void
@@ -163,10 +163,10 @@ scout__index_unneeded(struct scout__chunk_index *index, uint32_t entry)
 void
 scout__order_load_ahead(struct scout__chunk_index *index)
 {
-	uint32_t entry = scout__chunked_queue_head(&index->temporary, 0);
+	uint32_t entry = scout__chunked_queue_head(&index->order.temporary, 0);
 
 	if (entry == SCOUT__NO_ENTRY)
-		entry = index->l1->policy->soon(index->policy_state);
+		entry = index->l1->policy->soon(index->order.policy);
 	/* The queues have loaded the entry itself. */
 	if (entry != SCOUT__NO_ENTRY)
 		scout__index_prefetch(index, index->entries[entry].space, index->entries[entry].hash);

@@ -17,14 +17,14 @@ void
 scout__entry_held(struct scout__chunk_index *index, uint32_t entry)
 {
 	if (index->entries[entry].holds++ == 0)
-		index->held_bytes += index->chunk_bytes;
+		index->pins.held_bytes += index->chunk_bytes;
 }
 
 void
 scout__entry_unheld(struct scout__chunk_index *index, uint32_t entry)
 {
 	if (--index->entries[entry].holds == 0)
-		index->held_bytes -= index->chunk_bytes;
+		index->pins.held_bytes -= index->chunk_bytes;
 }
 
 void
@@ -69,7 +69,7 @@ scout__index_promise(struct scout__chunk_index *index, uint32_t entry)
 		if (!scout__l1_may_promise(index))
 			goto refused;
 		l1->promised_bytes += index->chunk_bytes;
-		index->promised_bytes += index->chunk_bytes;
+		index->pins.promised_bytes += index->chunk_bytes;
 		scout__entry_pin(index, entry);
 	}
 	e->promises += units;
@@ -92,7 +92,7 @@ scout__index_unpromise(struct scout__chunk_index *index, uint32_t entry, uint32_
 	if (e->promises > 0)
 		return;
 	index->l1->promised_bytes -= index->chunk_bytes;
-	index->promised_bytes -= index->chunk_bytes;
+	index->pins.promised_bytes -= index->chunk_bytes;
 	scout__entry_unpin(index, entry);
 }
 
@@ -119,7 +119,7 @@ scout__index_unhold(struct scout__chunk_index *index, uint32_t entry, bool last_
 
 	SCOUT_ASSERT(e->in_use && e->holds > 0);
 	if (last_reader && !e->temporary)
-		index->l1->policy->read_finished(index->policy_state, entry);
+		index->l1->policy->read_finished(index->order.policy, entry);
 	scout__entry_unheld(index, entry);
 	scout__entry_unpin(index, entry);
 }

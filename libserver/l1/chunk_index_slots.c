@@ -19,19 +19,19 @@ scout__slot_put(struct scout__chunk_index *index, uint32_t entry)
 	struct scout__entry *e = &index->entries[entry];
 
 	if (e->bare) {
-		index->n_bare--;
-		index->n_stranded -= e->spoiled;
+		index->slots.n_bare--;
+		index->slots.n_stranded -= e->spoiled;
 		return;
 	}
-	if (index->leaving && entry - index->leaving->first < index->leaving->slots)
+	if (index->extents.leaving && entry - index->extents.leaving->first < index->extents.leaving->slots)
 		return;
 	e->is_free = 1;
-	e->link[SCOUT__FREE_NEXT] = index->free_head;
+	e->link[SCOUT__FREE_NEXT] = index->slots.head;
 	e->link[SCOUT__FREE_PREV] = SCOUT__NO_ENTRY;
-	if (index->free_head != SCOUT__NO_ENTRY)
-		index->entries[index->free_head].link[SCOUT__FREE_PREV] = entry;
-	index->free_head = entry;
-	index->n_free++;
+	if (index->slots.head != SCOUT__NO_ENTRY)
+		index->entries[index->slots.head].link[SCOUT__FREE_PREV] = entry;
+	index->slots.head = entry;
+	index->slots.n_free++;
 }
 
 void
@@ -41,19 +41,19 @@ scout__slot_unlist(struct scout__chunk_index *index, uint32_t entry)
 	const uint32_t *link = e->link;
 
 	if (link[SCOUT__FREE_PREV] == SCOUT__NO_ENTRY)
-		index->free_head = link[SCOUT__FREE_NEXT];
+		index->slots.head = link[SCOUT__FREE_NEXT];
 	else
 		index->entries[link[SCOUT__FREE_PREV]].link[SCOUT__FREE_NEXT] = link[SCOUT__FREE_NEXT];
 	if (link[SCOUT__FREE_NEXT] != SCOUT__NO_ENTRY)
 		index->entries[link[SCOUT__FREE_NEXT]].link[SCOUT__FREE_PREV] = link[SCOUT__FREE_PREV];
 	e->is_free = 0;
-	index->n_free--;
+	index->slots.n_free--;
 }
 
 static bool
 has_fresh(const struct scout__chunk_index *index, const struct scout__extent *extent)
 {
-	return extent->fresh < extent->slots && extent != index->leaving;
+	return extent->fresh < extent->slots && extent != index->extents.leaving;
 }
 
 /*
@@ -63,22 +63,22 @@ has_fresh(const struct scout__chunk_index *index, const struct scout__extent *ex
 static uint32_t
 fresh_take(struct scout__chunk_index *index)
 {
-	struct scout__extent *extent = index->fresh_from;
+	struct scout__extent *extent = index->slots.fresh_from;
 	uint32_t entry;
 
 	if (!extent || !has_fresh(index, extent)) {
 		uint32_t age = 0;
 
-		while (!has_fresh(index, index->by_age[age]))
+		while (!has_fresh(index, index->extents.by_age[age]))
 			age++;
-		extent = index->by_age[age];
-		index->fresh_from = extent;
+		extent = index->extents.by_age[age];
+		index->slots.fresh_from = extent;
 	}
 	entry = extent->first + extent->fresh++;
-	index->n_fresh--;
-	index->n_free--;
-	if (entry >= index->next_fresh)
-		index->next_fresh = entry + 1;
+	index->slots.n_fresh--;
+	index->slots.n_free--;
+	if (entry >= index->slots.next_fresh)
+		index->slots.next_fresh = entry + 1;
 	return entry;
 }
 
@@ -87,13 +87,13 @@ scout__slot_take(struct scout__chunk_index *index)
 {
 	uint32_t entry;
 
-	if (index->n_fresh > 0) {
+	if (index->slots.n_fresh > 0) {
 		entry = fresh_take(index);
 	} else {
-		entry = index->free_head;
+		entry = index->slots.head;
 		scout__slot_unlist(index, entry);
 	}
-	if (index->n_free < index->last_slots / 4) {
+	if (index->slots.n_free < index->growth.last_slots / 4) {
 		scout__index_ask(index);
 		(void)scout__rebalance_ask(index);
 	}

@@ -83,7 +83,7 @@ find_tagged(const struct scout__chunk_index *index, uint32_t tag, uint32_t space
 {
 	uint64_t cell;
 
-	for (uint64_t at = tag & index->table_mask; (cell = index->table[at]); at = (at + 1) & index->table_mask)
+	for (uint64_t at = tag & index->table.mask; (cell = index->table.cells[at]); at = (at + 1) & index->table.mask)
 		if (cell_tag(cell) == tag && key_equal(index, &index->entries[cell_entry(cell)], space, hash))
 			return cell_entry(cell);
 	return SCOUT__NO_ENTRY;
@@ -98,7 +98,7 @@ scout__index_find(const struct scout__chunk_index *index, uint32_t space, const 
 void
 scout__index_prefetch(const struct scout__chunk_index *index, uint32_t space, const uint8_t *hash)
 {
-	load_ahead(&index->table[key_tag(index, space, hash) & index->table_mask]);
+	load_ahead(&index->table.cells[key_tag(index, space, hash) & index->table.mask]);
 }
 
 /* Start loading the entry that @tag probably leads to. */
@@ -107,7 +107,8 @@ prefetch_entry(const struct scout__chunk_index *index, uint32_t tag)
 {
 	uint64_t cell;
 
-	for (uint64_t at = tag & index->table_mask; (cell = index->table[at]); at = (at + 1) & index->table_mask) {
+	for (uint64_t at = tag & index->table.mask; (cell = index->table.cells[at]);
+	     at = (at + 1) & index->table.mask) {
 		if (cell_tag(cell) == tag) {
 			load_ahead(&index->entries[cell_entry(cell)]);
 			return;
@@ -165,7 +166,7 @@ walk_load_cell(struct table_walk *w, uint64_t i)
 		return;
 	tag = key_tag(w->index, w->space, walk_key(w, i));
 	w->tags[i % RING] = tag;
-	load_ahead(&w->index->table[tag & w->index->table_mask]);
+	load_ahead(&w->index->table.cells[tag & w->index->table.mask]);
 }
 
 static inline void
@@ -252,41 +253,41 @@ scout__table_insert(struct scout__chunk_index *index, uint32_t entry)
 {
 	const struct scout__entry *e = &index->entries[entry];
 	uint32_t tag = key_tag(index, e->space, e->hash);
-	uint64_t at = tag & index->table_mask;
+	uint64_t at = tag & index->table.mask;
 
-	while (index->table[at])
-		at = (at + 1) & index->table_mask;
-	index->table[at] = (uint64_t)tag << 32 | (entry + 1);
+	while (index->table.cells[at])
+		at = (at + 1) & index->table.mask;
+	index->table.cells[at] = (uint64_t)tag << 32 | (entry + 1);
 }
 
 /* Fill the hole at @hole with the next cell that may lie there, and so on until the end of the cluster. */
 static void
 shift_back(struct scout__chunk_index *index, uint64_t hole)
 {
-	uint64_t mask = index->table_mask;
+	uint64_t mask = index->table.mask;
 	uint64_t cell;
 
-	for (uint64_t at = (hole + 1) & mask; (cell = index->table[at]); at = (at + 1) & mask) {
+	for (uint64_t at = (hole + 1) & mask; (cell = index->table.cells[at]); at = (at + 1) & mask) {
 		uint64_t home = cell_tag(cell) & mask;
 
 		/* It may move when its home is not between the hole and itself. */
 		if (((at - home) & mask) >= ((at - hole) & mask)) {
-			index->table[hole] = cell;
+			index->table.cells[hole] = cell;
 			hole = at;
 		}
 	}
-	index->table[hole] = 0;
+	index->table.cells[hole] = 0;
 }
 
 void
 scout__table_remove(struct scout__chunk_index *index, uint32_t entry)
 {
 	const struct scout__entry *e = &index->entries[entry];
-	uint64_t at = key_tag(index, e->space, e->hash) & index->table_mask;
+	uint64_t at = key_tag(index, e->space, e->hash) & index->table.mask;
 
-	while (cell_entry(index->table[at]) != entry) {
-		SCOUT_ASSERT(index->table[at]);
-		at = (at + 1) & index->table_mask;
+	while (cell_entry(index->table.cells[at]) != entry) {
+		SCOUT_ASSERT(index->table.cells[at]);
+		at = (at + 1) & index->table.mask;
 	}
 	shift_back(index, at);
 }
@@ -296,17 +297,17 @@ scout__table_check(const struct scout__chunk_index *index)
 {
 	uint64_t used = 0;
 
-	for (uint64_t at = 0; at <= index->table_mask; at++) {
-		uint32_t entry = cell_entry(index->table[at]);
+	for (uint64_t at = 0; at <= index->table.mask; at++) {
+		uint32_t entry = cell_entry(index->table.cells[at]);
 		const struct scout__entry *e;
 
-		if (!index->table[at])
+		if (!index->table.cells[at])
 			continue;
 		used++;
-		SCOUT_ASSERT(entry < index->next_fresh);
+		SCOUT_ASSERT(entry < index->slots.next_fresh);
 		e = &index->entries[entry];
 		SCOUT_ASSERT(e->in_use);
-		SCOUT_ASSERT(cell_tag(index->table[at]) == key_tag(index, e->space, e->hash));
+		SCOUT_ASSERT(cell_tag(index->table.cells[at]) == key_tag(index, e->space, e->hash));
 		SCOUT_ASSERT(scout__index_find(index, e->space, e->hash) == entry);
 	}
 	return used;

@@ -26,10 +26,10 @@ scout__unneeded_put(struct scout__chunk_index *index, uint32_t entry)
 {
 	uint32_t queue = index->entries[entry].node.queue;
 
-	index->l1->policy->remove(index->policy_state, entry, SCOUT__REMOVE_PINNED);
-	scout__chunked_queue_append(&index->unneeded, queue, entry);
-	index->unneeded_used |= UINT64_C(1) << queue;
-	index->n_unneeded++;
+	index->l1->policy->remove(index->order.policy, entry, SCOUT__REMOVE_PINNED);
+	scout__chunked_queue_append(&index->unneeded.queues, queue, entry);
+	index->unneeded.used |= UINT64_C(1) << queue;
+	index->unneeded.n++;
 }
 
 /* Out of its queue, and unneeded no more; the policy does not have it yet. */
@@ -39,10 +39,10 @@ take_out(struct scout__chunk_index *index, uint32_t entry)
 	struct scout__entry *e = &index->entries[entry];
 	uint32_t queue = e->node.queue;
 
-	scout__chunked_queue_unlink(&index->unneeded, entry);
-	if (index->unneeded.n[queue] == 0)
-		index->unneeded_used &= ~(UINT64_C(1) << queue);
-	index->n_unneeded--;
+	scout__chunked_queue_unlink(&index->unneeded.queues, entry);
+	if (index->unneeded.queues.n[queue] == 0)
+		index->unneeded.used &= ~(UINT64_C(1) << queue);
+	index->unneeded.n--;
 	e->unneeded = 0;
 }
 
@@ -52,39 +52,40 @@ scout__unneeded_leave(struct scout__chunk_index *index, uint32_t entry, enum sco
 	take_out(index, entry);
 	if (why == SCOUT__REMOVE_PINNED)
 		return;
-	index->l1->policy->insert(index->policy_state, entry, SCOUT__INSERT_UNPINNED);
-	index->l1->policy->remove(index->policy_state, entry, why);
+	index->l1->policy->insert(index->order.policy, entry, SCOUT__INSERT_UNPINNED);
+	index->l1->policy->remove(index->order.policy, entry, why);
 }
 
 void
 scout__unneeded_take_back(struct scout__chunk_index *index, uint32_t entry)
 {
 	take_out(index, entry);
-	index->l1->policy->insert(index->policy_state, entry, SCOUT__INSERT_UNPINNED);
+	index->l1->policy->insert(index->order.policy, entry, SCOUT__INSERT_UNPINNED);
 }
 
 uint32_t
 scout__unneeded_victim(const struct scout__chunk_index *index)
 {
-	return scout__chunked_queue_head(&index->unneeded, (uint32_t)__builtin_ctzll(index->unneeded_used));
+	return scout__chunked_queue_head(&index->unneeded.queues, (uint32_t)__builtin_ctzll(index->unneeded.used));
 }
 
 void
 scout__unneeded_evicted(struct scout__chunk_index *index)
 {
-	if (index->n_unneeded < index->unneeded_low)
-		index->unneeded_low = index->n_unneeded;
-	if (index->unneeded_left-- > 0)
+	if (index->unneeded.n < index->unneeded.low)
+		index->unneeded.low = index->unneeded.n;
+	if (index->unneeded.left-- > 0)
 		return;
-	index->unneeded_surplus = index->unneeded_low;
-	index->unneeded_low = index->n_unneeded;
-	index->unneeded_left = index->n_slots;
+	index->unneeded.surplus = index->unneeded.low;
+	index->unneeded.low = index->unneeded.n;
+	index->unneeded.left = index->extents.n_slots;
 }
 
 bool
 scout__unneeded_fill_extent(const struct scout__chunk_index *index)
 {
-	return index->n_extents > 0 && index->n_unneeded > 0 && index->unneeded_surplus >= index->extents[0]->slots;
+	return index->extents.n > 0 && index->unneeded.n > 0 &&
+	       index->unneeded.surplus >= index->extents.by_slot[0]->slots;
 }
 
 uint32_t

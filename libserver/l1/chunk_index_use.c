@@ -15,14 +15,14 @@ scout__index_asked(struct scout__chunk_index *index, uint32_t space, uint32_t n)
 {
 	scout__share_asked(index->l1_ns, space, n * index->chunk_bytes);
 	if (index->l1->policy->asked)
-		index->l1->policy->asked(index->policy_state, n);
+		index->l1->policy->asked(index->order.policy, n);
 }
 
 void
 scout__index_count_hints(struct scout__chunk_index *index)
 {
 	if (index->l1->policy->count_hints)
-		index->l1->policy->count_hints(index->policy_state, &index->l1->hinted);
+		index->l1->policy->count_hints(index->order.policy, &index->l1->hinted);
 }
 
 /* Whether the chunk is cached, readable or not, or was evicted lately. */
@@ -35,7 +35,7 @@ is_known(const struct scout__chunk_index *index, uint32_t space, const uint8_t *
 	if (scout__index_find(index, space, hash) != SCOUT__NO_ENTRY)
 		return true;
 	memcpy(padded, hash, index->hash_bytes);
-	return policy->remembers(index->policy_state, space, padded);
+	return policy->remembers(index->order.policy, space, padded);
 }
 
 uint32_t
@@ -96,7 +96,7 @@ scout__index_touch(struct scout__chunk_index *index, uint32_t entry, struct scou
 		scout__unneeded_take_back(index, entry);
 	if (e->set_aside)
 		scout__order_take_back(index, entry);
-	index->l1->policy->accessed(index->policy_state, entry, touch);
+	index->l1->policy->accessed(index->order.policy, entry, touch);
 }
 
 bool

@@ -39,8 +39,8 @@ index_of(const struct scout__l1 *l1, uint64_t serial)
 {
 	struct scout__chunk_index *index = l1->indexes;
 
-	while (index && index->serial != serial)
-		index = index->next;
+	while (index && index->member.serial != serial)
+		index = index->member.next;
 	return index;
 }
 
@@ -49,15 +49,15 @@ static void
 begin_to_undo(struct scout__l1 *l1)
 {
 	struct scout__chunk_index *giver = l1->rebalance.giver;
-	uint32_t fresh = giver->leaving->slots - giver->leaving->fresh;
+	uint32_t fresh = giver->extents.leaving->slots - giver->extents.leaving->fresh;
 
-	giver->n_fresh += fresh;
-	giver->n_free += fresh;
-	l1->rebalance.best = giver->leaving;
-	l1->rebalance.look_at = giver->leaving->first;
+	giver->slots.n_fresh += fresh;
+	giver->slots.n_free += fresh;
+	l1->rebalance.best = giver->extents.leaving;
+	l1->rebalance.look_at = giver->extents.leaving->first;
 	l1->rebalance.phase = PHASE_UNDO;
-	giver->leaving = NULL;
-	giver->looked = true;
+	giver->extents.leaving = NULL;
+	giver->moves.looked = true;
 }
 
 void
@@ -74,15 +74,15 @@ scout__rebalance_leave(struct scout__chunk_index *index)
 	if (l1->rebalance.taker == index)
 		l1->rebalance.taker = NULL;
 	while (*at != index)
-		at = &(*at)->next;
-	*at = index->next;
+		at = &(*at)->member.next;
+	*at = index->member.next;
 }
 
 /* An extent of @giver that was never used: at most the newest is one, as it came ahead of its use. */
 static struct scout__extent *
 find_unused(const struct scout__chunk_index *giver)
 {
-	struct scout__extent *newest = giver->by_age[giver->n_extents - 1];
+	struct scout__extent *newest = giver->extents.by_age[giver->extents.n - 1];
 
 	return newest->fresh == 0 ? newest : NULL;
 }
@@ -92,9 +92,9 @@ begin_to_drain(struct scout__l1 *l1, struct scout__extent *extent)
 {
 	struct scout__chunk_index *giver = l1->rebalance.giver;
 
-	giver->leaving = extent;
-	giver->n_fresh -= extent->slots - extent->fresh;
-	giver->n_free -= extent->slots - extent->fresh;
+	giver->extents.leaving = extent;
+	giver->slots.n_fresh -= extent->slots - extent->fresh;
+	giver->slots.n_free -= extent->slots - extent->fresh;
 	l1->rebalance.look_at = extent->first;
 	l1->rebalance.phase = PHASE_DRAIN;
 }
@@ -171,7 +171,7 @@ look(struct scout__l1 *l1, uint32_t entries)
 		begin_to_drain(l1, r->best);
 		return;
 	}
-	r->giver->looked = true;
+	r->giver->moves.looked = true;
 	r->phase = PHASE_NONE;
 }
 
@@ -181,7 +181,7 @@ drain(struct scout__l1 *l1, uint32_t entries)
 {
 	struct scout__rebalance *r = &l1->rebalance;
 	struct scout__chunk_index *giver = r->giver;
-	struct scout__extent *extent = giver->leaving;
+	struct scout__extent *extent = giver->extents.leaving;
 	uint32_t end = extent->first + extent->fresh;
 
 	for (; r->look_at < end && entries > 0; r->look_at++, entries--) {
@@ -197,16 +197,16 @@ drain(struct scout__l1 *l1, uint32_t entries)
 				l1->evicted(giver, r->look_at);
 			scout__entry_discard(giver, r->look_at);
 			l1->evictions++;
-			giver->evictions++;
+			giver->order.evictions++;
 		}
 	}
 	if (r->look_at < end)
 		return false;
-	giver->leaving = NULL;
+	giver->extents.leaving = NULL;
 	scout__index_extent_remove(giver, extent);
 	/* What it could do without is to be seen anew. */
-	giver->unneeded_surplus = giver->unneeded_low = 0;
-	giver->unneeded_left = giver->n_slots;
+	giver->unneeded.surplus = giver->unneeded.low = 0;
+	giver->unneeded.left = giver->extents.n_slots;
 	return true;
 }
 
@@ -231,11 +231,11 @@ note_taken(struct scout__l1 *l1, struct scout__extent *extent, uint64_t now_us)
 {
 	struct scout__rebalance *r = &l1->rebalance;
 
-	extent->taken_from = r->giver->serial;
-	extent->taken_for = r->taker->serial;
-	r->giver->n_going++;
-	r->taker->n_coming++;
-	r->taker->coming_us = now_us;
+	extent->taken_from = r->giver->member.serial;
+	extent->taken_for = r->taker->member.serial;
+	r->giver->moves.n_going++;
+	r->taker->moves.n_coming++;
+	r->taker->moves.coming_us = now_us;
 	r->phase = PHASE_NONE;
 	l1->extents_withdrawn++;
 }
@@ -247,31 +247,31 @@ begin(struct scout__l1 *l1, uint64_t now_us, struct scout__chunk_index **ret_tak
 	struct scout__chunk_index *taker, *giver;
 	bool later;
 
-	for (taker = l1->indexes; taker; taker = taker->next) {
-		if (!taker->wants_extent || taker->growing)
+	for (taker = l1->indexes; taker; taker = taker->member.next) {
+		if (!taker->member.wants_extent || taker->growth.n)
 			continue;
-		if (taker->n_coming > 0 && now_us - taker->coming_us < LATE_US)
+		if (taker->moves.n_coming > 0 && now_us - taker->moves.coming_us < LATE_US)
 			continue;
-		if (scout__rebalance_pool_has_room(taker) && !taker->regrow_us) {
+		if (scout__rebalance_pool_has_room(taker) && !taker->growth.again_us) {
 			scout__index_ask(taker);
 			continue;
 		}
-		if (taker->round_us == 0)
-			taker->round_us = now_us;
+		if (taker->moves.round_us == 0)
+			taker->moves.round_us = now_us;
 		giver = scout__rebalance_find_giver(taker, &later);
 		if (giver) {
 			begin_to_look(l1, taker, giver);
 			return SCOUT__REBALANCE_MORE;
 		}
-		for (struct scout__chunk_index *index = l1->indexes; index; index = index->next)
-			index->looked = false;
-		if (later || taker->n_coming > 0) {
-			taker->round_us = 0;
+		for (struct scout__chunk_index *index = l1->indexes; index; index = index->member.next)
+			index->moves.looked = false;
+		if (later || taker->moves.n_coming > 0) {
+			taker->moves.round_us = 0;
 			continue;
 		}
 		/* Looking at everything again takes its time: no more than a tenth of the loop's. */
-		taker->ask_again_us = now_us + AGAIN_US + 10 * (now_us - taker->round_us);
-		taker->round_us = 0;
+		taker->moves.ask_again_us = now_us + AGAIN_US + 10 * (now_us - taker->moves.round_us);
+		taker->moves.round_us = 0;
 		scout__rebalance_settled(taker);
 		l1->extents_pinned++;
 		*ret_taker = taker;
@@ -289,13 +289,13 @@ scout__rebalance_step(struct scout__l1 *l1, uint32_t entries, uint64_t now_us, s
 	switch (r->phase) {
 	case PHASE_LOOK:
 		/* It may have got room elsewhere. */
-		if (!r->taker || !r->taker->wants_extent)
+		if (!r->taker || !r->taker->member.wants_extent)
 			r->phase = PHASE_NONE;
 		else
 			look(l1, entries);
 		return SCOUT__REBALANCE_MORE;
 	case PHASE_DRAIN: {
-		struct scout__extent *extent = r->giver->leaving;
+		struct scout__extent *extent = r->giver->extents.leaving;
 
 		if (!drain(l1, entries / 2))
 			return SCOUT__REBALANCE_MORE;
@@ -319,13 +319,13 @@ scout__rebalance_freed(struct scout__l1 *l1, struct scout__extent *extent)
 	struct scout__chunk_index *taker = index_of(l1, extent->taken_for);
 
 	if (giver)
-		giver->n_going--;
+		giver->moves.n_going--;
 	if (taker)
-		taker->n_coming--;
+		taker->moves.n_coming--;
 	scout__extent_free(&l1->pool, extent);
-	if (taker && taker->wants_extent)
+	if (taker && taker->member.wants_extent)
 		scout__index_ask(taker);
-	for (struct scout__chunk_index *index = l1->indexes; index; index = index->next)
-		if (index->wants_extent)
+	for (struct scout__chunk_index *index = l1->indexes; index; index = index->member.next)
+		if (index->member.wants_extent)
 			scout__index_ask(index);
 }

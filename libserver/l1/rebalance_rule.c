@@ -33,22 +33,22 @@
 void
 scout__rebalance_join(struct scout__chunk_index *index)
 {
-	index->serial = ++index->l1->last_serial;
-	index->next = index->l1->indexes;
+	index->member.serial = ++index->l1->last_serial;
+	index->member.next = index->l1->indexes;
 	index->l1->indexes = index;
 }
 
 void
 scout__rebalance_settled(struct scout__chunk_index *index)
 {
-	index->l1->n_wanting -= index->wants_extent;
-	index->wants_extent = false;
+	index->l1->n_wanting -= index->member.wants_extent;
+	index->member.wants_extent = false;
 }
 
 static uint64_t
 held(const struct scout__chunk_index *index)
 {
-	return index->n_slots * index->chunk_bytes;
+	return index->extents.n_slots * index->chunk_bytes;
 }
 
 uint64_t
@@ -119,8 +119,9 @@ count_parts(const struct scout__chunk_index *index)
 	uint64_t round = ++index->l1->counting;
 	struct parts parts = {0};
 
-	for (const struct scout__chunk_index *other = index->l1->indexes; other; other = other->next) {
-		bool takes_part = !other->idle && (other->n_slots > 0 || other->growing || other->wants_extent);
+	for (const struct scout__chunk_index *other = index->l1->indexes; other; other = other->member.next) {
+		bool takes_part =
+			!other->idle && (other->extents.n_slots > 0 || other->growth.n || other->member.wants_extent);
 
 		if ((!takes_part && !is_fellow(other, index)) || is_counted(other, round))
 			continue;
@@ -157,7 +158,7 @@ scout__rebalance_allows(const struct scout__chunk_index *index)
 {
 	struct parts parts;
 
-	if (index->l1->n_wanting == 0 || index->wants_extent || held(index) == 0)
+	if (index->l1->n_wanting == 0 || index->member.wants_extent || held(index) == 0)
 		return true;
 	parts = count_parts(index);
 	return has_room_below_share(index, &parts);
@@ -169,7 +170,7 @@ part(const struct scout__chunk_index *index)
 {
 	double sum = 0;
 
-	for (const struct scout__chunk_index *other = index->l1->indexes; other; other = other->next)
+	for (const struct scout__chunk_index *other = index->l1->indexes; other; other = other->member.next)
 		if (is_fellow(other, index))
 			sum += (double)other->token_bytes;
 	return (uint64_t)((double)held_together(index) * (double)index->token_bytes / sum);
@@ -179,7 +180,7 @@ part(const struct scout__chunk_index *index)
 static SCOUT_ON_LOOP bool
 may_give_fellow(const struct scout__chunk_index *other, const struct scout__chunk_index *taker)
 {
-	if (other->n_extents < 2)
+	if (other->extents.n < 2)
 		return false;
 	if (held(taker) == 0)
 		return true;
@@ -192,7 +193,7 @@ may_give_fellow(const struct scout__chunk_index *other, const struct scout__chun
 static SCOUT_ON_LOOP bool
 may_give(struct scout__chunk_index *other, struct scout__chunk_index *taker, const struct parts *parts)
 {
-	if (other == taker || other->n_extents == 0)
+	if (other == taker || other->extents.n == 0)
 		return false;
 	if (is_fellow(other, taker))
 		return may_give_fellow(other, taker);
@@ -230,10 +231,10 @@ scout__rebalance_find_giver(struct scout__chunk_index *taker, bool *ret_later)
 	struct scout__chunk_index *best = NULL;
 
 	*ret_later = false;
-	for (struct scout__chunk_index *other = taker->l1->indexes; other; other = other->next) {
-		if (other->looked || !may_give(other, taker, &parts))
+	for (struct scout__chunk_index *other = taker->l1->indexes; other; other = other->member.next) {
+		if (other->moves.looked || !may_give(other, taker, &parts))
 			continue;
-		if (other->n_going > 0)
+		if (other->moves.n_going > 0)
 			*ret_later = true;
 		else if (!best || loses_first(other, best, &parts))
 			best = other;
@@ -249,7 +250,7 @@ may_grow_ahead(const struct scout__chunk_index *index, const struct parts *parts
 	uint64_t left = pool->l1_bytes - pool->used_bytes;
 	uint64_t more = extent_bytes(index) < left ? extent_bytes(index) : left;
 
-	return index->n_slots < index->max_entries && held_together(index) + more <= share(index, parts);
+	return index->extents.n_slots < index->max_entries && held_together(index) + more <= share(index, parts);
 }
 
 struct scout__chunk_index *
@@ -261,7 +262,7 @@ scout__rebalance_poorest(struct scout__l1 *l1)
 
 	if (l1->n_wanting > 0)
 		return NULL;
-	for (struct scout__chunk_index *index = l1->indexes; index; index = index->next) {
+	for (struct scout__chunk_index *index = l1->indexes; index; index = index->member.next) {
 		uint64_t tokens = held(index) / index->token_bytes;
 
 		if (index->idle || !scout__rebalance_pool_has_room(index))
@@ -289,21 +290,21 @@ scout__rebalance_ask(struct scout__chunk_index *index)
 {
 	bool later;
 
-	if (index->wants_extent)
+	if (index->member.wants_extent)
 		return true;
-	if (!index->l1->indexes->next || index->growing || !index->grown_out)
+	if (!index->l1->indexes->member.next || index->growth.n || !index->growth.is_out)
 		return false;
 	/* It evicts what nothing needs. */
-	if (index->n_unneeded > 0)
+	if (index->unneeded.n > 0)
 		return false;
 	/* There is room, or was: it is tried again soon, or the machine has no memory but what others hold. */
-	if (scout__rebalance_pool_has_room(index) && !index->regrow_us)
+	if (scout__rebalance_pool_has_room(index) && !index->growth.again_us)
 		return false;
-	if (index->ask_again_us && scout__now_us() < index->ask_again_us)
+	if (index->moves.ask_again_us && scout__now_us() < index->moves.ask_again_us)
 		return false;
 	if (!scout__rebalance_find_giver(index, &later) && !later)
 		return false;
-	index->wants_extent = true;
+	index->member.wants_extent = true;
 	index->l1->n_wanting++;
 	return true;
 }

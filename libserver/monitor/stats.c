@@ -57,10 +57,10 @@ add_index(struct scout__chunk_index *index, struct scout__stats_l1 *l1)
 	l1->bytes_used += scout__index_used_bytes(index);
 	l1->bytes_extents += scout__index_total_bytes(index);
 	l1->bytes_index += scout__index_own_bytes(index);
-	l1->bytes_held += index->held_bytes;
+	l1->bytes_held += index->pins.held_bytes;
 	l1->chunks += index->n_entries;
-	l1->slots += index->n_slots;
-	l1->extents += index->n_extents;
+	l1->slots += index->extents.n_slots;
+	l1->extents += index->extents.n;
 }
 
 SCOUT_ON_LOOP static void
@@ -132,10 +132,10 @@ take_ns(const struct scout__ns *ns, struct scout__stats_ns *t)
 		if (!index)
 			continue;
 		t->chunks += index->n_entries;
-		t->slots += index->n_slots;
+		t->slots += index->extents.n_slots;
 		t->bytes += scout__index_used_bytes(index);
-		t->bytes_promised += index->promised_bytes;
-		t->bytes_held += index->held_bytes;
+		t->bytes_promised += index->pins.promised_bytes;
+		t->bytes_held += index->pins.held_bytes;
 		t->bytes_extents += scout__index_total_bytes(index);
 	}
 	t->lookups = ns->count.lookups;
@@ -161,8 +161,8 @@ take_groups(const struct scout__ns *ns, uint32_t i, struct scout__stats *ret)
 			.bytes = scout__index_used_bytes(index),
 			.bytes_extents = scout__index_total_bytes(index),
 			.objects = index->n_entries,
-			.unneeded = index->n_unneeded,
-			.evictions = index->evictions,
+			.unneeded = index->unneeded.n,
+			.evictions = index->order.evictions,
 			.hit_objects = ns->by_group[g].hit_objects,
 		};
 	}

@@ -484,7 +484,7 @@ register_reply(struct scout_server *s, struct scout__peer *peer, const struct sc
 		const struct scout__chunk_index *index = ns->by_group[m->tables[i].group].index;
 		uint64_t shard_bytes = layout_of(ns, m, &m->tables[i])->shard_bytes;
 
-		reply.segments += index ? index->n_extents : 0;
+		reply.segments += index ? index->extents.n : 0;
 		reply.tables[i].shard_bytes = shard_bytes;
 		reply.tables[i].slot_stride = scout__slot_stride(shard_bytes);
 	}

@@ -246,12 +246,12 @@ sweep_group(struct scout__ns_group *group)
 
 	if (!group->index)
 		return false;
-	end = group->index->next_fresh;
+	end = group->index->slots.next_fresh;
 	if (end - group->sweep_next > SWEEP_ENTRIES)
 		end = group->sweep_next + SWEEP_ENTRIES;
 	for (; group->sweep_next < end; group->sweep_next++)
 		scout__ns_unpinned(group, group->sweep_next);
-	return group->sweep_next < group->index->next_fresh;
+	return group->sweep_next < group->index->slots.next_fresh;
 }
 
 SCOUT_ON_LOOP static void
@@ -274,7 +274,7 @@ sweep_step(struct scout_server *s, struct scout__run_item *item)
 	/* One group after the other: earlier groups are done, and what was stored in them since is new. */
 	for (uint32_t i = 0; i < ns->groups.n; i++) {
 		bool is_swept =
-			ns->by_group[i].index && ns->by_group[i].sweep_next == ns->by_group[i].index->next_fresh;
+			ns->by_group[i].index && ns->by_group[i].sweep_next == ns->by_group[i].index->slots.next_fresh;
 
 		if (!is_swept && sweep_group(&ns->by_group[i])) {
 			scout__run_queue_add(s, item);
@@ -311,7 +311,7 @@ scout__ns_pool_ready(struct scout_server *s)
 		}
 		if (scout__index_grow(group->index, extent)) {
 			scout__log(&s->log, SCOUT_LOG_DEBUG, "namespace \"%s\", group %u: room for %u chunks",
-				   group->ns->name, (unsigned)group->number, (unsigned)group->index->n_slots);
+				   group->ns->name, (unsigned)group->number, (unsigned)group->index->extents.n_slots);
 			deliver_to_workers(s, group->ns);
 			s->state->hooks->slots_came(s, group, first, n);
 		}

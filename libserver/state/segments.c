@@ -34,17 +34,17 @@ send_segment(int fd, const struct scout__segment *segment, uint32_t slots)
 	return scout__lease_send(fd, &m, &segment->fd, 1);
 }
 
-/* The first place in index->by_age of an extent after the one that has segment @sent. */
+/* The first place in index->extents.by_age of an extent after the one that has segment @sent. */
 SCOUT_ON_LOOP static uint32_t
 first_unsent(const struct scout__chunk_index *index, uint32_t sent)
 {
 	uint32_t low = 0;
-	uint32_t high = index->n_extents;
+	uint32_t high = index->extents.n;
 
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
 
-		if (index->by_age[middle]->segments[0].id <= sent)
+		if (index->extents.by_age[middle]->segments[0].id <= sent)
 			low = middle + 1;
 		else
 			high = middle;
@@ -64,8 +64,8 @@ deliver(struct scout__peer *peer, const struct scout__ns_group *group)
 		return true;
 	if (!peer->lease)
 		return false;
-	for (uint32_t i = first_unsent(index, *sent); i < index->n_extents; i++) {
-		const struct scout__extent *extent = index->by_age[i];
+	for (uint32_t i = first_unsent(index, *sent); i < index->extents.n; i++) {
+		const struct scout__extent *extent = index->extents.by_age[i];
 
 		/* A full socket, or too many descriptors on their way; epoll reports a broken socket. */
 		if (!send_segment(peer->lease->watch.fd, &extent->segments[rank], extent->slots))
@@ -93,7 +93,7 @@ is_served(const struct scout__peer *peer)
 		const struct scout__ns_group *group = &peer->ns->by_group[i];
 
 		if (scout__ns_group_rank(group, peer) >= 0 &&
-		    first_unsent(group->index, peer->segments_sent[i]) < group->index->n_extents)
+		    first_unsent(group->index, peer->segments_sent[i]) < group->index->extents.n)
 			return false;
 	}
 	return true;

@@ -172,7 +172,7 @@ void
 scout__withdraw_rebalance(struct scout_server *s, struct scout__run_item *item)
 {
 	const struct scout__chunk_index *giver = s->state->l1.rebalance.phase ? s->state->l1.rebalance.giver : NULL;
-	bool was_leaving = giver && giver->leaving;
+	bool was_leaving = giver && giver->extents.leaving;
 	struct scout__extent *extent = NULL;
 	struct scout__chunk_index *index = NULL;
 	enum scout__rebalance_result what;
@@ -181,7 +181,7 @@ scout__withdraw_rebalance(struct scout_server *s, struct scout__run_item *item)
 		return;
 	what = scout__rebalance_step(&s->state->l1, SCOUT__SLICE_CHUNKS, s->now_us, &extent, &index);
 	/* Stores of the giver may have waited for the fate of the extent. */
-	if (was_leaving && !giver->leaving)
+	if (was_leaving && !giver->extents.leaving)
 		scout__pending_ops_wake(s, &scout__ns_group_of(s, giver)->ns->pool_waiters);
 	if (what == SCOUT__REBALANCE_TAKEN) {
 		const struct scout__ns_group *group = scout__ns_group_of(s, index);

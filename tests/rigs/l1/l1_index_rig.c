@@ -71,8 +71,8 @@ word(uint32_t entry, uint32_t rank)
 {
 	struct scout__place place = scout__index_place(cache, entry, rank);
 
-	for (uint32_t i = 0; i < cache->n_extents; i++) {
-		const struct scout__segment *segment = &cache->extents[i]->segments[rank];
+	for (uint32_t i = 0; i < cache->extents.n; i++) {
+		const struct scout__segment *segment = &cache->extents.by_slot[i]->segments[rank];
 
 		if (segment->id == place.segment)
 			return atomic_load(&segment->words[(place.offset - segment->data_offset) / segment->stride]);

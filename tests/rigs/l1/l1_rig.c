@@ -57,7 +57,7 @@ wait_grown(struct scout__chunk_index *index)
 {
 	struct scout__extent *extent;
 
-	ck_assert(index->growing);
+	ck_assert(index->growth.n);
 	extent = wait_extent(&index->l1->pool);
 	ck_assert_ptr_eq(extent->owner, index);
 	return scout__index_grow(index, extent);

@@ -42,10 +42,10 @@ check_all(void)
 {
 	uint64_t held = 0;
 
-	for (struct scout__chunk_index *index = l1.indexes; index; index = index->next) {
+	for (struct scout__chunk_index *index = l1.indexes; index; index = index->member.next) {
 		scout__index_check(index);
-		for (uint32_t i = 0; i < index->n_extents; i++)
-			held += index->extents[i]->slot_bytes;
+		for (uint32_t i = 0; i < index->extents.n; i++)
+			held += index->extents.by_slot[i]->slot_bytes;
 	}
 	for (uint32_t i = 0; i < n_taken; i++)
 		held += taken[i]->slot_bytes;

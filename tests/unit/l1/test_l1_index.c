@@ -75,7 +75,7 @@ START_TEST(index_entry_whose_only_store_was_given_up_goes_at_once)
 	ck_assert(!scout__index_drop(cache, entry));
 	scout__index_abort(cache, entry, 1);
 	ck_assert_uint_eq(find(1), entry);
-	ck_assert_uint_eq(l1.policy->victim(cache->policy_state), entry);
+	ck_assert_uint_eq(l1.policy->victim(cache->order.policy), entry);
 	stop();
 }
 END_TEST
@@ -138,7 +138,7 @@ START_TEST(index_generation_skips_0_when_it_wraps)
 
 	start(1, 1, 1, 1, 1);
 	ck_assert(wait_grown(cache));
-	cache->slot_gen[0] = UINT32_MAX;
+	cache->extents.slot_gen[0] = UINT32_MAX;
 	ck_assert_int_eq(reserve(1, 0, &entry), SCOUT__RESERVE_GRANTED);
 	ck_assert_uint_eq(word(entry, 0), 1);
 	stop();
@@ -303,7 +303,7 @@ START_TEST(index_touch_of_a_pinned_or_dropped_entry_changes_nothing)
 	second = store(2);
 	ck_assert(scout__index_promise(cache, first));
 	scout__index_touch(cache, first, &(struct scout__touch){.how = SCOUT__ACCESS_READ});
-	ck_assert_uint_eq(l1.policy->victim(cache->policy_state), second);
+	ck_assert_uint_eq(l1.policy->victim(cache->order.policy), second);
 	ck_assert(scout__index_drop(cache, second));
 	scout__index_touch(cache, second, &(struct scout__touch){.how = SCOUT__ACCESS_STORED});
 	scout__index_check(cache);

@@ -39,7 +39,7 @@ expect(uint32_t i, bool temporary, uint32_t *ret_entry)
 	if (got == SCOUT__RESERVE_GRANTED)
 		cache->entries[*ret_entry].tracked = 1;
 	/* Most cases are about slots with memory. */
-	while (!stays_bare && got == SCOUT__RESERVE_GRANTED && cache->growing)
+	while (!stays_bare && got == SCOUT__RESERVE_GRANTED && cache->growth.n)
 		ck_assert(wait_grown(cache));
 	return got;
 }
@@ -401,18 +401,18 @@ START_TEST(everything_holds_while_the_pool_grows)
 			random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
 			draw = (uint32_t)(random >> 33);
 			step(draw % KEYS, draw / KEYS % 2, draw / KEYS / 2 % 11);
-			if (draw % 11 == 0 && cache->growing) {
+			if (draw % 11 == 0 && cache->growth.n) {
 				bool came = comes(draw / 11 % 3 != 0);
 
 				n_came += came;
 				n_failed += !came;
-				cache->regrow_us = cache->regrow_us ? 1 : 0;
+				cache->growth.again_us = cache->growth.again_us ? 1 : 0;
 			}
-			most_bare = cache->n_bare > most_bare ? cache->n_bare : most_bare;
+			most_bare = cache->slots.n_bare > most_bare ? cache->slots.n_bare : most_bare;
 			scout__index_check(cache);
 		}
 		end_all();
-		ck_assert_uint_eq(cache->n_bare, 0);
+		ck_assert_uint_eq(cache->slots.n_bare, 0);
 		stop();
 	}
 	ck_assert_uint_gt(n_failed, 100);
@@ -438,8 +438,8 @@ START_TEST(room_that_is_not_grown_yet_is_room)
 	uint32_t entries[16], other = 0;
 
 	begin_bare(16, 16, entries);
-	ck_assert_uint_eq(cache->n_slots, 0);
-	ck_assert_uint_eq(cache->growing, 4);
+	ck_assert_uint_eq(cache->extents.n_slots, 0);
+	ck_assert_uint_eq(cache->growth.n, 4);
 	ck_assert_uint_eq(l1.promised_bytes, 16 * 2 * SLOT);
 	ck_assert_uint_eq(l1.pool.used_bytes, l1.pool.l1_bytes);
 	for (uint32_t i = 0; i < 16; i++) {
@@ -454,8 +454,8 @@ START_TEST(room_that_is_not_grown_yet_is_room)
 	for (uint32_t n = 4; n <= 16; n += 4) {
 		ck_assert(wait_grown(cache));
 		scout__index_check(cache);
-		ck_assert_uint_eq(cache->n_bare, 16 - n);
-		ck_assert_uint_eq(cache->n_free, 0);
+		ck_assert_uint_eq(cache->slots.n_bare, 16 - n);
+		ck_assert_uint_eq(cache->slots.n_free, 0);
 	}
 	for (uint32_t i = 0; i < 16; i++) {
 		for (uint32_t rank = 0; rank < 2; rank++) {
@@ -479,14 +479,14 @@ START_TEST(bare_slot_whose_promise_ends_is_free_when_its_memory_comes)
 	unpromise(entries[4]);
 	scout__index_check(cache);
 	ck_assert_uint_eq(n_let_go, 2);
-	ck_assert_uint_eq(cache->n_bare, 4);
+	ck_assert_uint_eq(cache->slots.n_bare, 4);
 	ck_assert_uint_eq(find(1), SCOUT__NO_ENTRY);
 	ck_assert(wait_grown(cache));
-	ck_assert_uint_eq(cache->n_free, 1);
+	ck_assert_uint_eq(cache->slots.n_free, 1);
 	scout__index_check(cache);
 	ck_assert(wait_grown(cache));
-	ck_assert_uint_eq(cache->n_free, 4);
-	ck_assert_uint_eq(cache->n_bare, 0);
+	ck_assert_uint_eq(cache->slots.n_free, 4);
+	ck_assert_uint_eq(cache->slots.n_bare, 0);
 	scout__index_check(cache);
 	/* One is gone before its memory came, and is promised again. */
 	(void)store(1);
@@ -511,12 +511,12 @@ START_TEST(memory_that_does_not_come_leaves_nothing_expected)
 	limit_file_size(512 << 10);
 	for (uint32_t i = 0; i < 10; i++)
 		entries[i] = promise(i);
-	ck_assert_uint_eq(cache->n_bare, 6);
-	while (cache->growing)
+	ck_assert_uint_eq(cache->slots.n_bare, 6);
+	while (cache->growth.n)
 		ck_assert(!wait_grown(cache));
 	scout__index_check(cache);
 	ck_assert_uint_eq(n_let_go, 6);
-	ck_assert_uint_eq(cache->n_stranded, 6);
+	ck_assert_uint_eq(cache->slots.n_stranded, 6);
 	for (uint32_t i = 0; i < 10; i++) {
 		ck_assert_uint_eq(scout__index_counts(cache, entries[i]), i < 4);
 		ck_assert(!scout__index_hold(cache, entries[i], 0));
@@ -528,8 +528,8 @@ START_TEST(memory_that_does_not_come_leaves_nothing_expected)
 	/* The memory is there again while five of them are promised: no new slot has a number of theirs. */
 	limit_file_size(RLIM_INFINITY);
 	unpromise(entries[5]);
-	ck_assert_uint_eq(cache->n_stranded, 5);
-	cache->regrow_us = 0;
+	ck_assert_uint_eq(cache->slots.n_stranded, 5);
+	cache->growth.again_us = 0;
 	for (uint32_t i = 20; i < 26; i++) {
 		(void)store(i);
 		scout__index_check(cache);
@@ -541,12 +541,12 @@ START_TEST(memory_that_does_not_come_leaves_nothing_expected)
 		unpromise(entries[i]);
 		ck_assert_uint_eq(find(i), SCOUT__NO_ENTRY);
 	}
-	ck_assert_uint_eq(cache->n_bare, 0);
-	ck_assert_uint_eq(cache->n_stranded, 0);
+	ck_assert_uint_eq(cache->slots.n_bare, 0);
+	ck_assert_uint_eq(cache->slots.n_stranded, 0);
 	for (uint32_t i = 0; i < 4; i++)
 		unpromise(entries[i]);
 	/* And then all numbers can be used. */
-	for (uint32_t i = 30; cache->n_slots < 16; i++, n++) {
+	for (uint32_t i = 30; cache->extents.n_slots < 16; i++, n++) {
 		ck_assert_uint_lt(n, 100);
 		(void)store(i);
 		scout__index_check(cache);

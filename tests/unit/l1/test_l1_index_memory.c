@@ -47,22 +47,22 @@ START_TEST(index_asks_for_the_next_extent_before_the_last_is_full)
 	uint32_t entry;
 
 	start(1, 1, 32, 16, 32);
-	ck_assert(cache->growing);
+	ck_assert(cache->growth.n);
 	ck_assert_int_eq(scout__index_reserve(cache, 0, key(0), 0, &entry), SCOUT__RESERVE_WAIT);
 	ck_assert_uint_eq(l1.refusals, 0);
 	ck_assert(wait_grown(cache));
 	for (uint32_t i = 0; i < 12; i++)
 		(void)store(i);
-	ck_assert(!cache->growing);
+	ck_assert(!cache->growth.n);
 	(void)store(12);
-	ck_assert(cache->growing);
+	ck_assert(cache->growth.n);
 	for (uint32_t i = 13; i < 16; i++)
 		(void)store(i);
 	ck_assert_int_eq(scout__index_reserve(cache, 0, key(16), 0, &entry), SCOUT__RESERVE_WAIT);
 	ck_assert(wait_grown(cache));
 	for (uint32_t i = 16; i < 32; i++)
 		(void)store(i);
-	ck_assert(cache->grown_out);
+	ck_assert(cache->growth.is_out);
 	ck_assert_uint_eq(l1.evictions, 0);
 	(void)store(32);
 	ck_assert_uint_eq(l1.evictions, 1);
@@ -82,7 +82,7 @@ START_TEST(index_stores_evict_after_an_extent_failed_and_growing_is_tried_again)
 	limit_file_size(LARGE_SLOT);
 	for (uint32_t i = 0; i < 4; i++)
 		(void)store(i);
-	ck_assert(cache->growing);
+	ck_assert(cache->growth.n);
 	ck_assert(!wait_grown(cache));
 	ck_assert_int_eq(captured.errors, 1);
 	ck_assert_uint_eq(l1.pool.used_bytes, 4 * LARGE_SLOT);
@@ -90,23 +90,23 @@ START_TEST(index_stores_evict_after_an_extent_failed_and_growing_is_tried_again)
 	for (uint32_t i = 4; i < 8; i++) {
 		pinned[i - 4] = store(i);
 		ck_assert_uint_eq(l1.evictions, i - 3);
-		ck_assert(!cache->growing);
+		ck_assert(!cache->growth.n);
 	}
 	for (uint32_t i = 0; i < 4; i++)
 		ck_assert(scout__index_hold(cache, pinned[i], 0));
 	ck_assert_int_eq(scout__index_reserve(cache, 0, key(9), 0, &entry), SCOUT__RESERVE_NO_ROOM);
 	/* The hour has passed: asked again, and nobody waits for it who can evict. */
-	cache->regrow_us = 1;
+	cache->growth.again_us = 1;
 	limit_file_size(RLIM_INFINITY);
 	scout__index_unhold(cache, pinned[0], true);
 	ck_assert_int_eq(scout__index_reserve(cache, 0, key(9), 0, &entry), SCOUT__RESERVE_GRANTED);
-	ck_assert(cache->growing);
+	ck_assert(cache->growth.n);
 	ck_assert_uint_eq(l1.evictions, 5);
 	ck_assert_int_eq(scout__index_reserve(cache, 0, key(10), 0, &entry), SCOUT__RESERVE_WAIT);
 	ck_assert(wait_grown(cache));
 	ck_assert_int_eq(scout__index_reserve(cache, 0, key(10), 0, &entry), SCOUT__RESERVE_GRANTED);
 	ck_assert_uint_eq(l1.evictions, 5);
-	ck_assert_uint_eq(cache->n_slots, 8);
+	ck_assert_uint_eq(cache->extents.n_slots, 8);
 	stop();
 }
 END_TEST
@@ -134,7 +134,7 @@ START_TEST(index_grows_when_another_gives_its_memory_back)
 	start(1, 1, 4, 4, 4);
 	ck_assert(wait_grown(cache));
 	ck_assert_int_eq(scout__index_new(&l1, &shard_bytes, 1, 1, HASH, &other), 0);
-	ck_assert(!other->growing);
+	ck_assert(!other->growth.n);
 	/* It may have some of what the first one holds, when that is asked for it. */
 	ck_assert_int_eq(scout__index_reserve(other, 0, key(0), 0, &entry), SCOUT__RESERVE_WAIT);
 	(void)store(1);
@@ -162,14 +162,14 @@ START_TEST(index_grows_rather_than_evicts_when_there_is_memory_again)
 	ck_assert_int_eq(scout__index_new(&l1, &shard_bytes, 1, 1, HASH, &cache), 0);
 	for (uint32_t i = 0; i < 3; i++)
 		(void)store(i);
-	ck_assert(cache->grown_out);
+	ck_assert(cache->growth.is_out);
 	ck_assert_uint_eq(l1.evictions, 1);
 	scout__index_free(other);
 	ck_assert_int_eq(scout__index_reserve(cache, 0, key(3), 0, &entry), SCOUT__RESERVE_WAIT);
 	(void)store(3);
 	(void)store(4);
 	ck_assert_uint_eq(l1.evictions, 1);
-	ck_assert_uint_eq(cache->n_slots, 4);
+	ck_assert_uint_eq(cache->extents.n_slots, 4);
 	stop();
 }
 END_TEST

@@ -160,7 +160,7 @@ model_reserve(uint32_t i, uint32_t rank)
 	if (c->present && c->state[rank] != SCOUT__SHARD_ABSENT)
 		return SCOUT__RESERVE_PRESENT;
 	if (!c->present) {
-		if (m.n_present == cache->n_slots && cache->n_slots < m.capacity)
+		if (m.n_present == cache->extents.n_slots && cache->extents.n_slots < m.capacity)
 			return SCOUT__RESERVE_WAIT;
 		if (m.n_present == m.capacity && m.n_order == 0) {
 			m.refusals++;
@@ -188,7 +188,7 @@ step_reserve(uint32_t i, uint32_t rank)
 	enum scout__reserve got = scout__index_reserve(cache, model_space(i), model_hash(i), rank, &entry);
 
 	model_assert(got == expected);
-	if (got == SCOUT__RESERVE_WAIT || (cache->growing && draw(4) == 0)) {
+	if (got == SCOUT__RESERVE_WAIT || (cache->growth.n && draw(4) == 0)) {
 		model_assert(wait_grown(cache));
 	}
 	if (got != SCOUT__RESERVE_GRANTED && got != SCOUT__RESERVE_PRESENT) {
@@ -326,15 +326,15 @@ compare_chunk(uint32_t i)
 static SCOUT_ON_LOOP void
 compare_all(void)
 {
-	const struct scout__chunked_queues *queues = cache->policy_state;
-	uint32_t at = l1.policy->victim(cache->policy_state);
+	const struct scout__chunked_queues *queues = cache->order.policy;
+	uint32_t at = l1.policy->victim(cache->order.policy);
 
 	model_assert(l1.promised_bytes == model_promised() * cache->chunk_bytes);
 	model_assert(l1.evictions == m.evictions);
 	model_assert(l1.refusals == m.refusals);
 	model_assert(l1.promises_refused == m.limited);
 	model_assert(scout__index_used_bytes(cache) == m.n_present * cache->chunk_bytes);
-	model_assert(cache->n_slots <= m.capacity);
+	model_assert(cache->extents.n_slots <= m.capacity);
 	for (uint32_t n = 0; n < m.n_order; n++) {
 		model_assert(at != SCOUT__NO_ENTRY);
 		model_assert(at == m.chunks[m.order[n]].handle.entry);

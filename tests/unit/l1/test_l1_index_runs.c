@@ -50,12 +50,12 @@ START_TEST(run_that_was_looked_up_is_found_without_the_table)
 	for (uint32_t i = 0; i < N; i++)
 		set_key(i, i);
 	ck_assert_uint_eq(look_up(0, N), N);
-	cells = cache->table_mask + 1;
+	cells = cache->table.mask + 1;
 	/* The first ones are asked of the table in any case. */
 	for (uint32_t i = SCOUT__AHEAD; i < N; i++)
 		for (uint64_t at = 0; at < cells; at++)
-			if ((uint32_t)cache->table[at] == entries[i] + 1)
-				cache->table[at] |= UINT64_C(0xffffffff) << 32; /* another key's tag */
+			if ((uint32_t)cache->table.cells[at] == entries[i] + 1)
+				cache->table.cells[at] |= UINT64_C(0xffffffff) << 32; /* another key's tag */
 	ck_assert_uint_eq(scout__index_find_run(cache, 0, hashes, N, entries), N);
 	for (uint32_t i = 0; i < N; i++)
 		ck_assert_uint_eq(memcmp(cache->entries[entries[i]].hash, hashes + (size_t)i * HASH, HASH), 0);

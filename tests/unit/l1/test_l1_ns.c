@@ -47,12 +47,12 @@ START_TEST(a_namespace_with_two_groups_has_one_share)
 	b = add_to(0, 64);
 	fill(a, 0, 40);
 	fill(b, 1000, 40);
-	ck_assert_uint_eq(a->n_slots + b->n_slots, 80);
+	ck_assert_uint_eq(a->extents.n_slots + b->extents.n_slots, 80);
 	c = add_to(1, 64);
 	fill_by_turns((struct scout__chunk_index *[]){c, a, b}, 3, 300);
-	ck_assert_uint_eq(c->n_slots, 40);
-	ck_assert_uint_eq(a->n_slots + b->n_slots, 40);
-	ck_assert(a->n_slots > 0 && b->n_slots > 0);
+	ck_assert_uint_eq(c->extents.n_slots, 40);
+	ck_assert_uint_eq(a->extents.n_slots + b->extents.n_slots, 40);
+	ck_assert(a->extents.n_slots > 0 && b->extents.n_slots > 0);
 	ck_assert_uint_eq(ns[0].slot_bytes, 40 * 64);
 	end();
 }
@@ -67,19 +67,19 @@ START_TEST(a_namespace_gets_what_its_share_says)
 	a = add_to(0, 64);
 	fill(a, 0, 100);
 	/* Idle memory of others is used. */
-	ck_assert_uint_eq(a->n_slots, 100);
+	ck_assert_uint_eq(a->extents.n_slots, 100);
 	b = add_to(1, 64);
 	c = add_to(2, 64);
 	fill_by_turns((struct scout__chunk_index *[]){b, c, a}, 3, 600);
-	ck_assert_uint_eq(a->n_slots, 20);
-	ck_assert_uint_eq(b->n_slots, 40);
-	ck_assert_uint_eq(c->n_slots, 40);
+	ck_assert_uint_eq(a->extents.n_slots, 20);
+	ck_assert_uint_eq(b->extents.n_slots, 40);
+	ck_assert_uint_eq(c->extents.n_slots, 40);
 	/* A larger share is there as it is asked for. */
 	ns[0].pool_percent = 60;
 	for (uint32_t i = 0; i < 600; i++)
 		fill(a, 40000 + i, 1);
-	ck_assert_uint_eq(a->n_slots, 60);
-	ck_assert_uint_eq(b->n_slots + c->n_slots, 40);
+	ck_assert_uint_eq(a->extents.n_slots, 60);
+	ck_assert_uint_eq(b->extents.n_slots + c->extents.n_slots, 40);
 	end();
 }
 END_TEST
@@ -96,8 +96,8 @@ START_TEST(when_all_have_their_own_they_share_all_of_it_in_proportion)
 	fill(b, 0, 90);
 	fill_by_turns((struct scout__chunk_index *[]){a, b}, 2, 600);
 	/* 60 and 30, as 20 to 10. */
-	ck_assert_uint_eq(a->n_slots, 60);
-	ck_assert_uint_eq(b->n_slots, 30);
+	ck_assert_uint_eq(a->extents.n_slots, 60);
+	ck_assert_uint_eq(b->extents.n_slots, 30);
 	end();
 }
 END_TEST
@@ -130,10 +130,10 @@ START_TEST(a_pool_that_grows_ahead_has_memory_for_the_same_tokens_in_each_group)
 	/* The rest is less than a chunk of the large one. */
 	ck_assert_uint_lt(l1.pool.l1_bytes - l1.pool.used_bytes, 192);
 	/* Extents have 10 slots of the small one, and 3 of the large one. */
-	ck_assert_uint_ge(small->n_slots, 40);
-	ck_assert_uint_le(small->n_slots, 60);
-	ck_assert_uint_ge(large->n_slots, 44);
-	ck_assert_uint_le(large->n_slots, 54);
+	ck_assert_uint_ge(small->extents.n_slots, 40);
+	ck_assert_uint_le(small->extents.n_slots, 60);
+	ck_assert_uint_ge(large->extents.n_slots, 44);
+	ck_assert_uint_le(large->extents.n_slots, 54);
 	end();
 }
 END_TEST
@@ -147,15 +147,15 @@ START_TEST(a_pool_that_grows_ahead_gives_each_namespace_its_share)
 	a = add_to(0, 64);
 	b = add_to(1, 64);
 	grow_ahead();
-	ck_assert_uint_eq(a->n_slots, 20);
-	ck_assert_uint_eq(b->n_slots, 80);
+	ck_assert_uint_eq(a->extents.n_slots, 20);
+	ck_assert_uint_eq(b->extents.n_slots, 80);
 	/* One that comes later takes its share as it needs it. */
 	c = add_to(2, 64);
 	fill(c, 0, 40);
-	ck_assert_uint_eq(c->n_slots, 40);
+	ck_assert_uint_eq(c->extents.n_slots, 40);
 	grow_ahead();
-	ck_assert_uint_eq(a->n_slots, 20);
-	ck_assert_uint_eq(b->n_slots, 40);
+	ck_assert_uint_eq(a->extents.n_slots, 20);
+	ck_assert_uint_eq(b->extents.n_slots, 40);
 	end();
 }
 END_TEST
@@ -170,8 +170,8 @@ START_TEST(a_pool_does_not_grow_ahead_for_a_namespace_without_peers)
 	b->idle = true;
 	grow_ahead();
 	/* Its first extent it asked for itself. */
-	ck_assert_uint_eq(b->n_slots, 10);
-	ck_assert_uint_eq(a->n_slots, 90);
+	ck_assert_uint_eq(b->extents.n_slots, 10);
+	ck_assert_uint_eq(a->extents.n_slots, 90);
 	a->idle = true;
 	end();
 }
@@ -184,11 +184,11 @@ START_TEST(equal_groups_have_equal_parts)
 	begin("lru", 80);
 	a = add_to(0, 64);
 	fill(a, 0, 80);
-	ck_assert_uint_eq(a->n_slots, 80);
+	ck_assert_uint_eq(a->extents.n_slots, 80);
 	b = add_to(0, 64);
 	fill_by_turns((struct scout__chunk_index *[]){b, a}, 2, 300);
-	ck_assert_uint_eq(a->n_slots, 40);
-	ck_assert_uint_eq(b->n_slots, 40);
+	ck_assert_uint_eq(a->extents.n_slots, 40);
+	ck_assert_uint_eq(b->extents.n_slots, 40);
 	end();
 }
 END_TEST
@@ -221,8 +221,8 @@ START_TEST(groups_have_room_for_the_same_tokens)
 	fill(a, 0, 160);
 	b = add_to(0, 192);
 	fill_by_turns((struct scout__chunk_index *[]){b, a}, 2, 1000);
-	ck_assert_uint_ge(b->n_slots, 36);
-	ck_assert_uint_le(a->n_slots, 52);
+	ck_assert_uint_ge(b->extents.n_slots, 36);
+	ck_assert_uint_le(a->extents.n_slots, 52);
 	end();
 }
 END_TEST

@@ -19,7 +19,7 @@ START_TEST(an_index_alone_gets_exactly_the_whole_pool)
 
 	/* 100 chunks in extents of 7: the last one is shorter. */
 	a = full_index(100, 7);
-	ck_assert_uint_eq(a->n_slots, 100);
+	ck_assert_uint_eq(a->extents.n_slots, 100);
 	ck_assert_uint_eq(count_present(a, 0, 100), 100);
 	ck_assert_uint_eq(l1.evictions, 0);
 	fill(a, 100, 1);
@@ -35,16 +35,16 @@ START_TEST(an_index_below_its_share_takes_one_extent_for_each_that_it_fills)
 
 	a = full_index(80, 10);
 	b = add_index(64, 1);
-	ck_assert_uint_eq(b->n_slots, 0);
+	ck_assert_uint_eq(b->extents.n_slots, 0);
 	for (uint32_t i = 0; i < 40; i++) {
 		fill(b, 1000 + i, 1);
 		/* No more than is needed: one that is filled, and the next when that is nearly full. */
 		ck_assert_uint_eq(l1.extents_withdrawn, i < 38 ? (i + 2) / 10 + 1 : 4);
 		ck_assert_uint_eq(l1.evictions, 10 * l1.extents_withdrawn);
-		ck_assert_uint_eq(a->n_slots + b->n_slots, 80);
+		ck_assert_uint_eq(a->extents.n_slots + b->extents.n_slots, 80);
 		check_all();
 	}
-	ck_assert_uint_eq(b->n_slots, 40);
+	ck_assert_uint_eq(b->extents.n_slots, 40);
 	ck_assert_uint_eq(count_present(b, 1000, 40), 40);
 	ck_assert_uint_eq(count_present(a, 0, 80), 40);
 	stop();
@@ -60,8 +60,8 @@ START_TEST(indexes_at_their_share_evict_their_own)
 	/* 4.5 extents each: b gets 4, and neither takes from the other again. */
 	fill_by_turns((struct scout__chunk_index *[]){b, a}, 2, 1000);
 	ck_assert_uint_eq(l1.extents_withdrawn, 4);
-	ck_assert_uint_eq(a->n_slots, 50);
-	ck_assert_uint_eq(b->n_slots, 40);
+	ck_assert_uint_eq(a->extents.n_slots, 50);
+	ck_assert_uint_eq(b->extents.n_slots, 40);
 	stop();
 }
 END_TEST
@@ -103,11 +103,11 @@ START_TEST(an_extent_with_a_pinned_entry_stays)
 	/* Nothing else is to be had, so its own goes, below its share; it does not look again at each store. */
 	ck_assert_uint_eq(l1.evictions, 10);
 	ck_assert_uint_eq(l1.extents_pinned, 1);
-	b->ask_again_us = UINT64_MAX;
+	b->moves.ask_again_us = UINT64_MAX;
 	fill(b, 1010, 5);
 	ck_assert_uint_eq(l1.evictions, 15);
 	ck_assert_uint_eq(l1.extents_pinned, 1);
-	ck_assert_uint_eq(b->n_slots, 10);
+	ck_assert_uint_eq(b->extents.n_slots, 10);
 	check_all();
 	for (uint32_t i = 0; i < 8; i++)
 		if (i != 6)
@@ -132,8 +132,8 @@ START_TEST(everything_pinned_is_no_room_and_counted)
 	ck_assert_uint_eq(l1.extents_pinned, 1);
 	ck_assert_uint_eq(l1.evictions, 0);
 	/* It looks again after a while, not at every store. */
-	ck_assert_uint_gt(b->ask_again_us, 0);
-	b->ask_again_us = 0;
+	ck_assert_uint_gt(b->moves.ask_again_us, 0);
+	b->moves.ask_again_us = 0;
 	scout__index_unhold(a, scout__index_find(a, 0, key(5)), true);
 	ck_assert(store(b, 100));
 	ck_assert_uint_eq(count_present(a, 0, 8), 7);
@@ -155,9 +155,9 @@ START_TEST(a_pin_while_an_extent_is_drained_keeps_it)
 	a = full_index(16, 8);
 	b = add_index(64, 1);
 	ck_assert_int_eq(scout__index_reserve(b, 0, key(100), 0, &entry), SCOUT__RESERVE_WAIT);
-	for (seen = 0; seen < 200 && !a->leaving; seen++)
+	for (seen = 0; seen < 200 && !a->extents.leaving; seen++)
 		ck_assert_int_eq(scout__rebalance_step(&l1, 2, seen, &extent, &index), SCOUT__REBALANCE_MORE);
-	ck_assert_ptr_nonnull(a->leaving);
+	ck_assert_ptr_nonnull(a->extents.leaving);
 	for (int i = 0; i < _i; i++)
 		ck_assert_int_eq(scout__rebalance_step(&l1, 2, seen, &extent, &index), SCOUT__REBALANCE_MORE);
 	check_all();
@@ -165,13 +165,13 @@ START_TEST(a_pin_while_an_extent_is_drained_keeps_it)
 	ck_assert_uint_eq(drained, (unsigned)_i);
 	ck_assert(scout__index_promise(a, scout__index_find(a, 0, key(7))));
 	/* No slot of it is handed out, and none is lost. */
-	ck_assert_uint_eq(a->n_free, 0);
+	ck_assert_uint_eq(a->slots.n_free, 0);
 	(void)run_steps(2);
 	check_all();
-	ck_assert_ptr_null(a->leaving);
+	ck_assert_ptr_null(a->extents.leaving);
 	ck_assert_uint_eq(n_taken, 0);
-	ck_assert_uint_eq(a->n_slots, 16);
-	ck_assert_uint_ge(a->n_free, drained);
+	ck_assert_uint_eq(a->extents.n_slots, 16);
+	ck_assert_uint_ge(a->slots.n_free, drained);
 	scout__index_unpromise(a, scout__index_find(a, 0, key(7)), 1);
 	fill(a, 200, 20);
 	ck_assert_uint_eq(count_present(a, 200, 20), 16);
@@ -188,19 +188,19 @@ START_TEST(an_index_that_nobody_uses_loses_first)
 	b = add_index(64, 1);
 	fill(b, 0, 18);
 	fill(a, 1000, 58);
-	ck_assert_uint_eq(a->n_slots, 60);
+	ck_assert_uint_eq(a->extents.n_slots, 60);
 	ck_assert_uint_eq(l1.extents_withdrawn, 0);
 	b->idle = true;
 	c = add_index(64, 1);
 	/* a holds far more, but somebody is there to use it. */
 	fill(c, 2000, 18);
 	ck_assert_uint_eq(count_present(a, 1000, 58), 58);
-	ck_assert_uint_eq(b->n_slots, 0);
-	ck_assert_uint_eq(c->n_slots, 20);
+	ck_assert_uint_eq(b->extents.n_slots, 0);
+	ck_assert_uint_eq(c->extents.n_slots, 20);
 	/* And the share of those that are used is half the pool, not a third. */
 	fill(c, 2018, 22);
-	ck_assert_uint_eq(c->n_slots, 40);
-	ck_assert_uint_eq(a->n_slots, 40);
+	ck_assert_uint_eq(c->extents.n_slots, 40);
+	ck_assert_uint_eq(a->extents.n_slots, 40);
 	stop();
 }
 END_TEST
@@ -226,14 +226,14 @@ START_TEST(memory_that_is_not_back_yet_is_not_given_twice)
 			scout__rebalance_step(&l1, SLICE, scout__now_us() + (uint64_t)i * 1000000, &extent, &index),
 			SCOUT__REBALANCE_IDLE);
 	}
-	ck_assert_uint_eq(a->n_slots, 70);
+	ck_assert_uint_eq(a->extents.n_slots, 70);
 	/* The giver does not get it back either: it is for the one that waits. */
 	fill(a, 500, 30);
-	ck_assert_uint_eq(a->n_slots, 70);
+	ck_assert_uint_eq(a->extents.n_slots, 70);
 	check_all();
 	free_taken();
 	take_grown();
-	ck_assert_uint_eq(b->n_slots, 10);
+	ck_assert_uint_eq(b->extents.n_slots, 10);
 	ck_assert(store(b, 1000));
 	stop();
 }
@@ -264,7 +264,7 @@ START_TEST(another_index_is_asked_when_the_first_one_s_memory_is_late)
 	ck_assert_ptr_eq(index, c);
 	scout__rebalance_freed(&l1, extent);
 	take_grown();
-	ck_assert_uint_eq(b->n_slots, 10);
+	ck_assert_uint_eq(b->extents.n_slots, 10);
 	stop();
 }
 END_TEST
@@ -278,8 +278,8 @@ START_TEST(a_large_chunk_gets_several_small_extents)
 	b = add_index(45 * 64, 1);
 	fill(b, 1000, 1);
 	ck_assert_uint_eq(l1.extents_withdrawn, 5);
-	ck_assert_uint_eq(a->n_slots, 590);
-	ck_assert_uint_eq(b->n_slots, 1);
+	ck_assert_uint_eq(a->extents.n_slots, 590);
+	ck_assert_uint_eq(b->extents.n_slots, 1);
 	stop();
 }
 END_TEST
@@ -380,7 +380,7 @@ one_operation(void)
 		if (scout__rebalance_step(&l1, 2 + draw(12), scout__now_us() + draw(2000000), &extent, &which) ==
 		    SCOUT__REBALANCE_TAKEN)
 			taken[n_taken++] = extent;
-		index->ask_again_us = 0;
+		index->moves.ask_again_us = 0;
 		break;
 	default:
 		for (uint32_t i = draw(300), rank = 0; rank < index->n_ranks; rank++)
@@ -412,7 +412,7 @@ START_TEST(random_traffic_keeps_every_account)
 	indexes[0]->idle = false;
 	for (uint32_t i = 0; i < 1000; i++)
 		ck_assert(store(indexes[0], 10000 + i));
-	ck_assert_uint_eq(indexes[0]->n_slots, indexes[0]->max_entries);
+	ck_assert_uint_eq(indexes[0]->extents.n_slots, indexes[0]->max_entries);
 	ck_assert_uint_eq(count_present(indexes[0], 11000 - indexes[0]->max_entries, indexes[0]->max_entries),
 			  indexes[0]->max_entries);
 	stop();

@@ -39,7 +39,7 @@ begin_with(const char *policy, uint32_t chunks, uint64_t slot)
 		ck_assert(scout__account_space(&ns, t, account[t]));
 	}
 	ck_assert(wait_grown(cache));
-	ck_assert_uint_eq(cache->n_slots, chunks);
+	ck_assert_uint_eq(cache->extents.n_slots, chunks);
 }
 
 static SCOUT_STARTS_LOOP void
@@ -99,7 +99,7 @@ count(uint32_t tenant)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < cache->next_fresh; i++)
+	for (uint32_t i = 0; i < cache->slots.next_fresh; i++)
 		n += cache->entries[i].in_use && cache->entries[i].space == tenant;
 	ck_assert_uint_eq(ns.accounts[account[tenant]].bytes, n * cache->chunk_bytes);
 	return n;
@@ -130,7 +130,7 @@ START_TEST(without_a_share_a_flood_takes_everything)
 	fill(1, 0, 40);
 	fill(2, 0, 1000);
 	ck_assert_uint_eq(count(1), 0);
-	ck_assert_uint_eq(cache->n_set_aside, 0);
+	ck_assert_uint_eq(cache->order.n_set_aside, 0);
 	end();
 }
 END_TEST
@@ -177,7 +177,7 @@ START_TEST(what_was_set_aside_goes_first_when_its_tenant_is_above_its_guarantee)
 	guarantee(1, 40);
 	fill(1, 0, 40);
 	fill(2, 0, 100);
-	ck_assert_uint_eq(cache->n_set_aside, 40);
+	ck_assert_uint_eq(cache->order.n_set_aside, 40);
 	guarantee(1, 39);
 	fill(2, 1000, 1);
 	ck_assert_uint_eq(count(1), 39);
@@ -186,7 +186,7 @@ START_TEST(what_was_set_aside_goes_first_when_its_tenant_is_above_its_guarantee)
 	guarantee(1, 0);
 	fill(2, 2000, 39);
 	ck_assert_uint_eq(count(1), 0);
-	ck_assert_uint_eq(cache->n_set_aside, 0);
+	ck_assert_uint_eq(cache->order.n_set_aside, 0);
 	end();
 }
 END_TEST
@@ -200,18 +200,18 @@ START_TEST(a_touch_a_pin_and_a_drop_find_what_is_set_aside)
 	guarantee(1, 40);
 	fill(1, 0, 40);
 	fill(2, 0, 100);
-	ck_assert_uint_eq(cache->n_set_aside, 40);
+	ck_assert_uint_eq(cache->order.n_set_aside, 40);
 	scout__index_touch(cache, find(1, 7), &touch);
-	ck_assert_uint_eq(cache->n_set_aside, 39);
+	ck_assert_uint_eq(cache->order.n_set_aside, 39);
 	scout__index_check(cache);
 	entry = find(1, 8);
 	ck_assert(scout__index_promise(cache, entry));
-	ck_assert_uint_eq(cache->n_set_aside, 38);
+	ck_assert_uint_eq(cache->order.n_set_aside, 38);
 	scout__index_check(cache);
 	scout__index_unpromise(cache, entry, 1);
 	scout__index_check(cache);
 	ck_assert(scout__index_drop(cache, find(1, 9)));
-	ck_assert_uint_eq(cache->n_set_aside, 37);
+	ck_assert_uint_eq(cache->order.n_set_aside, 37);
 	ck_assert_uint_eq(count(1), 39);
 	scout__index_check(cache);
 	end();
@@ -337,7 +337,7 @@ count_free_to_go(uint32_t asker)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < cache->next_fresh; i++)
+	for (uint32_t i = 0; i < cache->slots.next_fresh; i++)
 		n += cache->entries[i].in_use && cache->entries[i].in_order &&
 		     !scout__share_protects(&ns, cache->entries[i].space, asker, cache->chunk_bytes);
 	return n;

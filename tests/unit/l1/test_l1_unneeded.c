@@ -40,13 +40,13 @@ START_TEST(unneeded_objects_leave_first_and_in_their_order)
 
 	unneeded(index, 15, 20);
 	unneeded(index, 8, 11);
-	ck_assert_uint_eq(index->n_unneeded, 8);
+	ck_assert_uint_eq(index->unneeded.n, 8);
 	for (uint32_t n = 0; n < 8; n++) {
 		fill(index, 100 + n, 1);
 		scout__index_check(index);
 		ck_assert_uint_eq(entry_of(index, n < 5 ? 15 + n : 3 + n), SCOUT__NO_ENTRY);
 	}
-	ck_assert_uint_eq(index->n_unneeded, 0);
+	ck_assert_uint_eq(index->unneeded.n, 0);
 	ck_assert_uint_eq(l1.evictions, 8);
 	ck_assert_uint_eq(l1.evictions_unneeded, 8);
 	fill(index, 200, 1);
@@ -68,7 +68,7 @@ START_TEST(a_promise_a_hold_and_a_touch_take_it_back)
 	scout__index_unhold(index, entry_of(index, 5), true);
 	scout__index_touch(index, entry_of(index, 7), &touch);
 	scout__index_check(index);
-	ck_assert_uint_eq(index->n_unneeded, 17);
+	ck_assert_uint_eq(index->unneeded.n, 17);
 	fill(index, 100, 17);
 	for (uint32_t i = 0; i < 20; i++)
 		ck_assert_int_eq(entry_of(index, i) != SCOUT__NO_ENTRY, i == 3 || i == 5 || i == 7);
@@ -84,14 +84,14 @@ START_TEST(what_is_promised_is_needed_and_what_is_held_becomes_unneeded)
 	ck_assert(scout__index_hold(index, entry_of(index, 5), 0));
 	unneeded(index, 3, 4);
 	unneeded(index, 5, 6);
-	ck_assert_uint_eq(index->n_unneeded, 0);
+	ck_assert_uint_eq(index->unneeded.n, 0);
 	scout__index_unpromise(index, entry_of(index, 3), 1);
-	ck_assert_uint_eq(index->n_unneeded, 0);
+	ck_assert_uint_eq(index->unneeded.n, 0);
 	scout__index_unhold(index, entry_of(index, 5), true);
-	ck_assert_uint_eq(index->n_unneeded, 1);
+	ck_assert_uint_eq(index->unneeded.n, 1);
 	scout__index_check(index);
 	ck_assert(scout__index_drop(index, entry_of(index, 5)));
-	ck_assert_uint_eq(index->n_unneeded, 0);
+	ck_assert_uint_eq(index->unneeded.n, 0);
 	scout__index_check(index);
 	stop();
 }
@@ -114,7 +114,7 @@ START_TEST(what_became_unneeded_under_a_hold_is_taken_back_by_another_use)
 	for (uint32_t i = 0; i < 4; i++)
 		scout__index_unhold(index, entry_of(index, i), true);
 	scout__index_check(index);
-	ck_assert_uint_eq(index->n_unneeded, 1);
+	ck_assert_uint_eq(index->unneeded.n, 1);
 	fill(index, 100, 1);
 	ck_assert_uint_eq(entry_of(index, 3), SCOUT__NO_ENTRY);
 	ck_assert_uint_eq(l1.evictions_unneeded, 1);
@@ -135,7 +135,7 @@ START_TEST(what_is_saved_stays_unneeded)
 	ck_assert_uint_eq(l1.evictions_unneeded, 0);
 	ck_assert_uint_eq(entry_of(index, 9), entry);
 	scout__index_saved(index, entry);
-	ck_assert_uint_eq(index->n_unneeded, 1);
+	ck_assert_uint_eq(index->unneeded.n, 1);
 	fill(index, 101, 1);
 	ck_assert_uint_eq(entry_of(index, 9), SCOUT__NO_ENTRY);
 	ck_assert_uint_eq(l1.evictions_unneeded, 1);
@@ -161,25 +161,25 @@ START_TEST(what_stays_unneeded_gives_an_extent_away)
 		fill(b, 1000 + i, 1);
 	}
 	/* In equal parts, in which each loses its own. */
-	ck_assert_uint_eq(a->n_slots, 40);
-	ck_assert_uint_eq(b->n_slots, 40);
+	ck_assert_uint_eq(a->extents.n_slots, 40);
+	ck_assert_uint_eq(b->extents.n_slots, 40);
 	/* A moment says nothing. */
 	for (uint32_t i = 0, left = 20; i < 300 && left > 0; i++)
 		if (entry_of(a, i) != SCOUT__NO_ENTRY && left-- > 0)
 			unneeded(a, i, i + 1);
 	fill(b, 2000, 45);
-	ck_assert_uint_eq(b->n_slots, 40);
+	ck_assert_uint_eq(b->extents.n_slots, 40);
 	for (uint32_t i = 0; i < 90; i++) {
 		fill(a, 3000 + i, 1);
 		unneeded(a, 3000 + i, 3001 + i);
 		fill(b, 4000 + i, 1);
 	}
-	ck_assert_uint_gt(b->n_slots, 40);
-	ck_assert_uint_ge(a->n_slots, 20);
+	ck_assert_uint_gt(b->extents.n_slots, 40);
+	ck_assert_uint_ge(a->extents.n_slots, 20);
 	/* It has nothing unneeded any more, and takes its part back. */
 	fill_by_turns((struct scout__chunk_index *[]){a, b}, 2, 300);
-	ck_assert_uint_eq(a->n_slots, 40);
-	ck_assert_uint_eq(b->n_slots, 40);
+	ck_assert_uint_eq(a->extents.n_slots, 40);
+	ck_assert_uint_eq(b->extents.n_slots, 40);
 	scout__index_check(a);
 	scout__index_check(b);
 	stop();
