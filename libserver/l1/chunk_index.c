@@ -56,9 +56,8 @@ scout__l1_fini(struct scout__l1 *l1)
 	SCOUT_ASSERT(l1->promised_bytes == 0);
 }
 
-/* @n elements of zeroes that cost nothing until touched; NULL when there is no address space. */
-static void *
-reserve_array(uint64_t n, size_t size)
+void *
+scout__reserve_array(uint64_t n, size_t size)
 {
 	uint64_t bytes;
 	void *p;
@@ -69,8 +68,8 @@ reserve_array(uint64_t n, size_t size)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-static void
-release_array(void *p, uint64_t n, size_t size)
+void
+scout__release_array(void *p, uint64_t n, size_t size)
 {
 	if (p)
 		(void)munmap(p, n * size);
@@ -79,19 +78,13 @@ release_array(void *p, uint64_t n, size_t size)
 static int
 reserve_arrays(struct scout__chunk_index *index)
 {
-	uint64_t cells = scout__table_cells(index->max_entries);
 	uint64_t shards = (uint64_t)index->max_entries * index->n_ranks;
 
-	index->table.mask = cells - 1;
-	index->entries = reserve_array(index->max_entries, sizeof(*index->entries));
-	index->table.cells = reserve_array(cells, sizeof(*index->table.cells));
-	index->shard_state = reserve_array(shards, sizeof(*index->shard_state));
-	index->extents.slot_gen = reserve_array(shards, sizeof(*index->extents.slot_gen));
-	index->used_by = reserve_array(index->max_entries, sizeof(*index->used_by));
-	if (!index->entries || !index->table.cells || !index->shard_state || !index->extents.slot_gen ||
-	    !index->used_by)
-		return SCOUT_ERR_NOMEM;
-	return 0;
+	index->entries = scout__reserve_array(index->max_entries, sizeof(*index->entries));
+	index->shard_state = scout__reserve_array(shards, sizeof(*index->shard_state));
+	index->slot_gen = scout__reserve_array(shards, sizeof(*index->slot_gen));
+	index->used_by = scout__reserve_array(index->max_entries, sizeof(*index->used_by));
+	return index->entries && index->shard_state && index->slot_gen && index->used_by ? 0 : SCOUT_ERR_NOMEM;
 }
 
 static void
@@ -99,31 +92,60 @@ release_arrays(struct scout__chunk_index *index)
 {
 	uint64_t shards = (uint64_t)index->max_entries * index->n_ranks;
 
-	release_array(index->entries, index->max_entries, sizeof(*index->entries));
-	release_array(index->table.cells, index->table.mask + 1, sizeof(*index->table.cells));
-	release_array(index->shard_state, shards, sizeof(*index->shard_state));
-	release_array(index->extents.slot_gen, shards, sizeof(*index->extents.slot_gen));
-	release_array(index->used_by, index->max_entries, sizeof(*index->used_by));
+	scout__release_array(index->entries, index->max_entries, sizeof(*index->entries));
+	scout__release_array(index->shard_state, shards, sizeof(*index->shard_state));
+	scout__release_array(index->slot_gen, shards, sizeof(*index->slot_gen));
+	scout__release_array(index->used_by, index->max_entries, sizeof(*index->used_by));
 }
 
 /* Sets strides, chunk_bytes and max_entries. */
 static int
 measure(struct scout__chunk_index *index, const uint64_t *shard_bytes)
 {
-	uint64_t l1_bytes = index->l1->pool.l1_bytes;
 	uint64_t max_entries;
 
+	index->strides = calloc(index->n_ranks, sizeof(*index->strides));
+	if (!index->strides)
+		return SCOUT_ERR_NOMEM;
 	for (uint32_t rank = 0; rank < index->n_ranks; rank++) {
 		index->strides[rank] = scout__slot_stride(shard_bytes[rank]);
 		if (__builtin_add_overflow(index->chunk_bytes, index->strides[rank], &index->chunk_bytes))
 			return SCOUT_ERR_NO_ROOM;
 	}
 	index->token_bytes = index->chunk_bytes;
-	max_entries = l1_bytes / index->chunk_bytes;
-	if (max_entries == 0)
-		return SCOUT_ERR_NO_ROOM;
+	max_entries = index->l1->pool.l1_bytes / index->chunk_bytes;
 	index->max_entries = (uint32_t)(max_entries < MAX_ENTRIES ? max_entries : MAX_ENTRIES);
-	return 0;
+	return max_entries > 0 ? 0 : SCOUT_ERR_NO_ROOM;
+}
+
+static int
+open_parts(struct scout__chunk_index *index, const uint64_t *shard_bytes)
+{
+	int code = measure(index, shard_bytes);
+
+	if (code == 0)
+		code = reserve_arrays(index);
+	if (code == 0)
+		code = scout__table_open(index);
+	if (code == 0)
+		code = scout__order_open(index);
+	if (code == 0)
+		code = scout__unneeded_open(index);
+	scout__slots_open(index);
+	return code;
+}
+
+/* Frees @index, also when only some of its parts are open. */
+static void
+close_parts(struct scout__chunk_index *index)
+{
+	scout__extents_close(index);
+	scout__unneeded_close(index);
+	scout__order_close(index);
+	scout__table_close(index);
+	release_arrays(index);
+	free(index->strides);
+	free(index);
 }
 
 int
@@ -137,67 +159,30 @@ int
 scout__index_new_on(struct scout__l1 *l1, struct scout__l1_ns *ns, const uint64_t *shard_bytes, const uint16_t *nodes,
 		    uint32_t n_ranks, uint32_t readers, uint32_t hash_bytes, struct scout__chunk_index **ret_index)
 {
-	struct scout__chunk_index *index;
+	struct scout__chunk_index *index = calloc(1, sizeof(*index));
 	int code;
 
 	SCOUT_ASSERT(n_ranks >= 1 && n_ranks <= SCOUT_MAX_RANKS && readers >= 1 && readers <= SCOUT_MAX_READERS);
 	SCOUT_ASSERT(hash_bytes >= SCOUT_MIN_HASH && hash_bytes <= SCOUT_MAX_HASH);
-	index = calloc(1, sizeof(*index));
 	if (!index)
 		return SCOUT_ERR_NOMEM;
 	index->l1 = l1;
 	index->n_ranks = n_ranks;
 	index->readers = readers;
 	index->hash_bytes = hash_bytes;
-	index->slots.head = SCOUT__NO_ENTRY;
-	index->strides = calloc(n_ranks, sizeof(*index->strides));
-	if (!index->strides) {
-		code = SCOUT_ERR_NOMEM;
-		goto err_free_index;
-	}
 	if (nodes)
 		memcpy(index->nodes, nodes, n_ranks * sizeof(nodes[0]));
-	code = measure(index, shard_bytes);
-	if (code)
-		goto err_free_strides;
-	code = reserve_arrays(index);
-	if (code)
-		goto err_release_arrays;
-	code = l1->policy->open(&index->order.policy, index->entries, index->max_entries, &l1->policy_args);
-	if (code)
-		goto err_release_arrays;
-	code = scout__chunked_queue_init(&index->order.temporary, &index->entries[0].node, sizeof(index->entries[0]),
-					 index->max_entries);
-	if (code)
-		goto err_close_policy;
-	code = scout__chunked_queue_init(&index->order.set_aside, &index->entries[0].node, sizeof(index->entries[0]),
-					 index->max_entries);
-	if (code)
-		goto err_free_temporary;
-	code = scout__chunked_queue_init(&index->unneeded.queues, &index->entries[0].node, sizeof(index->entries[0]),
-					 index->max_entries);
-	if (code)
-		goto err_free_set_aside;
+	code = open_parts(index, shard_bytes);
+	if (code) {
+		close_parts(index);
+		return code;
+	}
 	if (ns)
 		scout__index_belongs(index, ns);
 	scout__rebalance_join(index);
 	scout__index_ask(index);
 	*ret_index = index;
 	return 0;
-
-err_free_set_aside:
-	scout__chunked_queue_fini(&index->order.set_aside);
-err_free_temporary:
-	scout__chunked_queue_fini(&index->order.temporary);
-err_close_policy:
-	l1->policy->close(index->order.policy);
-err_release_arrays:
-	release_arrays(index);
-err_free_strides:
-	free(index->strides);
-err_free_index:
-	free(index);
-	return code;
 }
 
 void
@@ -205,8 +190,7 @@ scout__index_belongs(struct scout__chunk_index *index, struct scout__l1_ns *ns)
 {
 	SCOUT_ASSERT(!index->l1_ns && index->n_entries == 0);
 	index->l1_ns = ns;
-	index->extents.accounted_bytes = index->extents.n_slots * index->chunk_bytes;
-	ns->slot_bytes += index->extents.accounted_bytes;
+	scout__extents_account(index);
 	ns->n_indexes++;
 }
 
@@ -230,21 +214,10 @@ scout__index_free(struct scout__chunk_index *index)
 	scout__index_count_hints(index);
 	scout__rebalance_leave(index);
 	scout__pool_disown(&index->l1->pool, index);
-	for (uint32_t i = 0; i < index->extents.n; i++)
-		scout__extent_free(&index->l1->pool, index->extents.by_slot[i]);
 	index->l1->promised_bytes -= index->pins.promised_bytes;
 	if (index->l1_ns)
 		leave_l1_ns(index->l1_ns, index);
-	scout__chunked_queue_fini(&index->unneeded.queues);
-	scout__chunked_queue_fini(&index->order.set_aside);
-	scout__chunked_queue_fini(&index->order.temporary);
-	index->l1->policy->close(index->order.policy);
-	release_arrays(index);
-	free(index->extents.by_slot);
-	free(index->extents.by_age);
-	free(index->extents.first);
-	free(index->strides);
-	free(index);
+	close_parts(index);
 }
 
 static SCOUT_ON_LOOP bool
@@ -295,12 +268,9 @@ count_eviction(struct scout__chunk_index *index, uint32_t victim)
 	struct scout__l1_ns *ns = index->l1_ns;
 	struct scout__account *account;
 
-	index->l1->evictions++;
-	index->order.evictions++;
 	index->l1->evictions_unneeded += index->entries[victim].unneeded;
 	scout__unneeded_evicted(index);
-	if (index->l1->evicted && index->l1_ns && index->l1_ns->n_groups > 1)
-		index->l1->evicted(index, victim);
+	scout__order_count_eviction(index, victim);
 	if (!ns || ns->n_guaranteed == 0)
 		return;
 	account = scout__account_at(ns, index->entries[victim].space);
@@ -461,7 +431,7 @@ scout__index_total_bytes(const struct scout__chunk_index *index)
 uint64_t
 scout__index_own_bytes(const struct scout__chunk_index *index)
 {
-	uint64_t shard = sizeof(*index->shard_state) + sizeof(*index->extents.slot_gen);
+	uint64_t shard = sizeof(*index->shard_state) + sizeof(*index->slot_gen);
 
 	return index->max_entries * (sizeof(*index->entries) + sizeof(*index->used_by) + shard * index->n_ranks) +
 	       (index->table.mask + 1) * sizeof(*index->table.cells) +

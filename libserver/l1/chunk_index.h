@@ -134,6 +134,7 @@ struct scout__chunk_index {
 	/* Of each entry, mapped lazily: each part writes what it says in entry.h. */
 	struct scout__entry *entries;
 	uint8_t *shard_state;        /* [entry * n_ranks + rank] */
+	uint32_t *slot_gen;          /* likewise: what the generation word holds (low 32 bits of a counter, never 0) */
 	struct scout__used *used_by; /* [entry] */
 	uint64_t turn;               /* users so far */
 	uint32_t n_entries;          /* in use; chunk_index_entry.c */

@@ -69,8 +69,8 @@ check_shards(const struct scout__chunk_index *index, uint32_t entry)
 		writers += state == SCOUT__SHARD_WRITING || state == SCOUT__SHARD_QUARANTINE ||
 			   state == SCOUT__SHARD_LOADING;
 		SCOUT_ASSERT(state == SCOUT__SHARD_ABSENT || state == SCOUT__SHARD_EXPECTED ||
-			     index->extents.slot_gen[at] != 0);
-		SCOUT_ASSERT(scout__shard_word_is(index, entry, rank, index->extents.slot_gen[at]));
+			     index->slot_gen[at] != 0);
+		SCOUT_ASSERT(scout__shard_word_is(index, entry, rank, index->slot_gen[at]));
 	}
 	SCOUT_ASSERT(readable == e->readable && expected == e->expected);
 	SCOUT_ASSERT(writers <= e->holds || !e->in_use);

@@ -14,8 +14,9 @@ scout__entry_create(struct scout__chunk_index *index, uint32_t space, const uint
 	uint32_t entry = bare ? scout__slot_take_coming(index) : scout__slot_take(index);
 	struct scout__entry *e = &index->entries[entry];
 
+	if (!bare)
+		scout__index_ask_early(index);
 	*e = (struct scout__entry){.space = space, .gen = e->gen + 1, .in_use = 1, .bare = bare};
-	index->slots.n_bare += bare;
 	index->used_by[entry].number = index->used_by[entry].needed = 0;
 	memcpy(e->hash, hash, index->hash_bytes);
 	scout__table_insert(index, entry);

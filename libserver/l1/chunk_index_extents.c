@@ -84,16 +84,23 @@ scout__index_extent_from(const struct scout__chunk_index *index, uint32_t entry)
 	return at < index->extents.n ? index->extents.by_slot[at] : NULL;
 }
 
+void
+scout__extents_account(struct scout__chunk_index *index)
+{
+	uint64_t bytes = index->extents.n_slots * index->chunk_bytes;
+
+	if (!index->l1_ns)
+		return;
+	index->l1_ns->slot_bytes += bytes - index->extents.accounted_bytes;
+	index->extents.accounted_bytes = bytes;
+}
+
 static SCOUT_ON_LOOP void
 tell_slots(struct scout__chunk_index *index)
 {
 	if (index->l1->policy->resized)
 		index->l1->policy->resized(index->order.policy, index->extents.n_slots);
-	if (index->l1_ns) {
-		index->l1_ns->slot_bytes +=
-			index->extents.n_slots * index->chunk_bytes - index->extents.accounted_bytes;
-		index->extents.accounted_bytes = index->extents.n_slots * index->chunk_bytes;
-	}
+	scout__extents_account(index);
 }
 
 void
@@ -129,9 +136,34 @@ scout__index_extent_remove(struct scout__chunk_index *index, struct scout__exten
 	memmove(index->extents.by_age + age, index->extents.by_age + age + 1, behind * sizeof(struct scout__extent *));
 	index->extents.n_slots -= extent->slots;
 	tell_slots(index);
-	if (index->slots.fresh_from == extent)
-		index->slots.fresh_from = NULL;
+	if (index->extents.leaving == extent)
+		index->extents.leaving = NULL;
+	scout__slots_forget(index, extent);
 	extent->owner = NULL;
+}
+
+void
+scout__index_extent_leaves(struct scout__chunk_index *index, struct scout__extent *extent)
+{
+	index->extents.leaving = extent;
+	scout__slots_take_fresh(index, extent);
+}
+
+void
+scout__index_extent_stays(struct scout__chunk_index *index)
+{
+	scout__slots_put_fresh(index, index->extents.leaving);
+	index->extents.leaving = NULL;
+}
+
+void
+scout__extents_close(struct scout__chunk_index *index)
+{
+	for (uint32_t i = 0; i < index->extents.n; i++)
+		scout__extent_free(&index->l1->pool, index->extents.by_slot[i]);
+	free(index->extents.by_slot);
+	free(index->extents.by_age);
+	free(index->extents.first);
 }
 
 struct scout__extent *
@@ -156,7 +188,7 @@ scout__index_place(const struct scout__chunk_index *index, uint32_t entry, uint3
 	return (struct scout__place){
 		.segment = segment->id,
 		.offset = segment->data_offset + (entry - extent->first) * segment->stride,
-		.slot_gen = index->extents.slot_gen[scout__shard_at(index, entry, rank)],
+		.slot_gen = index->slot_gen[scout__shard_at(index, entry, rank)],
 	};
 }
 
@@ -182,7 +214,7 @@ shard_word(const struct scout__chunk_index *index, uint32_t entry, uint32_t rank
 void
 scout__shard_bump(struct scout__chunk_index *index, uint32_t entry, uint32_t rank)
 {
-	uint32_t *gen = &index->extents.slot_gen[scout__shard_at(index, entry, rank)];
+	uint32_t *gen = &index->slot_gen[scout__shard_at(index, entry, rank)];
 
 	if (++*gen == 0)
 		*gen = 1;

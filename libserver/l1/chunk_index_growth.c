@@ -107,6 +107,15 @@ scout__index_ask(struct scout__chunk_index *index)
 }
 
 void
+scout__index_ask_early(struct scout__chunk_index *index)
+{
+	if (index->slots.n_free >= index->growth.last_slots / 4)
+		return;
+	scout__index_ask(index);
+	(void)scout__rebalance_ask(index);
+}
+
+void
 scout__l1_grow_ahead(struct scout__l1 *l1)
 {
 	struct scout__chunk_index *index = l1->pool.n_growing == 0 ? scout__rebalance_poorest(l1) : NULL;
@@ -120,30 +129,13 @@ static SCOUT_ON_LOOP void
 strand(struct scout__chunk_index *index, const struct scout__extent *extent)
 {
 	for (uint32_t entry = extent->first; entry < extent->first + extent->fresh; entry++) {
-		struct scout__entry *e = &index->entries[entry];
+		const struct scout__entry *e = &index->entries[entry];
 
 		if (!e->in_use)
 			continue;
-		e->spoiled = 1;
-		index->slots.n_stranded++;
+		scout__slot_strand(index, entry);
 		if (e->tracked)
 			index->l1->let_go(index, entry);
-	}
-}
-
-/* The slots of @extent are there, with memory. */
-static SCOUT_ON_LOOP void
-dress(struct scout__chunk_index *index, const struct scout__extent *extent)
-{
-	index->slots.n_fresh += extent->slots - extent->fresh;
-	index->slots.n_free += extent->slots - extent->fresh;
-	for (uint32_t entry = extent->first; entry < extent->first + extent->fresh; entry++) {
-		struct scout__entry *e = &index->entries[entry];
-
-		e->bare = 0;
-		index->slots.n_bare -= e->in_use;
-		if (!e->in_use)
-			scout__slot_put(index, entry);
 	}
 }
 
@@ -165,7 +157,7 @@ scout__index_grow(struct scout__chunk_index *index, struct scout__extent *extent
 	index->growth.is_out = false;
 	scout__rebalance_settled(index);
 	scout__index_extent_insert(index, extent);
-	dress(index, extent);
+	scout__slots_dress(index, extent);
 	index->growth.last_slots = extent->slots;
 	return true;
 }
@@ -197,7 +189,6 @@ scout__slot_take_coming(struct scout__chunk_index *index)
 	struct scout__extent *extent = index->growth.filling;
 	uint32_t entry = extent->first + extent->fresh++;
 
-	if (entry >= index->slots.next_fresh)
-		index->slots.next_fresh = entry + 1;
+	scout__slot_bare(index, entry);
 	return entry;
 }

@@ -20,6 +20,10 @@
 SCOUT_ON_LOOP enum scout__reserve scout__index_make_room(struct scout__chunk_index *index, uint32_t space,
 							 struct scout__user *user);
 
+/* @n elements of zeroes that cost nothing until touched; NULL when there is no address space. */
+SCOUT_ON_ANY void *scout__reserve_array(uint64_t n, size_t size);
+SCOUT_ON_ANY void scout__release_array(void *p, uint64_t n, size_t size);
+
 /* ---- rebalance.c ---- */
 
 /* @index ends: nothing is taken from it or for it any more, and it leaves the list of chunk indexes. */
@@ -44,6 +48,9 @@ SCOUT_ON_LOOP void scout__entry_discard(struct scout__chunk_index *index, uint32
 
 /* ---- chunk_index_order.c ---- */
 
+/* 0 or SCOUT_ERR_NOMEM. scout__order_close() in both cases. */
+SCOUT_ON_LOOP int scout__order_open(struct scout__chunk_index *index);
+SCOUT_ON_LOOP void scout__order_close(struct scout__chunk_index *index);
 /* Into its order, and out of it. */
 SCOUT_ON_LOOP void scout__order_insert(struct scout__chunk_index *index, uint32_t entry);
 SCOUT_ON_LOOP void scout__order_remove(struct scout__chunk_index *index, uint32_t entry, enum scout__remove why);
@@ -60,11 +67,16 @@ SCOUT_ON_LOOP void scout__order_set_aside(struct scout__chunk_index *index, uint
 SCOUT_ON_LOOP void scout__order_take_back(struct scout__chunk_index *index, uint32_t entry);
 /* Its tenant's guarantee keeps an unpinned chunk from being evicted for one of @asker's. */
 SCOUT_ON_LOOP bool scout__index_is_protected(const struct scout__chunk_index *index, uint32_t entry, uint32_t asker);
+/* @entry is about to be evicted, whatever for. */
+SCOUT_ON_LOOP void scout__order_count_eviction(struct scout__chunk_index *index, uint32_t entry);
 /* Something was evicted: what the next eviction needs is loaded. */
 SCOUT_ON_LOOP void scout__order_load_ahead(struct scout__chunk_index *index);
 
 /* ---- chunk_index_unneeded.c ---- */
 
+/* 0 or SCOUT_ERR_NOMEM. scout__unneeded_close() in both cases. */
+SCOUT_ON_LOOP int scout__unneeded_open(struct scout__chunk_index *index);
+SCOUT_ON_LOOP void scout__unneeded_close(struct scout__chunk_index *index);
 /* An unneeded object leaves its queue. It is unneeded no more if it is pinned, and the policy has heard of it if it is gone. */
 SCOUT_ON_LOOP void scout__unneeded_leave(struct scout__chunk_index *index, uint32_t entry, enum scout__remove why);
 /* The policy has just got an unneeded object: it is taken from it. */
@@ -75,6 +87,8 @@ SCOUT_ON_LOOP void scout__unneeded_take_back(struct scout__chunk_index *index, u
 SCOUT_ON_LOOP uint32_t scout__unneeded_victim(const struct scout__chunk_index *index);
 /* An entry is about to be evicted to make room. */
 SCOUT_ON_LOOP void scout__unneeded_evicted(struct scout__chunk_index *index);
+/* An extent was taken from @index: what it could do without is to be seen anew. */
+SCOUT_ON_LOOP void scout__unneeded_restart(struct scout__chunk_index *index);
 /* For as many evictions as there are slots, unneeded objects would have filled an extent. */
 SCOUT_ON_LOOP bool scout__unneeded_fill_extent(const struct scout__chunk_index *index);
 
@@ -82,6 +96,8 @@ SCOUT_ON_LOOP bool scout__unneeded_fill_extent(const struct scout__chunk_index *
 
 /* Ask for an extent, unless one is coming or there is none to be had. */
 SCOUT_ON_LOOP void scout__index_ask(struct scout__chunk_index *index);
+/* A slot was taken: ask for the next extent when few are left, also of another chunk index. */
+SCOUT_ON_LOOP void scout__index_ask_early(struct scout__chunk_index *index);
 /*
  * No slot is free: whether an extent that is being grown has one for a bare entry. Asks for another extent if none has.
  */
@@ -97,6 +113,12 @@ SCOUT_ON_LOOP bool scout__extents_fit(struct scout__chunk_index *index);
 SCOUT_ON_LOOP void scout__index_extent_insert(struct scout__chunk_index *index, struct scout__extent *extent);
 /* The extent that @entry lies in, or else the first one behind it; NULL: there is none. */
 SCOUT_ON_LOOP struct scout__extent *scout__index_extent_from(const struct scout__chunk_index *index, uint32_t entry);
+/* No slot of @extent is granted any more, until it is removed or stays. One at a time. */
+SCOUT_ON_LOOP void scout__index_extent_leaves(struct scout__chunk_index *index, struct scout__extent *extent);
+SCOUT_ON_LOOP void scout__index_extent_stays(struct scout__chunk_index *index);
+/* Tell the namespace, if there is one, how many bytes the slots have. */
+SCOUT_ON_LOOP void scout__extents_account(struct scout__chunk_index *index);
+SCOUT_ON_LOOP void scout__extents_close(struct scout__chunk_index *index);
 /* Out of the lists: no entry and no free slot is left in it. Its slot numbers are a hole. */
 SCOUT_ON_LOOP void scout__index_extent_remove(struct scout__chunk_index *index, struct scout__extent *extent);
 /* Make everything that readers know of the shard's bytes outdated. */
@@ -112,6 +134,18 @@ enum {
 	SCOUT__FREE_NEXT = 0,
 	SCOUT__FREE_PREV = 1
 };
+SCOUT_ON_LOOP void scout__slots_open(struct scout__chunk_index *index);
+/* Those of @extent that were never used may be taken, or may not. */
+SCOUT_ON_LOOP void scout__slots_put_fresh(struct scout__chunk_index *index, const struct scout__extent *extent);
+SCOUT_ON_LOOP void scout__slots_take_fresh(struct scout__chunk_index *index, const struct scout__extent *extent);
+/* @extent is out of the lists. */
+SCOUT_ON_LOOP void scout__slots_forget(struct scout__chunk_index *index, const struct scout__extent *extent);
+/* @entry is a bare one from now on. */
+SCOUT_ON_LOOP void scout__slot_bare(struct scout__chunk_index *index, uint32_t entry);
+/* The slots of @extent have memory, also those of its bare entries. */
+SCOUT_ON_LOOP void scout__slots_dress(struct scout__chunk_index *index, const struct scout__extent *extent);
+/* No memory comes for the bare @entry, which is in use. */
+SCOUT_ON_LOOP void scout__slot_strand(struct scout__chunk_index *index, uint32_t entry);
 /* Put a slot on the free list, unless its extent is on its way out. */
 SCOUT_ON_LOOP void scout__slot_put(struct scout__chunk_index *index, uint32_t entry);
 /* Take one off the list that is on it. */
@@ -126,6 +160,8 @@ SCOUT_ON_LOOP uint64_t scout__index_extent_slots(const struct scout__chunk_index
 
 /* @index is made: it takes part from now on. */
 SCOUT_ON_LOOP void scout__rebalance_join(struct scout__chunk_index *index);
+/* And from now on no more. */
+SCOUT_ON_LOOP void scout__rebalance_unlist(struct scout__chunk_index *index);
 /* Whether @index may grow: not when another one waits and this one has its share. */
 SCOUT_ON_LOOP bool scout__rebalance_allows(const struct scout__chunk_index *index);
 /* The pool is used up, @index needs room: let it wait for an extent of another one. False: there is none for it. */
@@ -141,8 +177,9 @@ SCOUT_ON_LOOP bool scout__rebalance_pool_has_room(const struct scout__chunk_inde
 
 /* ---- chunk_index_table.c ---- */
 
-/* How many cells an index of @max_entries has: a power of two, at most two thirds full. */
-SCOUT_ON_ANY uint64_t scout__table_cells(uint32_t max_entries);
+/* 0 or SCOUT_ERR_NOMEM. scout__table_close() in both cases. */
+SCOUT_ON_LOOP int scout__table_open(struct scout__chunk_index *index);
+SCOUT_ON_LOOP void scout__table_close(struct scout__chunk_index *index);
 /* The key of entry @entry, which is not in the table yet, and which has room. */
 SCOUT_ON_LOOP void scout__table_insert(struct scout__chunk_index *index, uint32_t entry);
 SCOUT_ON_LOOP void scout__table_remove(struct scout__chunk_index *index, uint32_t entry);

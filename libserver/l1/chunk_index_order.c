@@ -16,6 +16,30 @@
  * Threads: loop.
  */
 
+int
+scout__order_open(struct scout__chunk_index *index)
+{
+	struct scout__node *first = &index->entries[0].node;
+	size_t stride = sizeof(index->entries[0]);
+	int code = index->l1->policy->open(&index->order.policy, index->entries, index->max_entries,
+					   &index->l1->policy_args);
+
+	if (code == 0)
+		code = scout__chunked_queue_init(&index->order.temporary, first, stride, index->max_entries);
+	if (code == 0)
+		code = scout__chunked_queue_init(&index->order.set_aside, first, stride, index->max_entries);
+	return code;
+}
+
+void
+scout__order_close(struct scout__chunk_index *index)
+{
+	scout__chunked_queue_fini(&index->order.set_aside);
+	scout__chunked_queue_fini(&index->order.temporary);
+	if (index->order.policy)
+		index->l1->policy->close(index->order.policy);
+}
+
 void
 scout__order_insert(struct scout__chunk_index *index, uint32_t entry)
 {
@@ -158,6 +182,17 @@ scout__index_unneeded(struct scout__chunk_index *index, uint32_t entry)
 	e->unneeded = 1;
 	if (e->in_order)
 		scout__unneeded_put(index, entry);
+}
+
+void
+scout__order_count_eviction(struct scout__chunk_index *index, uint32_t entry)
+{
+	struct scout__l1 *l1 = index->l1;
+
+	l1->evictions++;
+	index->order.evictions++;
+	if (l1->evicted && index->l1_ns && index->l1_ns->n_groups > 1)
+		l1->evicted(index, entry);
 }
 
 void

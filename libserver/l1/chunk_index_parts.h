@@ -40,8 +40,6 @@ struct scout__index_extents {
 	uint32_t n_slots;              /* of all extents */
 	struct scout__extent *leaving; /* is being taken out: no slot of it is granted */
 	uint64_t accounted_bytes;      /* of the slots, that `l1_ns` counts */
-	uint32_t *
-		slot_gen; /* [entry * n_ranks + rank]: what the generation word holds (low 32 bits of a counter, never 0) */
 };
 
 /* chunk_index_growth.c */

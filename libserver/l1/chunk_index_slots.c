@@ -35,6 +35,62 @@ scout__slot_put(struct scout__chunk_index *index, uint32_t entry)
 }
 
 void
+scout__slots_put_fresh(struct scout__chunk_index *index, const struct scout__extent *extent)
+{
+	index->slots.n_fresh += extent->slots - extent->fresh;
+	index->slots.n_free += extent->slots - extent->fresh;
+}
+
+void
+scout__slots_take_fresh(struct scout__chunk_index *index, const struct scout__extent *extent)
+{
+	index->slots.n_fresh -= extent->slots - extent->fresh;
+	index->slots.n_free -= extent->slots - extent->fresh;
+}
+
+void
+scout__slot_bare(struct scout__chunk_index *index, uint32_t entry)
+{
+	if (entry >= index->slots.next_fresh)
+		index->slots.next_fresh = entry + 1;
+	index->slots.n_bare++;
+}
+
+void
+scout__slots_dress(struct scout__chunk_index *index, const struct scout__extent *extent)
+{
+	scout__slots_put_fresh(index, extent);
+	for (uint32_t entry = extent->first; entry < extent->first + extent->fresh; entry++) {
+		struct scout__entry *e = &index->entries[entry];
+
+		e->bare = 0;
+		index->slots.n_bare -= e->in_use;
+		if (!e->in_use)
+			scout__slot_put(index, entry);
+	}
+}
+
+void
+scout__slot_strand(struct scout__chunk_index *index, uint32_t entry)
+{
+	index->entries[entry].spoiled = 1;
+	index->slots.n_stranded++;
+}
+
+void
+scout__slots_forget(struct scout__chunk_index *index, const struct scout__extent *extent)
+{
+	if (index->slots.fresh_from == extent)
+		index->slots.fresh_from = NULL;
+}
+
+void
+scout__slots_open(struct scout__chunk_index *index)
+{
+	index->slots.head = SCOUT__NO_ENTRY;
+}
+
+void
 scout__slot_unlist(struct scout__chunk_index *index, uint32_t entry)
 {
 	struct scout__entry *e = &index->entries[entry];
@@ -92,10 +148,6 @@ scout__slot_take(struct scout__chunk_index *index)
 	} else {
 		entry = index->slots.head;
 		scout__slot_unlist(index, entry);
-	}
-	if (index->slots.n_free < index->growth.last_slots / 4) {
-		scout__index_ask(index);
-		(void)scout__rebalance_ask(index);
 	}
 	return entry;
 }

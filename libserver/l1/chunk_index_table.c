@@ -238,14 +238,23 @@ scout__index_find_run(const struct scout__chunk_index *index, uint32_t space, co
 
 /* ---- the table ---- */
 
-uint64_t
-scout__table_cells(uint32_t max_entries)
+int
+scout__table_open(struct scout__chunk_index *index)
 {
 	uint64_t cells = 8;
 
-	while (cells / 3 * 2 < max_entries)
+	/* At most two thirds full. */
+	while (cells / 3 * 2 < index->max_entries)
 		cells *= 2;
-	return cells;
+	index->table.mask = cells - 1;
+	index->table.cells = scout__reserve_array(cells, sizeof(*index->table.cells));
+	return index->table.cells ? 0 : SCOUT_ERR_NOMEM;
+}
+
+void
+scout__table_close(struct scout__chunk_index *index)
+{
+	scout__release_array(index->table.cells, index->table.mask + 1, sizeof(*index->table.cells));
 }
 
 void

@@ -21,6 +21,19 @@
 
 #define NEEDED_MAX ((1u << SCOUT__NEEDED_BITS) - 1)
 
+int
+scout__unneeded_open(struct scout__chunk_index *index)
+{
+	return scout__chunked_queue_init(&index->unneeded.queues, &index->entries[0].node, sizeof(index->entries[0]),
+					 index->max_entries);
+}
+
+void
+scout__unneeded_close(struct scout__chunk_index *index)
+{
+	scout__chunked_queue_fini(&index->unneeded.queues);
+}
+
 void
 scout__unneeded_put(struct scout__chunk_index *index, uint32_t entry)
 {
@@ -78,6 +91,13 @@ scout__unneeded_evicted(struct scout__chunk_index *index)
 		return;
 	index->unneeded.surplus = index->unneeded.low;
 	index->unneeded.low = index->unneeded.n;
+	index->unneeded.left = index->extents.n_slots;
+}
+
+void
+scout__unneeded_restart(struct scout__chunk_index *index)
+{
+	index->unneeded.surplus = index->unneeded.low = 0;
 	index->unneeded.left = index->extents.n_slots;
 }
 

@@ -49,14 +49,11 @@ static void
 begin_to_undo(struct scout__l1 *l1)
 {
 	struct scout__chunk_index *giver = l1->rebalance.giver;
-	uint32_t fresh = giver->extents.leaving->slots - giver->extents.leaving->fresh;
 
-	giver->slots.n_fresh += fresh;
-	giver->slots.n_free += fresh;
 	l1->rebalance.best = giver->extents.leaving;
 	l1->rebalance.look_at = giver->extents.leaving->first;
 	l1->rebalance.phase = PHASE_UNDO;
-	giver->extents.leaving = NULL;
+	scout__index_extent_stays(giver);
 	giver->moves.looked = true;
 }
 
@@ -64,7 +61,6 @@ void
 scout__rebalance_leave(struct scout__chunk_index *index)
 {
 	struct scout__l1 *l1 = index->l1;
-	struct scout__chunk_index **at = &l1->indexes;
 
 	scout__rebalance_settled(index);
 	if (l1->rebalance.phase != PHASE_NONE && l1->rebalance.giver == index)
@@ -73,9 +69,7 @@ scout__rebalance_leave(struct scout__chunk_index *index)
 		begin_to_undo(l1);
 	if (l1->rebalance.taker == index)
 		l1->rebalance.taker = NULL;
-	while (*at != index)
-		at = &(*at)->member.next;
-	*at = index->member.next;
+	scout__rebalance_unlist(index);
 }
 
 /* An extent of @giver that was never used: at most the newest is one, as it came ahead of its use. */
@@ -90,11 +84,7 @@ find_unused(const struct scout__chunk_index *giver)
 static void
 begin_to_drain(struct scout__l1 *l1, struct scout__extent *extent)
 {
-	struct scout__chunk_index *giver = l1->rebalance.giver;
-
-	giver->extents.leaving = extent;
-	giver->slots.n_fresh -= extent->slots - extent->fresh;
-	giver->slots.n_free -= extent->slots - extent->fresh;
+	scout__index_extent_leaves(l1->rebalance.giver, extent);
 	l1->rebalance.look_at = extent->first;
 	l1->rebalance.phase = PHASE_DRAIN;
 }
@@ -193,20 +183,14 @@ drain(struct scout__l1 *l1, uint32_t entries)
 			begin_to_undo(l1);
 			return false;
 		} else if (e->in_use) {
-			if (l1->evicted && giver->l1_ns && giver->l1_ns->n_groups > 1)
-				l1->evicted(giver, r->look_at);
+			scout__order_count_eviction(giver, r->look_at);
 			scout__entry_discard(giver, r->look_at);
-			l1->evictions++;
-			giver->order.evictions++;
 		}
 	}
 	if (r->look_at < end)
 		return false;
-	giver->extents.leaving = NULL;
 	scout__index_extent_remove(giver, extent);
-	/* What it could do without is to be seen anew. */
-	giver->unneeded.surplus = giver->unneeded.low = 0;
-	giver->unneeded.left = giver->extents.n_slots;
+	scout__unneeded_restart(giver);
 	return true;
 }
 

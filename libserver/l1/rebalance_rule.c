@@ -39,6 +39,16 @@ scout__rebalance_join(struct scout__chunk_index *index)
 }
 
 void
+scout__rebalance_unlist(struct scout__chunk_index *index)
+{
+	struct scout__chunk_index **at = &index->l1->indexes;
+
+	while (*at != index)
+		at = &(*at)->member.next;
+	*at = index->member.next;
+}
+
+void
 scout__rebalance_settled(struct scout__chunk_index *index)
 {
 	index->l1->n_wanting -= index->member.wants_extent;

@@ -138,7 +138,7 @@ START_TEST(index_generation_skips_0_when_it_wraps)
 
 	start(1, 1, 1, 1, 1);
 	ck_assert(wait_grown(cache));
-	cache->extents.slot_gen[0] = UINT32_MAX;
+	cache->slot_gen[0] = UINT32_MAX;
 	ck_assert_int_eq(reserve(1, 0, &entry), SCOUT__RESERVE_GRANTED);
 	ck_assert_uint_eq(word(entry, 0), 1);
 	stop();
