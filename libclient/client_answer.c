@@ -75,7 +75,7 @@ scout__client_answered(const struct scout_client *client, const char *id, uint32
 	if (i == SCOUT__NO_SLOT)
 		return SCOUT_ERR_STATE;
 	slot = &client->slots[i];
-	if (slot->admitted || slot->is_keys || slot->ahead ||
+	if (slot->admitted || slot->n_parts > 0 || slot->ahead ||
 	    atomic_load_explicit(&slot->answer, memory_order_acquire) == SCOUT__PENDING)
 		return SCOUT_ERR_STATE;
 	*ret_slot = i;

@@ -139,7 +139,7 @@ same_hash(const uint8_t *a, const uint8_t *b, size_t len)
 static bool
 same_question(const struct scout_client *client, const struct scout__lookup_slot *slot, const struct scout_query *q)
 {
-	return slot->n == before(client, q) + q->n && q->n > 0 && !slot->is_keys &&
+	return slot->n == before(client, q) + q->n && q->n > 0 && slot->n_parts == 0 &&
 	       same_hash(slot->last_hash, last_hash(q), q->hash_len) &&
 	       (q->tenant && *q->tenant ? strcmp(slot->tenant, q->tenant) == 0 : slot->tenant_len == 0);
 }
@@ -170,7 +170,7 @@ scout__slot_begin(struct scout__lookup_slot *slot)
 	slot->finished = false;
 	slot->admit_came = slot->was_renewed = slot->again = slot->renewing = false;
 	slot->renew_left = 0;
-	slot->ahead = slot->unasked = slot->settle_keeps = slot->is_keys = false;
+	slot->ahead = slot->unasked = slot->settle_keeps = false;
 	slot->n_parts = 0;
 	slot->renewed_us = 0;
 	atomic_store_explicit(&slot->finish_hint, SCOUT_HINT_UNKNOWN, memory_order_relaxed);
@@ -227,7 +227,7 @@ enum ask_when {
 };
 
 __attribute__((noinline)) static int
-submit(struct scout_client *client, const struct scout_query *q, size_t id_len, size_t tenant_len, uint64_t hash,
+submit(struct scout_client *client, const struct scout_query *q, size_t id_len, size_t tenant_len, uint32_t hash,
        enum ask_when when, struct scout_hit *ret_hit)
 {
 	unsigned down = atomic_load_explicit(&client->down, memory_order_relaxed);
@@ -298,7 +298,7 @@ __attribute__((noinline)) static int
 ask_restarted(struct scout_client *client, uint32_t i, const struct scout_query *q, struct scout_hit *ret_hit)
 {
 	const struct scout__lookup_slot *slot = &client->slots[i];
-	uint64_t hash = slot->id_hash;
+	uint32_t hash = slot->id_hash;
 	size_t id_len = slot->id_len, tenant_len = slot->tenant_len;
 	int rc;
 
@@ -365,7 +365,7 @@ try_lookup(struct scout_client *client, const struct scout_query *q, struct scou
 {
 	size_t id_len, tenant_len;
 	int rc = check_question(client, q, &id_len, &tenant_len);
-	uint64_t hash;
+	uint32_t hash;
 	uint32_t i;
 
 	if (rc != 0)
@@ -399,7 +399,7 @@ ask_ahead(struct scout_client *client, const struct scout_query *q)
 	size_t id_len, tenant_len;
 	struct scout_hit unused;
 	int rc = check_question(client, q, &id_len, &tenant_len);
-	uint64_t hash;
+	uint32_t hash;
 	uint32_t i;
 
 	if (rc != 0)
@@ -470,7 +470,7 @@ poll_slot(struct scout_client *client, uint32_t i, uint64_t computed_tokens, str
 {
 	const struct scout__lookup_slot *slot = &client->slots[i];
 
-	if (slot->admitted || slot->is_keys || !covers_skipped(client, slot, computed_tokens))
+	if (slot->admitted || slot->n_parts > 0 || !covers_skipped(client, slot, computed_tokens))
 		return SCOUT_NEED_QUERY;
 	if (atomic_load_explicit(&slot->answer, memory_order_acquire) != SCOUT__PENDING)
 		return poll_answer(client, i, computed_tokens, ret_hit);

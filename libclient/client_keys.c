@@ -142,14 +142,13 @@ fill_slot(const struct scout_client *client, struct scout__lookup_slot *slot, co
 	slot->tenant[tenant_len] = '\0';
 	memcpy(slot->last_hash, last_key(q), q->hash_len);
 	scout__slot_begin(slot);
-	slot->is_keys = true;
 	slot->n_parts = (uint8_t)n_parts;
 	slot->keys_digest = digest_of(q);
 }
 
 /* Returns SCOUT_NOT_YET; 0: a server is known to be gone, and the slot says so. */
 static int
-submit(struct scout_client *client, const struct scout_key_query *q, size_t id_len, size_t tenant_len, uint64_t hash,
+submit(struct scout_client *client, const struct scout_key_query *q, size_t id_len, size_t tenant_len, uint32_t hash,
        uint32_t *ret_slot)
 {
 	unsigned down = atomic_load_explicit(&client->down, memory_order_relaxed);
@@ -250,7 +249,7 @@ read_answer(const struct scout_client *client, const struct scout__lookup_slot *
 static bool
 same_question(const struct scout__lookup_slot *slot, const struct scout_key_query *q)
 {
-	return slot->is_keys && slot->n == q->n && memcmp(slot->last_hash, last_key(q), q->hash_len) == 0 &&
+	return slot->n_parts > 0 && slot->n == q->n && memcmp(slot->last_hash, last_key(q), q->hash_len) == 0 &&
 	       strcmp(slot->tenant, q->tenant ? q->tenant : "") == 0;
 }
 
@@ -260,7 +259,7 @@ lookup_keys(struct scout_client *client, const struct scout_key_query *q, uint8_
 {
 	size_t id_len, tenant_len;
 	int rc = check_question(client, q, &id_len, &tenant_len);
-	uint64_t hash;
+	uint32_t hash;
 	uint32_t i;
 
 	if (rc != 0)

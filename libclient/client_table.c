@@ -34,10 +34,10 @@ scout__id_ok(const char *id, size_t *ret_len)
 	return len >= 1 && len <= SCOUT_MAX_NAME;
 }
 
-uint64_t
+uint32_t
 scout__id_hash(const char *id, size_t len)
 {
-	return XXH3_64bits(id, len);
+	return (uint32_t)XXH3_64bits(id, len);
 }
 
 static size_t
@@ -87,9 +87,9 @@ named(uint32_t link)
 _Static_assert(SCOUT__NO_SLOT == UINT32_MAX, "0 - 1");
 
 static uint32_t *
-bucket_of(const struct scout_client *client, uint64_t hash)
+bucket_of(const struct scout_client *client, uint32_t hash)
 {
-	uint32_t i = (uint32_t)hash & client->bucket_mask;
+	uint32_t i = hash & client->bucket_mask;
 
 	return &client->buckets[i < client->n_buckets ? i : i & client->bucket_mask >> 1];
 }
@@ -106,7 +106,7 @@ add_bucket(struct scout_client *client)
 	while (*from != 0) {
 		struct scout__lookup_slot *slot = &client->slots[named(*from)];
 
-		if (((uint32_t)slot->id_hash & client->bucket_mask) != i) {
+		if ((slot->id_hash & client->bucket_mask) != i) {
 			from = &slot->next_in_bucket;
 			continue;
 		}
@@ -132,7 +132,7 @@ remove_bucket(struct scout_client *client)
 }
 
 uint32_t
-scout__table_find(const struct scout_client *client, const char *id, size_t len, uint64_t hash)
+scout__table_find(const struct scout_client *client, const char *id, size_t len, uint32_t hash)
 {
 	uint32_t i = named(*bucket_of(client, hash));
 
@@ -173,7 +173,7 @@ take_free(struct scout_client *client)
 }
 
 uint32_t
-scout__table_add(struct scout_client *client, const char *id, size_t len, uint64_t hash)
+scout__table_add(struct scout_client *client, const char *id, size_t len, uint32_t hash)
 {
 	uint32_t *bucket, i;
 

@@ -93,7 +93,7 @@ struct scout__lookup_lane {
  */
 struct scout__lookup_slot {
 	/* hot: one cache line; the caller's, except `answer` */
-	uint64_t id_hash;
+	uint32_t id_hash;
 	/* courier writes (release), caller reads (acquire); also a futex */
 	atomic_uint answer;
 	uint32_t next_in_bucket; /* slot plus 1; 0: the last one */
@@ -103,9 +103,11 @@ struct scout__lookup_slot {
 	uint8_t id_len;          /* 0: not in the table */
 	uint8_t tenant_len;
 	bool submitted; /* the courier knows the slot */
-	bool admitted : 1;
-	bool unasked : 1; /* a lookup ahead that no step has asked for yet */
-	bool is_keys : 1; /* a question for keys: n of them, and no lengths */
+	bool admitted;
+	bool unasked;    /* a lookup ahead that no step has asked for yet */
+	bool ahead;      /* a lookup ahead whose answer was not read yet */
+	uint8_t want;    /* how many lengths the caller wants to hear of, 1 at least */
+	uint8_t n_parts; /* 0: a lookup; else a question for n keys, of so many groups, and no lengths */
 	uint8_t last_hash[SCOUT_MAX_HASH];
 	char id[SCOUT_MAX_NAME + 1]; /* stays when the slot leaves the table: the courier may name it in its log */
 	char tenant[SCOUT_MAX_NAME + 1];
@@ -115,8 +117,6 @@ struct scout__lookup_slot {
 	uint32_t first;      /* the length at which the hashes begin */
 	uint32_t at_most;    /* longest length that may be asked for, at most n; lengths_allowed() in client_ask.c */
 	uint32_t expect;     /* length that the server waits for if some chunks are late */
-	uint8_t want;        /* how many lengths the caller wants to hear of, 1 at least */
-	uint8_t n_parts;     /* a question for keys: how many groups it names; else 0 */
 	uint32_t timeout_ms; /* deadline_us was computed from this */
 	/* caller writes: 1 while it sleeps on `answer` */
 	atomic_uint sleeping;
@@ -132,7 +132,6 @@ struct scout__lookup_slot {
 	/* caller, see client_step.c; in the list of its step if step_no is the client's */
 	uint32_t step_no, step_prev, step_next;
 	/* caller, see client_answer.c; before the LOOKUP word, and before the SETTLE word */
-	bool ahead; /* a lookup ahead whose answer was not read yet */
 	uint32_t settle_from, settle_to, settle_l2;
 	bool settle_keeps; /* nothing is given back yet */
 	/* caller, see client_answer.c */
@@ -294,8 +293,8 @@ int scout__table_init(struct scout_client *client);
 void scout__table_fini(struct scout_client *client);
 /* Whether the id is legal; @ret_len: its length. */
 bool scout__id_ok(const char *id, size_t *ret_len);
-uint64_t scout__id_hash(const char *id, size_t len);
-uint32_t scout__table_find(const struct scout_client *client, const char *id, size_t len, uint64_t hash);
+uint32_t scout__id_hash(const char *id, size_t len);
+uint32_t scout__table_find(const struct scout_client *client, const char *id, size_t len, uint32_t hash);
 /*
  * A live slot; SCOUT__NO_SLOT: none. To forget all slots, start with UINT32_MAX in @bucket, and forget each slot that
  * is returned until there is none.
@@ -304,7 +303,7 @@ uint32_t scout__table_any(const struct scout_client *client, uint32_t *bucket);
 /* The caller has just asked for this slot. */
 void scout__table_asked(struct scout_client *client, uint32_t slot);
 /* A slot for a new request id, in the table; SCOUT__NO_SLOT when there is none. */
-uint32_t scout__table_add(struct scout_client *client, const char *id, size_t len, uint64_t hash);
+uint32_t scout__table_add(struct scout_client *client, const char *id, size_t len, uint32_t hash);
 /* Forget the id. The slot stays taken. */
 void scout__table_forget(struct scout_client *client, uint32_t slot);
 /* The slot is free again. */
