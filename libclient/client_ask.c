@@ -163,7 +163,7 @@ fetch_ahead(const struct scout_query *q)
 void
 scout__slot_begin(struct scout__lookup_slot *slot)
 {
-	slot->n_lengths = slot->n_newer = 0;
+	slot->n_lengths = 0;
 	slot->admitted = false;
 	slot->hit = (struct scout_hit){.endpoint = -1};
 	slot->ended = false;

@@ -62,8 +62,6 @@ scout__table_init(struct scout_client *client)
 	client->lanes = scout__lazy_alloc(lanes_bytes(client));
 	if (!client->buckets || !client->slots || !client->lanes)
 		return SCOUT_ERR_NOMEM;
-	client->free_head = SCOUT__NO_SLOT;
-	client->n_fresh = 0;
 	return 0;
 }
 
@@ -78,7 +76,7 @@ scout__table_fini(struct scout_client *client)
 	client->lanes = NULL;
 }
 
-/* The slot that a bucket or a chain link names; SCOUT__NO_SLOT for 0. */
+/* The slot that a bucket, a link or the head of the free list names; SCOUT__NO_SLOT for 0. */
 static uint32_t
 named(uint32_t link)
 {
@@ -107,13 +105,13 @@ add_bucket(struct scout_client *client)
 		struct scout__lookup_slot *slot = &client->slots[named(*from)];
 
 		if ((slot->id_hash & client->bucket_mask) != i) {
-			from = &slot->next_in_bucket;
+			from = &slot->next;
 			continue;
 		}
 		*to = *from;
-		*from = slot->next_in_bucket;
-		slot->next_in_bucket = 0;
-		to = &slot->next_in_bucket;
+		*from = slot->next;
+		slot->next = 0;
+		to = &slot->next;
 	}
 }
 
@@ -124,7 +122,7 @@ remove_bucket(struct scout_client *client)
 	uint32_t i = --client->n_buckets, *end = &client->buckets[i & client->bucket_mask >> 1];
 
 	while (*end != 0)
-		end = &client->slots[named(*end)].next_in_bucket;
+		end = &client->slots[named(*end)].next;
 	*end = client->buckets[i];
 	client->buckets[i] = 0;
 	if (client->n_buckets == (client->bucket_mask >> 1) + 1)
@@ -141,7 +139,7 @@ scout__table_find(const struct scout_client *client, const char *id, size_t len,
 
 		if (slot->id_hash == hash && slot->id_len == len && memcmp(slot->id, id, len) == 0)
 			return i;
-		i = named(slot->next_in_bucket);
+		i = named(slot->next);
 	}
 	return SCOUT__NO_SLOT;
 }
@@ -159,10 +157,10 @@ collect_freed(struct scout_client *client)
 static uint32_t
 take_free(struct scout_client *client)
 {
-	uint32_t i = client->free_head;
+	uint32_t i = named(client->free_head);
 
 	if (i != SCOUT__NO_SLOT) {
-		client->free_head = client->slots[i].next_free;
+		client->free_head = client->slots[i].next;
 		return i;
 	}
 	if (client->n_fresh == client->n_slots)
@@ -190,7 +188,7 @@ scout__table_add(struct scout_client *client, const char *id, size_t len, uint32
 	if (client->n_live >= client->n_buckets)
 		add_bucket(client);
 	bucket = bucket_of(client, hash);
-	slot->next_in_bucket = *bucket;
+	slot->next = *bucket;
 	*bucket = i + 1;
 	client->n_live++;
 	return i;
@@ -203,8 +201,8 @@ scout__table_forget(struct scout_client *client, uint32_t i)
 	uint32_t *at = bucket_of(client, slot->id_hash);
 
 	while (named(*at) != i)
-		at = &client->slots[named(*at)].next_in_bucket;
-	*at = slot->next_in_bucket;
+		at = &client->slots[named(*at)].next;
+	*at = slot->next;
 	slot->id_len = 0;
 	client->n_live--;
 	for (int k = 0; k < 2; k++)
@@ -233,8 +231,8 @@ scout__table_asked(struct scout_client *client, uint32_t i)
 void
 scout__table_release(struct scout_client *client, uint32_t i)
 {
-	client->slots[i].next_free = client->free_head;
-	client->free_head = i;
+	client->slots[i].next = client->free_head;
+	client->free_head = i + 1;
 }
 
 void

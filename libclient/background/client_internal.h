@@ -96,11 +96,11 @@ struct scout__lookup_slot {
 	uint32_t id_hash;
 	/* courier writes (release), caller reads (acquire); also a futex */
 	atomic_uint answer;
-	uint32_t next_in_bucket; /* slot plus 1; 0: the last one */
-	uint32_t next_asked;     /* a guess: the slot that the caller asked for next, last time */
-	uint32_t skip;           /* all lengths of a slot are in hashes from the start of the prompt */
-	uint32_t n;              /* the length up to which there are hashes */
-	uint8_t id_len;          /* 0: not in the table */
+	uint32_t next;       /* in its bucket, or in the list of free slots: slot plus 1; 0: the last one */
+	uint32_t next_asked; /* a guess: the slot that the caller asked for next, last time */
+	uint32_t skip;       /* all lengths of a slot are in hashes from the start of the prompt */
+	uint32_t n;          /* the length up to which there are hashes */
+	uint8_t id_len;      /* 0: not in the table */
 	uint8_t tenant_len;
 	bool submitted; /* the courier knows the slot */
 	bool admitted;
@@ -113,7 +113,6 @@ struct scout__lookup_slot {
 	char tenant[SCOUT_MAX_NAME + 1];
 
 	/* caller; const for the courier between the LOOKUP word and the return through `freed` */
-	uint32_t next_free;
 	uint32_t first;      /* the length at which the hashes begin */
 	uint32_t at_most;    /* longest length that may be asked for, at most n; lengths_allowed() in client_ask.c */
 	uint32_t expect;     /* length that the server waits for if some chunks are late */
@@ -154,7 +153,7 @@ struct scout__lookup_slot {
 	bool known_limited;
 	/* Owned by the answer's writer: restorable lengths below the answer's, want - 1 at most, the longest first.
 	   NULL: none, as when all policies are `all`: then they follow from the longest. There is room for twice as
-	   many: the lengths of `newer` come after the others. */
+	   many: the lengths of `newer` come after the others. n_newer is set from the RENEW word on. */
 	uint32_t *lengths;
 	uint32_t n_lengths;
 	uint32_t n_newer;
@@ -238,7 +237,7 @@ struct scout_client {
 	uint32_t n_buckets;               /* buckets in use: about as many as there are live requests */
 	uint32_t bucket_mask;             /* the smallest 2^k - 1 that is at least n_buckets - 1 */
 	uint32_t last_asked;              /* slot, in the table or not */
-	uint32_t free_head;               /* list of the free slots that were used before */
+	uint32_t free_head;               /* list of the free slots that were used before: slot plus 1; 0: empty */
 	uint32_t n_fresh;                 /* slots from this one on were never used */
 	uint32_t n_live;
 	bool in_step;

@@ -533,6 +533,7 @@ scout__renew_start(struct scout_client *c, uint32_t i)
 	struct scout__lookup_slot *slot = &c->slots[i];
 	bool opens = slot->renew_ticket != 0;
 
+	slot->n_newer = 0;
 	scout__arena_see(&c->arena, slot->arena_pos);
 	if (c->closing || !lanes_are(c, slot, opens ? SCOUT__LANE_NONE : SCOUT__LANE_OPEN)) {
 		scout__arena_give(&c->arena, slot->arena_pos);
