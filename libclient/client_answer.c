@@ -53,11 +53,11 @@ scout__slot_hit(const struct scout_client *client, const struct scout__lookup_sl
 	uint32_t hash_tokens = client->cfg.hash_tokens, hit;
 
 	if (client->is_plain && hash_tokens == client->cfg.chunk_tokens)
-		return slot->hit.chunks;
-	hit = (uint32_t)((slot->hit.tokens + hash_tokens - 1) / hash_tokens);
+		return slot->landed.hit.chunks;
+	hit = (uint32_t)((slot->landed.hit.tokens + hash_tokens - 1) / hash_tokens);
 	/* With a hash for each token, the one token that is left to compute costs a whole hash of the last object: count it. */
 	if (client->is_run && hash_tokens == 1 && hit % client->stride != 0 && (hit + 1) % client->stride == 0 &&
-	    hit + UINT64_C(1) == slot->prompt_tokens)
+	    hit + UINT64_C(1) == slot->terms.prompt_tokens)
 		hit++;
 	return hit;
 }
@@ -75,7 +75,7 @@ scout__client_answered(const struct scout_client *client, const char *id, uint32
 	if (i == SCOUT__NO_SLOT)
 		return SCOUT_ERR_STATE;
 	slot = &client->slots[i];
-	if (slot->admitted || slot->n_parts > 0 || slot->ahead ||
+	if (slot->entry.admitted || slot->question.n_parts > 0 || slot->question.ahead ||
 	    atomic_load_explicit(&slot->answer, memory_order_acquire) == SCOUT__PENDING)
 		return SCOUT_ERR_STATE;
 	*ret_slot = i;
@@ -96,20 +96,20 @@ lengths_of(const struct scout_client *client, const char *id, uint64_t *ret_toke
 	if (rc)
 		return rc;
 	slot = &client->slots[i];
-	if (n == 0 || slot->hit.tokens == 0)
+	if (n == 0 || slot->landed.hit.tokens == 0)
 		return 0;
-	ret_tokens[0] = slot->hit.tokens;
-	n = n < slot->want ? n : slot->want;
+	ret_tokens[0] = slot->landed.hit.tokens;
+	n = n < slot->question.want ? n : slot->question.want;
 	hit = scout__slot_hit(client, slot);
 	if (client->is_run)
 		/* A length within the part that the GPU has does not count, and the longest length is not repeated. */
-		while (known < n && hit > client->stride && hit - client->stride > slot->skip) {
+		while (known < n && hit > client->stride && hit - client->stride > slot->question.skip) {
 			hit -= client->stride;
-			if (hit * hash_tokens < slot->hit.tokens)
+			if (hit * hash_tokens < slot->landed.hit.tokens)
 				ret_tokens[known++] = hit * hash_tokens;
 		}
 	else
-		for (; known < n && known <= slot->n_lengths; known++)
+		for (; known < n && known <= slot->landed.n_lengths; known++)
 			ret_tokens[known] = slot->lengths[known - 1] * hash_tokens;
 	return (int)known;
 }
@@ -145,7 +145,7 @@ is_told(const struct scout__lookup_slot *slot, uint32_t hit, uint32_t length)
 {
 	if (length == hit)
 		return true;
-	for (uint32_t i = 0; i < slot->n_lengths; i++)
+	for (uint32_t i = 0; i < slot->landed.n_lengths; i++)
 		if (slot->lengths[i] == length)
 			return true;
 	return false;
@@ -163,20 +163,20 @@ admit(struct scout_client *client, const char *id, int64_t from_token, int64_t t
 		return rc;
 	slot = &client->slots[i];
 	hit = scout__slot_hit(client, slot);
-	from = clamp_token(&slot->hit, from_token, (uint64_t)hit * hash_tokens);
-	to = clamp_token(&slot->hit, to_token, (uint64_t)hit * hash_tokens);
+	from = clamp_token(&slot->landed.hit, from_token, (uint64_t)hit * hash_tokens);
+	to = clamp_token(&slot->landed.hit, to_token, (uint64_t)hit * hash_tokens);
 	/* For windows and states only a promised length can be admitted; an empty range gives back all. */
 	if (!client->is_run && from < to &&
 	    (to % hash_tokens != 0 || !is_told(slot, hit, (uint32_t)(to / hash_tokens))))
 		return SCOUT_ERR_NOT_RESTORABLE;
 	scout__renew_forget(client, slot);
 	/* A retrieve starts at a block, anywhere in an object, and needs that whole object: only the end is rounded inwards. */
-	slot->admit_from = (uint32_t)(from / hash_tokens);
-	slot->admit_to = (uint32_t)(to / hash_tokens);
-	if (client->is_run && slot->admit_to < hit)
-		slot->admit_to -= slot->admit_to % client->stride;
-	slot->admitted = true;
-	if (slot->submitted)
+	slot->admit.from = (uint32_t)(from / hash_tokens);
+	slot->admit.to = (uint32_t)(to / hash_tokens);
+	if (client->is_run && slot->admit.to < hit)
+		slot->admit.to -= slot->admit.to % client->stride;
+	slot->entry.admitted = true;
+	if (slot->entry.submitted)
 		scout__client_push(client, SCOUT__WORD(SCOUT__WORD_ADMIT, i));
 	return 0;
 }
@@ -203,30 +203,32 @@ find_lengths(const struct scout_client *client, struct scout__lookup_slot *slot,
 {
 	struct scout__presence presence[SCOUT__GROUPS_MAX];
 	struct scout__restorable walk;
-	uint32_t length, n = slot->lengths ? slot->want - 1u : 0;
+	uint32_t length, n = slot->lengths ? slot->question.want - 1u : 0;
 
-	slot->n_lengths = 0;
-	if (!slot->present) {
+	slot->landed.n_lengths = 0;
+	if (!slot->objects.bits) {
 		/* The shortest of several servers' lengths need not be restorable on the others. */
 		bool is_told = client->is_run || client->n_links == 1;
 
-		return is_told && slot->least > from && slot->least <= slot->at_most ? slot->least : from;
+		return is_told && slot->work.least > from && slot->work.least <= slot->terms.at_most ? slot->work.least
+												     : from;
 	}
 	for (uint32_t g = 0; g < client->groups.n; g++) {
 		size_t bytes, at = scout__present_at(client, slot, g, &bytes);
 
-		presence[g].bits = slot->present + at;
-		presence[g].n = (uint32_t)((uint64_t)slot->known * client->cfg.hash_tokens /
+		presence[g].bits = slot->objects.bits + at;
+		presence[g].n = (uint32_t)((uint64_t)slot->objects.known * client->cfg.hash_tokens /
 					   client->groups.group[g].unit_tokens);
 	}
 	scout__restorable_init(&walk, &client->groups, client->cfg.hash_tokens, presence, from);
-	length = scout__restorable_next(&walk, slot->at_most < slot->known ? slot->at_most : slot->known);
+	length = scout__restorable_next(&walk, slot->terms.at_most < slot->objects.known ? slot->terms.at_most
+											 : slot->objects.known);
 	if (length < from)
 		return from;
-	for (uint32_t below = length; below > from && slot->n_lengths < n;) {
+	for (uint32_t below = length; below > from && slot->landed.n_lengths < n;) {
 		below = scout__restorable_next(&walk, below - 1);
 		if (below > from)
-			slot->lengths[slot->n_lengths++] = below;
+			slot->lengths[slot->landed.n_lengths++] = below;
 	}
 	return length;
 }
@@ -239,9 +241,9 @@ count_objects(const struct scout_client *client, const struct scout__lookup_slot
 {
 	uint32_t n = 0, l2 = 0;
 
-	for (uint32_t g = 0; slot->present && from < to && g < client->groups.n; g++) {
+	for (uint32_t g = 0; slot->objects.bits && from < to && g < client->groups.n; g++) {
 		size_t bytes, at = scout__present_at(client, slot, g, &bytes);
-		const uint8_t *in_l2 = slot->present + at + bytes;
+		const uint8_t *in_l2 = slot->objects.bits + at + bytes;
 		struct scout__need need;
 
 		if (!scout__need_of(&client->groups.group[g], client->cfg.hash_tokens, from, to, &need))
@@ -251,7 +253,7 @@ count_objects(const struct scout_client *client, const struct scout__lookup_slot
 			l2 += in_l2[i / 8] >> i % 8 & 1;
 	}
 	*ret_l2 = l2;
-	return slot->present ? n : to - from;
+	return slot->objects.bits ? n : to - from;
 }
 
 void
@@ -261,29 +263,29 @@ scout__request_settle(struct scout_client *client, uint32_t i, uint64_t computed
 	uint64_t hash_tokens = client->cfg.hash_tokens, tokens;
 	uint32_t from, to, n;
 
-	slot->ahead = false;
-	from = computed_tokens / hash_tokens < slot->at_most ? (uint32_t)(computed_tokens / hash_tokens)
-							     : slot->at_most;
-	from = from > slot->first ? from : slot->first;
-	slot->skip = from;
-	if (slot->hit.error != 0)
+	slot->question.ahead = false;
+	from = computed_tokens / hash_tokens < slot->terms.at_most ? (uint32_t)(computed_tokens / hash_tokens)
+								   : slot->terms.at_most;
+	from = from > slot->terms.first ? from : slot->terms.first;
+	slot->question.skip = from;
+	if (slot->landed.hit.error != 0)
 		return;
 	to = find_lengths(client, slot, from);
 	tokens = to * hash_tokens;
-	n = count_objects(client, slot, from, to, &slot->settle_l2);
-	slot->settle_from = from;
-	slot->settle_to = to;
+	n = count_objects(client, slot, from, to, &slot->settle.l2);
+	slot->settle.from = from;
+	slot->settle.to = to;
 	/* Keep all promises: the other lengths need them. */
-	slot->settle_keeps = slot->n_lengths > 0;
-	slot->hit.tokens = tokens < slot->prompt_tokens ? tokens : slot->prompt_tokens - 1;
-	slot->hit.chunks = (uint32_t)(tokens / client->cfg.chunk_tokens);
-	slot->hit.l2_chunks = slot->settle_l2;
-	slot->hit.l1_chunks = n - slot->settle_l2;
-	slot->hit.reason = slot->known_limited && to >= slot->known ? SCOUT_REASON_LIMITED
-			   : to > 0                                 ? SCOUT_REASON_HIT
-								    : SCOUT_REASON_MISS;
+	slot->settle.keeps = slot->landed.n_lengths > 0;
+	slot->landed.hit.tokens = tokens < slot->terms.prompt_tokens ? tokens : slot->terms.prompt_tokens - 1;
+	slot->landed.hit.chunks = (uint32_t)(tokens / client->cfg.chunk_tokens);
+	slot->landed.hit.l2_chunks = slot->settle.l2;
+	slot->landed.hit.l1_chunks = n - slot->settle.l2;
+	slot->landed.hit.reason = slot->objects.known_limited && to >= slot->objects.known ? SCOUT_REASON_LIMITED
+				  : to > 0                                                 ? SCOUT_REASON_HIT
+											   : SCOUT_REASON_MISS;
 	client->stats.hits += to > 0;
-	client->stats.hit_tokens += slot->hit.tokens;
+	client->stats.hit_tokens += slot->landed.hit.tokens;
 	scout__client_push(client, SCOUT__WORD(SCOUT__WORD_SETTLE, i));
 }
 
@@ -326,19 +328,19 @@ scout__renew_ask(struct scout_client *client, uint32_t i, const struct scout_que
 	struct scout__lookup_slot *slot = &client->slots[i];
 	uint64_t ticket = 0, pos;
 
-	if (q->n != slot->n - slot->first)
+	if (q->n != slot->question.n - slot->terms.first)
 		return; /* a session is renewed by the hashes that it was opened with */
-	if (!has_session(&slot->hit) && (ticket = scout__client_ticket(client)) == 0)
+	if (!has_session(&slot->landed.hit) && (ticket = scout__client_ticket(client)) == 0)
 		return;
 	pos = scout__arena_take(&client->arena, q->n * q->hash_len);
 	if (pos == UINT64_MAX)
 		return;
 	memcpy(scout__arena_at(&client->arena, pos), q->hashes, q->n * q->hash_len);
-	slot->arena_pos = pos;
-	slot->renew_ticket = ticket;
-	slot->deadline_us = scout__now_us() + (uint64_t)slot->timeout_ms * 1000;
-	slot->renewing = true;
-	slot->submitted = true;
+	slot->ask.arena_pos = pos;
+	slot->renewal.ticket = ticket;
+	slot->ask.deadline_us = scout__now_us() + (uint64_t)slot->terms.timeout_ms * 1000;
+	slot->renewal.is_open = true;
+	slot->entry.submitted = true;
 	client->n_renewing++;
 	client->renew_tokens--;
 	client->stats.renewals++;
@@ -349,19 +351,18 @@ scout__renew_ask(struct scout_client *client, uint32_t i, const struct scout_que
 static void
 take_over(struct scout_client *client, struct scout__lookup_slot *slot, uint64_t now_us)
 {
-	const struct scout_hit *newer = &slot->newer;
+	const struct scout_hit *newer = &slot->newer.hit;
 
 	scout__renew_forget(client, slot);
-	slot->renewed_us = now_us;
+	slot->renewal.ended_us = now_us;
 	atomic_store_explicit(&slot->answer, SCOUT__ANSWERED, memory_order_relaxed);
-	if (!has_session(newer) || (has_session(&slot->hit) && newer->tokens < slot->hit.tokens))
+	if (!has_session(newer) || (has_session(&slot->landed.hit) && newer->tokens < slot->landed.hit.tokens))
 		return;
-	client->stats.renewed += newer->tokens > slot->hit.tokens;
-	if (slot->n_newer > 0)
-		memcpy(slot->lengths, slot->lengths + slot->want - 1, slot->n_newer * sizeof(*slot->lengths));
-	slot->n_lengths = slot->n_newer;
-	slot->hit = *newer;
-	slot->epochs = slot->newer_epochs;
+	client->stats.renewed += newer->tokens > slot->landed.hit.tokens;
+	if (slot->newer.n_lengths > 0)
+		memcpy(slot->lengths, slot->lengths + slot->question.want - 1,
+		       slot->newer.n_lengths * sizeof(*slot->lengths));
+	slot->landed = slot->newer;
 }
 
 bool
@@ -370,18 +371,18 @@ scout__renew_look(struct scout_client *client, uint32_t i)
 	struct scout__lookup_slot *slot = &client->slots[i];
 	uint64_t now_us, since_us;
 
-	if (client->cfg.lookup_refresh_ms == SCOUT_NEVER || slot->settle_keeps)
+	if (client->cfg.lookup_refresh_ms == SCOUT_NEVER || slot->settle.keeps)
 		return false;
 	now_us = scout__now_us();
 	if (atomic_load_explicit(&slot->answer, memory_order_acquire) == SCOUT__RENEWED)
 		take_over(client, slot, now_us);
-	since_us = slot->renewed_us > slot->landed_us ? slot->renewed_us : slot->landed_us;
-	if (slot->renewing || now_us < since_us + (uint64_t)client->cfg.lookup_refresh_ms * 1000)
+	since_us = slot->renewal.ended_us > slot->landed_us ? slot->renewal.ended_us : slot->landed_us;
+	if (slot->renewal.is_open || now_us < since_us + (uint64_t)client->cfg.lookup_refresh_ms * 1000)
 		return false;
 	/* After a restart of a server the caller starts over anyway. */
-	if (slot->epochs != atomic_load_explicit(&client->epochs, memory_order_relaxed))
+	if (slot->landed.epochs != atomic_load_explicit(&client->epochs, memory_order_relaxed))
 		return false;
-	if (!has_session(&slot->hit) && atomic_load_explicit(&client->down, memory_order_relaxed))
+	if (!has_session(&slot->landed.hit) && atomic_load_explicit(&client->down, memory_order_relaxed))
 		return false;
 	refill_turns(client, now_us);
 	return has_turn(client);
@@ -390,6 +391,6 @@ scout__renew_look(struct scout_client *client, uint32_t i)
 void
 scout__renew_forget(struct scout_client *client, struct scout__lookup_slot *slot)
 {
-	client->n_renewing -= slot->renewing;
-	slot->renewing = false;
+	client->n_renewing -= slot->renewal.is_open;
+	slot->renewal.is_open = false;
 }

@@ -139,16 +139,16 @@ same_hash(const uint8_t *a, const uint8_t *b, size_t len)
 static bool
 same_question(const struct scout_client *client, const struct scout__lookup_slot *slot, const struct scout_query *q)
 {
-	return slot->n == before(client, q) + q->n && q->n > 0 && slot->n_parts == 0 &&
-	       same_hash(slot->last_hash, last_hash(q), q->hash_len) &&
-	       (q->tenant && *q->tenant ? strcmp(slot->tenant, q->tenant) == 0 : slot->tenant_len == 0);
+	return slot->question.n == before(client, q) + q->n && q->n > 0 && slot->question.n_parts == 0 &&
+	       same_hash(slot->question.last_hash, last_hash(q), q->hash_len) &&
+	       (q->tenant && *q->tenant ? strcmp(slot->tenant, q->tenant) == 0 : slot->question.tenant_len == 0);
 }
 
 /* Whether the GPU still has the part that the lookup skipped. */
 static bool
 covers_skipped(const struct scout_client *client, const struct scout__lookup_slot *slot, uint64_t computed_tokens)
 {
-	return computed_tokens >= (uint64_t)slot->skip * client->cfg.hash_tokens;
+	return computed_tokens >= (uint64_t)slot->question.skip * client->cfg.hash_tokens;
 }
 
 static void
@@ -163,16 +163,16 @@ fetch_ahead(const struct scout_query *q)
 void
 scout__slot_begin(struct scout__lookup_slot *slot)
 {
-	slot->n_lengths = 0;
-	slot->admitted = false;
-	slot->hit = (struct scout_hit){.endpoint = -1};
-	slot->ended = false;
-	slot->finished = false;
-	slot->admit_came = slot->was_renewed = slot->again = slot->renewing = false;
-	slot->renew_left = 0;
-	slot->ahead = slot->unasked = slot->settle_keeps = false;
-	slot->n_parts = 0;
-	slot->renewed_us = 0;
+	slot->landed.n_lengths = 0;
+	slot->entry.admitted = false;
+	slot->landed.hit = (struct scout_hit){.endpoint = -1};
+	slot->work.ended = false;
+	slot->work.finished = false;
+	slot->work.admit_came = slot->work.was_renewed = slot->work.again = slot->renewal.is_open = false;
+	slot->work.renew_left = 0;
+	slot->question.ahead = slot->entry.unasked = slot->settle.keeps = false;
+	slot->question.n_parts = 0;
+	slot->renewal.ended_us = 0;
 	atomic_store_explicit(&slot->finish_hint, SCOUT_HINT_UNKNOWN, memory_order_relaxed);
 	atomic_store_explicit(&slot->sleeping, 0, memory_order_relaxed);
 	atomic_store_explicit(&slot->answer, SCOUT__PENDING, memory_order_relaxed);
@@ -182,21 +182,21 @@ static void
 fill_slot(const struct scout_client *client, struct scout__lookup_slot *slot, const struct scout_query *q,
 	  size_t tenant_len)
 {
-	slot->first = (uint32_t)before(client, q);
-	slot->n = slot->first + (uint32_t)q->n;
-	slot->at_most = lengths_allowed(client, q);
-	slot->skip = min_hashes(q->computed_tokens, client->cfg.hash_tokens, slot->at_most);
-	if (slot->skip < slot->first)
-		slot->skip = slot->at_most = slot->first; /* the engine has the whole prompt */
-	slot->expect = expected_length(client, q);
-	slot->want = q->want_lengths > 0 ? (uint8_t)q->want_lengths : 1;
-	slot->timeout_ms = timeout_of(client, q, slot->expect);
-	slot->prompt_tokens = q->prompt_tokens;
-	slot->tenant_len = (uint8_t)tenant_len;
+	slot->terms.first = (uint32_t)before(client, q);
+	slot->question.n = slot->terms.first + (uint32_t)q->n;
+	slot->terms.at_most = lengths_allowed(client, q);
+	slot->question.skip = min_hashes(q->computed_tokens, client->cfg.hash_tokens, slot->terms.at_most);
+	if (slot->question.skip < slot->terms.first)
+		slot->question.skip = slot->terms.at_most = slot->terms.first; /* the engine has the whole prompt */
+	slot->terms.expect = expected_length(client, q);
+	slot->question.want = q->want_lengths > 0 ? (uint8_t)q->want_lengths : 1;
+	slot->terms.timeout_ms = timeout_of(client, q, slot->terms.expect);
+	slot->terms.prompt_tokens = q->prompt_tokens;
+	slot->question.tenant_len = (uint8_t)tenant_len;
 	if (tenant_len)
 		memcpy(slot->tenant, q->tenant, tenant_len);
 	slot->tenant[tenant_len] = '\0';
-	memcpy(slot->last_hash, last_hash(q), q->hash_len);
+	memcpy(slot->question.last_hash, last_hash(q), q->hash_len);
 	scout__slot_begin(slot);
 }
 
@@ -206,15 +206,15 @@ scout__answer_unreachable(struct scout_client *client, struct scout__lookup_slot
 {
 	int error = SCOUT__DOWN_ERROR(down);
 
-	slot->submitted = false;
-	slot->ended = true;
-	slot->ticket = 0;
+	slot->entry.submitted = false;
+	slot->work.ended = true;
+	slot->ask.ticket = 0;
 	slot->landed_us = scout__now_us();
-	slot->epochs = atomic_load_explicit(&client->epochs, memory_order_relaxed);
-	slot->hit = (struct scout_hit){
+	slot->landed.epochs = atomic_load_explicit(&client->epochs, memory_order_relaxed);
+	slot->landed.hit = (struct scout_hit){
 		.error = error, .reason = scout__reason_of(error), .endpoint = SCOUT__DOWN_ENDPOINT(down)};
 	client->stats.answers++;
-	if (slot->hit.reason == SCOUT_REASON_REFUSED)
+	if (slot->landed.hit.reason == SCOUT_REASON_REFUSED)
 		client->stats.refused++;
 	else
 		client->stats.unreachable++;
@@ -257,25 +257,25 @@ submit(struct scout_client *client, const struct scout_query *q, size_t id_len, 
 	client->stats.asked_tokens += q->prompt_tokens;
 	if (down) {
 		scout__answer_unreachable(client, slot, down);
-		*ret_hit = slot->hit;
+		*ret_hit = slot->landed.hit;
 		return 0;
 	}
 	memcpy(scout__arena_at(&client->arena, pos), q->hashes, q->n * q->hash_len);
-	slot->arena_pos = pos;
-	slot->ticket = ticket;
-	slot->submitted = true;
-	if (slot->want > 1 && !client->is_run) /* if malloc() fails, only the longest length is known */
-		slot->lengths = malloc(2 * (slot->want - 1u) * sizeof(*slot->lengths));
+	slot->ask.arena_pos = pos;
+	slot->ask.ticket = ticket;
+	slot->entry.submitted = true;
+	if (slot->question.want > 1 && !client->is_run) /* if malloc() fails, only the longest length is known */
+		slot->lengths = malloc(2 * (slot->question.want - 1u) * sizeof(*slot->lengths));
 	/* Only the objects that each of several servers has tell which lengths they have in common. */
-	slot->ahead = when == ASK_AHEAD || (!client->is_run && client->n_links > 1);
-	if (slot->ahead)
-		slot->skip = slot->first; /* skip is not known yet, or is applied when the answer is settled */
+	slot->question.ahead = when == ASK_AHEAD || (!client->is_run && client->n_links > 1);
+	if (slot->question.ahead) /* skip is not known yet, or is applied when the answer is settled */
+		slot->question.skip = slot->terms.first;
 	if (when == ASK_AHEAD)
-		slot->unasked = true;
+		slot->entry.unasked = true;
 	else
 		scout__step_add(client, i);
 	scout__table_asked(client, i);
-	slot->deadline_us = scout__now_us() + (uint64_t)slot->timeout_ms * 1000;
+	slot->ask.deadline_us = scout__now_us() + (uint64_t)slot->terms.timeout_ms * 1000;
 	scout__client_push(client, SCOUT__WORD(SCOUT__WORD_LOOKUP, i));
 	client->stats.not_yet += when == ASK_NOW;
 	return SCOUT_NOT_YET;
@@ -287,7 +287,7 @@ scout__client_forget(struct scout_client *client, uint32_t i)
 	scout__table_forget(client, i);
 	scout__renew_forget(client, &client->slots[i]);
 	scout__step_remove(client, i);
-	if (client->slots[i].submitted)
+	if (client->slots[i].entry.submitted)
 		scout__client_push(client, SCOUT__WORD(SCOUT__WORD_FINISH, i));
 	else
 		scout__table_release(client, i);
@@ -298,8 +298,8 @@ __attribute__((noinline)) static int
 ask_restarted(struct scout_client *client, uint32_t i, const struct scout_query *q, struct scout_hit *ret_hit)
 {
 	const struct scout__lookup_slot *slot = &client->slots[i];
-	uint32_t hash = slot->id_hash;
-	size_t id_len = slot->id_len, tenant_len = slot->tenant_len;
+	uint32_t hash = slot->entry.id_hash;
+	size_t id_len = slot->entry.id_len, tenant_len = slot->question.tenant_len;
 	int rc;
 
 	scout__client_forget(client, i);
@@ -314,13 +314,13 @@ read_answer(struct scout_client *client, uint32_t i, const struct scout_query *q
 {
 	const struct scout__lookup_slot *slot = &client->slots[i];
 
-	if (!slot->ahead && scout__renew_look(client, i))
+	if (!slot->question.ahead && scout__renew_look(client, i))
 		scout__renew_ask(client, i, q);
-	if (slot->epochs != atomic_load_explicit(&client->epochs, memory_order_relaxed))
+	if (slot->landed.epochs != atomic_load_explicit(&client->epochs, memory_order_relaxed))
 		return ask_restarted(client, i, q, ret_hit);
-	if (slot->ahead)
+	if (slot->question.ahead)
 		scout__request_settle(client, i, q->computed_tokens);
-	*ret_hit = slot->hit;
+	*ret_hit = slot->landed.hit;
 	return 0;
 }
 
@@ -330,8 +330,8 @@ not_yet(struct scout_client *client, uint32_t i)
 {
 	struct scout__lookup_slot *slot = &client->slots[i];
 
-	if (slot->unasked) {
-		slot->unasked = false;
+	if (slot->entry.unasked) {
+		slot->entry.unasked = false;
 		scout__step_add(client, i);
 	}
 	client->stats.not_yet++;
@@ -354,8 +354,8 @@ read_slot(struct scout_client *client, uint32_t i, const struct scout_query *q, 
 static bool
 asks_again(const struct scout_client *client, const struct scout__lookup_slot *slot, const struct scout_query *q)
 {
-	return q->id && slot->id_len != 0 && strcmp(slot->id, q->id) == 0 && q->hashes &&
-	       q->hash_len == client->cfg.hash_bytes && same_question(client, slot, q) && !slot->admitted &&
+	return q->id && slot->entry.id_len != 0 && strcmp(slot->id, q->id) == 0 && q->hashes &&
+	       q->hash_len == client->cfg.hash_bytes && same_question(client, slot, q) && !slot->entry.admitted &&
 	       q->want_lengths <= SCOUT_MAX_LENGTHS && fits_prompt(client, q) &&
 	       covers_skipped(client, slot, q->computed_tokens);
 }
@@ -375,9 +375,9 @@ try_lookup(struct scout_client *client, const struct scout_query *q, struct scou
 	if (i != SCOUT__NO_SLOT) {
 		struct scout__lookup_slot *slot = &client->slots[i];
 
-		if (!slot->admitted && (q->n == 0 || !same_question(client, slot, q)))
+		if (!slot->entry.admitted && (q->n == 0 || !same_question(client, slot, q)))
 			return SCOUT_ERR_STATE;
-		if (!slot->admitted && covers_skipped(client, slot, q->computed_tokens)) {
+		if (!slot->entry.admitted && covers_skipped(client, slot, q->computed_tokens)) {
 			scout__table_asked(client, i);
 			return read_slot(client, i, q, ret_hit);
 		}
@@ -406,7 +406,7 @@ ask_ahead(struct scout_client *client, const struct scout_query *q)
 		return rc;
 	hash = scout__id_hash(q->id, id_len);
 	i = scout__table_find(client, q->id, id_len, hash);
-	if (i != SCOUT__NO_SLOT && !client->slots[i].admitted)
+	if (i != SCOUT__NO_SLOT && !client->slots[i].entry.admitted)
 		return q->n == 0 || !same_question(client, &client->slots[i], q) ? SCOUT_ERR_STATE : 0;
 	if (q->n == 0 || atomic_load_explicit(&client->down, memory_order_relaxed))
 		return 0; /* there is nothing to ask, or no server to ask */
@@ -425,14 +425,14 @@ scout__client_ask(struct scout_client *client, const struct scout_query *q, stru
 	if (scout__courier_forked(client->courier))
 		return SCOUT_ERR_FORKED;
 	scout__client_enter(client);
-	uint32_t guess = client->slots[client->last_asked].next_asked;
+	uint32_t guess = client->slots[client->last_asked].entry.next_asked;
 	const struct scout__lookup_slot *slot = &client->slots[guess];
 
 	if (!asks_again(client, slot, q))
 		return scout__client_leave(client, try_lookup(client, q, ret_hit));
 	client->last_asked = guess;
-	__builtin_prefetch(&client->slots[slot->next_asked]);
-	__builtin_prefetch(client->slots[slot->next_asked].id);
+	__builtin_prefetch(&client->slots[slot->entry.next_asked]);
+	__builtin_prefetch(client->slots[slot->entry.next_asked].id);
 	return scout__client_leave(client, read_slot(client, guess, q, ret_hit));
 }
 
@@ -455,13 +455,13 @@ poll_answer(struct scout_client *client, uint32_t i, uint64_t computed_tokens, s
 {
 	const struct scout__lookup_slot *slot = &client->slots[i];
 
-	if (!slot->ahead && scout__renew_look(client, i))
+	if (!slot->question.ahead && scout__renew_look(client, i))
 		return SCOUT_NEED_QUERY;
-	if (slot->epochs != atomic_load_explicit(&client->epochs, memory_order_relaxed))
+	if (slot->landed.epochs != atomic_load_explicit(&client->epochs, memory_order_relaxed))
 		return SCOUT_NEED_QUERY;
-	if (slot->ahead)
+	if (slot->question.ahead)
 		scout__request_settle(client, i, computed_tokens);
-	*ret_hit = slot->hit;
+	*ret_hit = slot->landed.hit;
 	return 0;
 }
 
@@ -470,7 +470,7 @@ poll_slot(struct scout_client *client, uint32_t i, uint64_t computed_tokens, str
 {
 	const struct scout__lookup_slot *slot = &client->slots[i];
 
-	if (slot->admitted || slot->n_parts > 0 || !covers_skipped(client, slot, computed_tokens))
+	if (slot->entry.admitted || slot->question.n_parts > 0 || !covers_skipped(client, slot, computed_tokens))
 		return SCOUT_NEED_QUERY;
 	if (atomic_load_explicit(&slot->answer, memory_order_acquire) != SCOUT__PENDING)
 		return poll_answer(client, i, computed_tokens, ret_hit);
@@ -500,14 +500,14 @@ scout__client_poll(struct scout_client *client, const char *id, uint64_t compute
 	if (scout__courier_forked(client->courier))
 		return SCOUT_ERR_FORKED;
 	scout__client_enter(client);
-	uint32_t guess = client->slots[client->last_asked].next_asked;
+	uint32_t guess = client->slots[client->last_asked].entry.next_asked;
 	const struct scout__lookup_slot *slot = &client->slots[guess];
 
-	if (!id || slot->id_len == 0 || strcmp(slot->id, id) != 0)
+	if (!id || slot->entry.id_len == 0 || strcmp(slot->id, id) != 0)
 		return scout__client_leave(client, poll_lookup(client, id, computed_tokens, ret_hit));
 	client->last_asked = guess;
-	__builtin_prefetch(&client->slots[slot->next_asked]);
-	__builtin_prefetch(client->slots[slot->next_asked].id);
+	__builtin_prefetch(&client->slots[slot->entry.next_asked]);
+	__builtin_prefetch(client->slots[slot->entry.next_asked].id);
 	return scout__client_leave(client, poll_slot(client, guess, computed_tokens, ret_hit));
 }
 

@@ -131,19 +131,19 @@ fill_slot(const struct scout_client *client, struct scout__lookup_slot *slot, co
 {
 	uint32_t timeout_ms = client->cfg.lookup_timeout_ms;
 
-	slot->first = slot->at_most = slot->skip = slot->expect = 0;
-	slot->n = (uint32_t)q->n;
-	slot->want = 1;
-	slot->timeout_ms = q->timeout_ms > timeout_ms ? q->timeout_ms : timeout_ms;
-	slot->prompt_tokens = 0;
-	slot->tenant_len = (uint8_t)tenant_len;
+	slot->terms.first = slot->terms.at_most = slot->question.skip = slot->terms.expect = 0;
+	slot->question.n = (uint32_t)q->n;
+	slot->question.want = 1;
+	slot->terms.timeout_ms = q->timeout_ms > timeout_ms ? q->timeout_ms : timeout_ms;
+	slot->terms.prompt_tokens = 0;
+	slot->question.tenant_len = (uint8_t)tenant_len;
 	if (tenant_len)
 		memcpy(slot->tenant, q->tenant, tenant_len);
 	slot->tenant[tenant_len] = '\0';
-	memcpy(slot->last_hash, last_key(q), q->hash_len);
+	memcpy(slot->question.last_hash, last_key(q), q->hash_len);
 	scout__slot_begin(slot);
-	slot->n_parts = (uint8_t)n_parts;
-	slot->keys_digest = digest_of(q);
+	slot->question.n_parts = (uint8_t)n_parts;
+	slot->terms.keys_digest = digest_of(q);
 }
 
 /* Returns SCOUT_NOT_YET; 0: a server is known to be gone, and the slot says so. */
@@ -184,11 +184,11 @@ submit(struct scout_client *client, const struct scout_key_query *q, size_t id_l
 		return 0;
 	}
 	copy_keys(client, q, &order, scout__arena_at(&client->arena, pos));
-	slot->arena_pos = pos;
-	slot->ticket = ticket;
-	slot->submitted = true;
+	slot->ask.arena_pos = pos;
+	slot->ask.ticket = ticket;
+	slot->entry.submitted = true;
 	scout__step_add(client, i);
-	slot->deadline_us = scout__now_us() + (uint64_t)slot->timeout_ms * 1000;
+	slot->ask.deadline_us = scout__now_us() + (uint64_t)slot->terms.timeout_ms * 1000;
 	scout__client_push(client, SCOUT__WORD(SCOUT__WORD_LOOKUP, i));
 	client->stats.not_yet++;
 	return SCOUT_NOT_YET;
@@ -207,7 +207,7 @@ static void
 write_states(const struct scout_client *client, const struct scout__lookup_slot *slot, const struct scout_key_query *q,
 	     uint8_t *ret_states)
 {
-	const uint8_t *hit = slot->present, *not_miss = slot->present + ((size_t)slot->n + 7) / 8;
+	const uint8_t *hit = slot->objects.bits, *not_miss = slot->objects.bits + ((size_t)slot->question.n + 7) / 8;
 	struct order order;
 
 	SCOUT_ASSERT(order_of(client, q, &order) == 0); /* the slot was asked for the same keys */
@@ -222,7 +222,7 @@ static int
 read_answer(const struct scout_client *client, const struct scout__lookup_slot *slot, const struct scout_key_query *q,
 	    uint8_t *ret_states, struct scout_key_answer *ret_answer)
 {
-	const struct scout_hit *hit = &slot->hit;
+	const struct scout_hit *hit = &slot->landed.hit;
 	struct scout_key_answer answer = {
 		.ticket = hit->ticket,
 		.hits = hit->chunks,
@@ -232,7 +232,7 @@ read_answer(const struct scout_client *client, const struct scout__lookup_slot *
 		.endpoint = hit->endpoint,
 	};
 
-	if (slot->keys_digest != digest_of(q))
+	if (slot->terms.keys_digest != digest_of(q))
 		return SCOUT_ERR_STATE;
 	if (hit->error != 0)
 		memset(ret_states, SCOUT_KEY_RETRY, q->n);
@@ -249,7 +249,8 @@ read_answer(const struct scout_client *client, const struct scout__lookup_slot *
 static bool
 same_question(const struct scout__lookup_slot *slot, const struct scout_key_query *q)
 {
-	return slot->n_parts > 0 && slot->n == q->n && memcmp(slot->last_hash, last_key(q), q->hash_len) == 0 &&
+	return slot->question.n_parts > 0 && slot->question.n == q->n &&
+	       memcmp(slot->question.last_hash, last_key(q), q->hash_len) == 0 &&
 	       strcmp(slot->tenant, q->tenant ? q->tenant : "") == 0;
 }
 
@@ -275,8 +276,8 @@ lookup_keys(struct scout_client *client, const struct scout_key_query *q, uint8_
 	}
 	/* A server was restarted since the answer: what it promised is gone. */
 	if (i != SCOUT__NO_SLOT &&
-	    client->slots[i].epochs != atomic_load_explicit(&client->epochs, memory_order_relaxed)) {
-		if (client->slots[i].keys_digest != digest_of(q))
+	    client->slots[i].landed.epochs != atomic_load_explicit(&client->epochs, memory_order_relaxed)) {
+		if (client->slots[i].terms.keys_digest != digest_of(q))
 			return SCOUT_ERR_STATE;
 		scout__client_forget(client, i);
 		i = SCOUT__NO_SLOT;

@@ -21,11 +21,11 @@ scout__step_add(struct scout_client *client, uint32_t i)
 {
 	struct scout__lookup_slot *slot = &client->slots[i];
 
-	slot->step_no = client->step_no;
-	slot->step_prev = SCOUT__NO_SLOT;
-	slot->step_next = client->step_head;
+	slot->step.no = client->step_no;
+	slot->step.prev = SCOUT__NO_SLOT;
+	slot->step.next = client->step_head;
 	if (client->step_head != SCOUT__NO_SLOT)
-		client->slots[client->step_head].step_prev = i;
+		client->slots[client->step_head].step.prev = i;
 	client->step_head = i;
 }
 
@@ -34,15 +34,15 @@ scout__step_remove(struct scout_client *client, uint32_t i)
 {
 	struct scout__lookup_slot *slot = &client->slots[i];
 
-	if (slot->step_no != client->step_no)
+	if (slot->step.no != client->step_no)
 		return;
-	slot->step_no = 0;
-	if (slot->step_prev == SCOUT__NO_SLOT)
-		client->step_head = slot->step_next;
+	slot->step.no = 0;
+	if (slot->step.prev == SCOUT__NO_SLOT)
+		client->step_head = slot->step.next;
 	else
-		client->slots[slot->step_prev].step_next = slot->step_next;
-	if (slot->step_next != SCOUT__NO_SLOT)
-		client->slots[slot->step_next].step_prev = slot->step_prev;
+		client->slots[slot->step.prev].step.next = slot->step.next;
+	if (slot->step.next != SCOUT__NO_SLOT)
+		client->slots[slot->step.next].step.prev = slot->step.prev;
 }
 
 void

@@ -104,14 +104,14 @@ add_bucket(struct scout_client *client)
 	while (*from != 0) {
 		struct scout__lookup_slot *slot = &client->slots[named(*from)];
 
-		if ((slot->id_hash & client->bucket_mask) != i) {
-			from = &slot->next;
+		if ((slot->entry.id_hash & client->bucket_mask) != i) {
+			from = &slot->entry.next;
 			continue;
 		}
 		*to = *from;
-		*from = slot->next;
-		slot->next = 0;
-		to = &slot->next;
+		*from = slot->entry.next;
+		slot->entry.next = 0;
+		to = &slot->entry.next;
 	}
 }
 
@@ -122,7 +122,7 @@ remove_bucket(struct scout_client *client)
 	uint32_t i = --client->n_buckets, *end = &client->buckets[i & client->bucket_mask >> 1];
 
 	while (*end != 0)
-		end = &client->slots[named(*end)].next;
+		end = &client->slots[named(*end)].entry.next;
 	*end = client->buckets[i];
 	client->buckets[i] = 0;
 	if (client->n_buckets == (client->bucket_mask >> 1) + 1)
@@ -137,9 +137,9 @@ scout__table_find(const struct scout_client *client, const char *id, size_t len,
 	while (i != SCOUT__NO_SLOT) {
 		const struct scout__lookup_slot *slot = &client->slots[i];
 
-		if (slot->id_hash == hash && slot->id_len == len && memcmp(slot->id, id, len) == 0)
+		if (slot->entry.id_hash == hash && slot->entry.id_len == len && memcmp(slot->id, id, len) == 0)
 			return i;
-		i = named(slot->next);
+		i = named(slot->entry.next);
 	}
 	return SCOUT__NO_SLOT;
 }
@@ -160,13 +160,13 @@ take_free(struct scout_client *client)
 	uint32_t i = named(client->free_head);
 
 	if (i != SCOUT__NO_SLOT) {
-		client->free_head = client->slots[i].next;
+		client->free_head = client->slots[i].entry.next;
 		return i;
 	}
 	if (client->n_fresh == client->n_slots)
 		return SCOUT__NO_SLOT;
 	i = client->n_fresh++;
-	client->slots[i].lanes = &client->lanes[(size_t)i * client->n_links];
+	client->slots[i].work.lanes = &client->lanes[(size_t)i * client->n_links];
 	return i;
 }
 
@@ -181,14 +181,14 @@ scout__table_add(struct scout_client *client, const char *id, size_t len, uint32
 		return SCOUT__NO_SLOT;
 	struct scout__lookup_slot *slot = &client->slots[i];
 
-	slot->id_hash = hash;
-	slot->id_len = (uint8_t)len;
+	slot->entry.id_hash = hash;
+	slot->entry.id_len = (uint8_t)len;
 	memcpy(slot->id, id, len);
 	slot->id[len] = '\0';
 	if (client->n_live >= client->n_buckets)
 		add_bucket(client);
 	bucket = bucket_of(client, hash);
-	slot->next = *bucket;
+	slot->entry.next = *bucket;
 	*bucket = i + 1;
 	client->n_live++;
 	return i;
@@ -198,12 +198,12 @@ void
 scout__table_forget(struct scout_client *client, uint32_t i)
 {
 	struct scout__lookup_slot *slot = &client->slots[i];
-	uint32_t *at = bucket_of(client, slot->id_hash);
+	uint32_t *at = bucket_of(client, slot->entry.id_hash);
 
 	while (named(*at) != i)
-		at = &client->slots[named(*at)].next;
-	*at = slot->next;
-	slot->id_len = 0;
+		at = &client->slots[named(*at)].entry.next;
+	*at = slot->entry.next;
+	slot->entry.id_len = 0;
 	client->n_live--;
 	for (int k = 0; k < 2; k++)
 		if (client->n_buckets > LEAST_BUCKETS && client->n_live < client->n_buckets / 2)
@@ -224,14 +224,14 @@ scout__table_any(const struct scout_client *client, uint32_t *bucket)
 void
 scout__table_asked(struct scout_client *client, uint32_t i)
 {
-	client->slots[client->last_asked].next_asked = i;
+	client->slots[client->last_asked].entry.next_asked = i;
 	client->last_asked = i;
 }
 
 void
 scout__table_release(struct scout_client *client, uint32_t i)
 {
-	client->slots[i].next = client->free_head;
+	client->slots[i].entry.next = client->free_head;
 	client->free_head = i + 1;
 }
 

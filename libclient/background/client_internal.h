@@ -11,6 +11,7 @@
 #include "arena.h"
 #include "courier.h"
 #include "log.h"
+#include "lookup_slot.h"
 
 /*
  * The client: a table of slots between the caller and the courier.
@@ -19,7 +20,7 @@
  *   id -> slot (client_table.c)
  *   fills the slot's question, copies hashes
  *   into the arena, pushes a word  ──ring──▶      LOOKUP to every link
- *   reads slot->answer  ◀───────────────────      writes slot->hit, then answer = ANSWERED (release)
+ *   reads slot->answer  ◀───────────────────      writes slot->landed, then answer = ANSWERED (release)
  *   ADMIT, FINISH words  ──ring──▶                sends them, waits for the replies
  *   RENEW word  ──ring──▶                         asks anew (client_answer.c, lookup_answer.c)
  *   takes slot->newer  ◀────────────────────      writes it, then answer = RENEWED (release)
@@ -36,9 +37,6 @@
  * a second RENEW only when the first was answered. The ring has room for these words of all slots and for one BROADCAST
  * of each kind, so no push can fail, and finish and admit need no error path.
  */
-
-#define SCOUT__NO_SLOT UINT32_MAX
-#define SCOUT__CACHE_LINE 64
 
 enum scout__word_op {
 	SCOUT__WORD_LOOKUP = 1,
@@ -65,122 +63,6 @@ enum scout__answer {
 	SCOUT__PENDING = 0,
 	SCOUT__ANSWERED = 1,
 	SCOUT__RENEWED = 2 /* and slot->newer says what a renewal found */
-};
-
-/* What the courier does with one slot on one link. */
-enum scout__lookup_lane_state {
-	SCOUT__LANE_NONE = 0, /* the server knows nothing of the slot */
-	SCOUT__LANE_WAIT,     /* LOOKUP waits for credit or for the connection */
-	SCOUT__LANE_ASKED,    /* LOOKUP is sent; the server may have a session */
-	SCOUT__LANE_OPEN,     /* the server answered: it has a session */
-	SCOUT__LANE_ENDING    /* FINISH waits or is in flight */
-};
-
-struct scout__lookup_lane {
-	uint8_t state;
-	bool want_admit;
-	bool want_finish;
-	bool want_renew;
-	uint8_t in_flight; /* operations of this slot on this link */
-	bool limited;
-	uint32_t hit, l1, l2;
-};
-
-/*
- * The order of the fields follows from which thread reads and writes them: the caller asks in every step for a
- * request that waits, and what it reads then (`hot`, and the id after it) must not lie in a cache line that the
- * courier writes meanwhile.
- */
-struct scout__lookup_slot {
-	/* hot: one cache line; the caller's, except `answer` */
-	uint32_t id_hash;
-	/* courier writes (release), caller reads (acquire); also a futex */
-	atomic_uint answer;
-	uint32_t next;       /* in its bucket, or in the list of free slots: slot plus 1; 0: the last one */
-	uint32_t next_asked; /* a guess: the slot that the caller asked for next, last time */
-	uint32_t skip;       /* all lengths of a slot are in hashes from the start of the prompt */
-	uint32_t n;          /* the length up to which there are hashes */
-	uint8_t id_len;      /* 0: not in the table */
-	uint8_t tenant_len;
-	bool submitted; /* the courier knows the slot */
-	bool admitted;
-	bool unasked;    /* a lookup ahead that no step has asked for yet */
-	bool ahead;      /* a lookup ahead whose answer was not read yet */
-	uint8_t want;    /* how many lengths the caller wants to hear of, 1 at least */
-	uint8_t n_parts; /* 0: a lookup; else a question for n keys, of so many groups, and no lengths */
-	uint8_t last_hash[SCOUT_MAX_HASH];
-	char id[SCOUT_MAX_NAME + 1]; /* stays when the slot leaves the table: the courier may name it in its log */
-	char tenant[SCOUT_MAX_NAME + 1];
-
-	/* caller; const for the courier between the LOOKUP word and the return through `freed` */
-	uint32_t first;      /* the length at which the hashes begin */
-	uint32_t at_most;    /* longest length that may be asked for, at most n; lengths_allowed() in client_ask.c */
-	uint32_t expect;     /* length that the server waits for if some chunks are late */
-	uint32_t timeout_ms; /* deadline_us was computed from this */
-	/* caller writes: 1 while it sleeps on `answer` */
-	atomic_uint sleeping;
-	uint64_t prompt_tokens;
-	uint64_t deadline_us;
-	uint64_t ticket; /* the courier's, once RENEW was pushed for an answer without a session */
-	uint64_t arena_pos;
-	uint64_t keys_digest; /* caller: digest of all keys */
-	/* caller, before the ADMIT word */
-	uint32_t admit_from, admit_to;
-	/* caller, before the FINISH word; the courier reads it earlier if it ends a lookup by itself */
-	atomic_uchar finish_hint; /* enum scout_hint */
-	/* caller, see client_step.c; in the list of its step if step_no is the client's */
-	uint32_t step_no, step_prev, step_next;
-	/* caller, see client_answer.c; before the LOOKUP word, and before the SETTLE word */
-	uint32_t settle_from, settle_to, settle_l2;
-	bool settle_keeps; /* nothing is given back yet */
-	/* caller, see client_answer.c */
-	bool renewing;         /* a renewal is asked for, and its answer was not read yet */
-	uint64_t renewed_us;   /* when the last renewal ended; 0: never */
-	uint64_t renew_ticket; /* before the RENEW word: ticket of a new session; 0: renew in the answer's session */
-
-	/* courier until ANSWERED, then the caller's */
-	_Alignas(SCOUT__CACHE_LINE) struct scout_hit hit;
-	uint64_t landed_us; /* when it was published */
-	uint32_t epochs;    /* client->epochs at that time */
-	uint64_t landed_ns; /* landed_us in nanoseconds, if the client stamps answers */
-	/* courier from the RENEW word until RENEWED, then the caller's */
-	struct scout_hit newer; /* reason NONE: no news */
-	uint32_t newer_epochs;
-	/* courier until the answer; of a lookup ahead then the caller's until the SETTLE word */
-	uint8_t *present; /* by group a bit for each object, then a bit for each object in L2; NULL: no memory. For a
-			     question for keys: the maps of lookup_answer.c */
-	uint32_t known;   /* length that the bits are about */
-	bool known_limited;
-	/* Owned by the answer's writer: restorable lengths below the answer's, want - 1 at most, the longest first.
-	   NULL: none, as when all policies are `all`: then they follow from the longest. There is room for twice as
-	   many: the lengths of `newer` come after the others. n_newer is set from the RENEW word on. */
-	uint32_t *lengths;
-	uint32_t n_lengths;
-	uint32_t n_newer;
-
-	/* courier */
-	bool ended;    /* answered in some way */
-	bool finished; /* the FINISH word came */
-	bool admit_came;
-	bool was_renewed;       /* servers may promise more than they have told */
-	bool again;             /* a lookup that renews an answer without a session: its answer goes to `newer` */
-	uint16_t renew_left;    /* lanes that have not answered a renewal; 0: none is under way */
-	uint32_t least;         /* chunks that all servers promise */
-	uint32_t base, base_l2; /* of a settled lookup ahead: the first of these chunks, and how many are in L2 */
-	bool in_todo;
-	bool in_deadlines;
-	uint16_t unanswered;                                   /* lanes */
-	uint16_t unsent;                                       /* lanes that still need the slot's bytes in the arena */
-	uint32_t todo_prev, todo_next;                         /* in `todo` or `blocked` */
-	uint32_t deadline_prev, deadline_next, deadline_child; /* lookup_deadlines.c */
-	struct scout__lookup_lane *lanes;                      /* n_links */
-};
-_Static_assert(offsetof(struct scout__lookup_slot, id) == SCOUT__CACHE_LINE, "what is hot fills one cache line");
-_Static_assert(SCOUT_MAX_NAME <= UINT8_MAX, "lengths of ids and tenants are bytes");
-
-/* In the arena, the keys of one group of a question, groups ascending; the hashes of all follow, group by group. */
-struct scout__keys_part {
-	uint32_t group, n;
 };
 
 /* Slots, through their todo_prev and todo_next. */
@@ -331,7 +213,7 @@ uint64_t scout__client_ticket(struct scout_client *client);
 /* The length that a slot's answer says, in hashes. */
 uint32_t scout__slot_hit(const struct scout_client *client, const struct scout__lookup_slot *slot);
 
-/* Where the bits of group @g begin in slot->present, and how many bytes one of its two maps has; the second one follows the first. */
+/* Where the bits of group @g begin in slot->objects.bits, and how many bytes one of its two maps has; the second one follows the first. */
 size_t scout__present_at(const struct scout_client *client, const struct scout__lookup_slot *slot, uint32_t g,
 			 size_t *ret_bytes);
 

@@ -30,7 +30,7 @@
 static uint32_t SCOUT_ON_COURIER
 budget_us(const struct scout__lookup_slot *slot, uint64_t now_us)
 {
-	uint64_t left = slot->deadline_us > now_us ? slot->deadline_us - now_us : 1;
+	uint64_t left = slot->ask.deadline_us > now_us ? slot->ask.deadline_us - now_us : 1;
 
 	return left > UINT32_MAX ? UINT32_MAX : (uint32_t)left;
 }
@@ -41,18 +41,19 @@ put_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, enum lo
 {
 	const struct scout__lookup_slot *slot = &c->slots[i];
 	struct scout__lookup_msg msg = {
-		.ticket = slot->ticket,
-		.n = slot->n - slot->first,
-		.first = slot->first,
-		.beyond = slot->n - slot->at_most,
-		.skip = slot->skip,
-		.expect = slot->expect,
-		.poll_timeout_ms = slot->expect ? c->cfg.lookup_poll_key_timeout_ms : 0,
-		.poll_interval_ms = slot->expect ? c->cfg.lookup_poll_key_intervals_ms : 0,
-		.tenant = {slot->tenant, slot->tenant_len},
-		.hashes = scout__arena_at(&c->arena, slot->arena_pos),
+		.ticket = slot->ask.ticket,
+		.n = slot->question.n - slot->terms.first,
+		.first = slot->terms.first,
+		.beyond = slot->question.n - slot->terms.at_most,
+		.skip = slot->question.skip,
+		.expect = slot->terms.expect,
+		.poll_timeout_ms = slot->terms.expect ? c->cfg.lookup_poll_key_timeout_ms : 0,
+		.poll_interval_ms = slot->terms.expect ? c->cfg.lookup_poll_key_intervals_ms : 0,
+		.tenant = {slot->tenant, slot->question.tenant_len},
+		.hashes = scout__arena_at(&c->arena, slot->ask.arena_pos),
 	};
-	size_t room = 64 + (size_t)slot->tenant_len + (size_t)(slot->n - slot->first) * c->cfg.hash_bytes;
+	size_t room = 64 + (size_t)slot->question.tenant_len +
+		      (size_t)(slot->question.n - slot->terms.first) * c->cfg.hash_bytes;
 	struct scout__writer *w =
 		scout__link_op_begin(link, SCOUT_OP_LOOKUP, budget_us(slot, now_us), COOKIE(kind, i), room);
 
@@ -61,12 +62,12 @@ put_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, enum lo
 	if (kind == COOKIE_RENEW) {
 		msg.flags = SCOUT_LOOKUP_RENEW;
 		msg.expect = msg.poll_timeout_ms = msg.poll_interval_ms = 0;
-	} else if (slot->ahead) {
+	} else if (slot->question.ahead) {
 		msg.flags = SCOUT_LOOKUP_AHEAD;
 	}
 	/* Several servers need not have the same lengths. */
-	if (slot->lengths && !slot->ahead && c->n_links == 1)
-		msg.more = (uint16_t)(slot->want - 1);
+	if (slot->lengths && !slot->question.ahead && c->n_links == 1)
+		msg.more = (uint16_t)(slot->question.want - 1);
 	scout__put_lookup(w, &msg, c->cfg.hash_bytes);
 	scout__link_op_end(link);
 	return true;
@@ -77,17 +78,17 @@ static bool SCOUT_ON_COURIER
 send_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, enum lookup_cookie kind, uint64_t now_us)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
-	struct scout__lookup_lane *lane = &slot->lanes[scout__link_index(link)];
-	bool was_sent = slot->n_parts ? scout__keys_send(c, i, link, budget_us(slot, now_us))
-				      : put_lookup(c, i, link, kind, now_us);
+	struct scout__lookup_lane *lane = &slot->work.lanes[scout__link_index(link)];
+	bool was_sent = slot->question.n_parts ? scout__keys_send(c, i, link, budget_us(slot, now_us))
+					       : put_lookup(c, i, link, kind, now_us);
 
 	if (!was_sent)
 		return false;
 	lane->in_flight++;
 	if (kind == COOKIE_LOOKUP)
 		lane->state = SCOUT__LANE_ASKED;
-	if (--slot->unsent == 0)
-		scout__arena_give(&c->arena, slot->arena_pos);
+	if (--slot->work.unsent == 0)
+		scout__arena_give(&c->arena, slot->ask.arena_pos);
 	return true;
 }
 
@@ -95,15 +96,15 @@ static bool SCOUT_ON_COURIER
 send_admit(struct scout_client *c, uint32_t i, struct scout__link *link)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
-	struct scout__lookup_lane *lane = &slot->lanes[scout__link_index(link)];
-	struct scout__admit_msg msg = {.ticket = slot->ticket, .from = slot->base, .to = slot->least};
+	struct scout__lookup_lane *lane = &slot->work.lanes[scout__link_index(link)];
+	struct scout__admit_msg msg = {.ticket = slot->ask.ticket, .from = slot->work.base, .to = slot->work.least};
 	struct scout__writer *w = scout__link_op_begin(link, SCOUT_OP_ADMIT, 0, COOKIE(COOKIE_ADMIT, i), 16);
 
 	if (!w)
 		return false;
-	if (slot->admit_came) { /* else this ADMIT cuts a lane that promised more than the minimum */
-		msg.from = slot->admit_from;
-		msg.to = slot->admit_to;
+	if (slot->work.admit_came) { /* else this ADMIT cuts a lane that promised more than the minimum */
+		msg.from = slot->admit.from;
+		msg.to = slot->admit.to;
 	}
 	scout__put_admit(w, &msg);
 	scout__link_op_end(link);
@@ -116,12 +117,12 @@ static bool SCOUT_ON_COURIER
 lane_finish(struct scout_client *c, uint32_t i, struct scout__link *link)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
-	struct scout__lookup_lane *lane = &slot->lanes[scout__link_index(link)];
+	struct scout__lookup_lane *lane = &slot->work.lanes[scout__link_index(link)];
 
 	if (!scout__link_is_up(link)) {
-		scout__give_back_later(c, scout__link_index(link), slot->ticket);
+		scout__give_back_later(c, scout__link_index(link), slot->ask.ticket);
 		lane->state = SCOUT__LANE_NONE;
-	} else if (!scout__send_finish(link, slot->ticket,
+	} else if (!scout__send_finish(link, slot->ask.ticket,
 				       atomic_load_explicit(&slot->finish_hint, memory_order_relaxed),
 				       COOKIE(COOKIE_FINISH, i))) {
 		return false;
@@ -137,7 +138,7 @@ static bool SCOUT_ON_COURIER
 lane_send(struct scout_client *c, uint32_t i, uint32_t index, uint64_t now_us)
 {
 	struct scout__link *link = scout__courier_link(c->courier, index);
-	struct scout__lookup_lane *lane = &c->slots[i].lanes[index];
+	struct scout__lookup_lane *lane = &c->slots[i].work.lanes[index];
 
 	/* A lookup that follows a reset must not be answered before the reset. */
 	if (lane->state == SCOUT__LANE_WAIT &&
@@ -192,7 +193,7 @@ walk_todo(struct scout_client *c, uint64_t now_us)
 		scout__todo_remove(c, i);
 		for (uint32_t link = 0; link < c->n_links; link++)
 			done &= lane_send(c, i, link, now_us);
-		if (c->slots[i].in_todo)
+		if (c->slots[i].work.in_todo)
 			continue; /* a connection was lost meanwhile, and the slot has something new to send */
 		if (done) {
 			scout__slot_release_if_done(c, i);
@@ -232,11 +233,11 @@ start_lookup(struct scout_client *c, uint32_t i)
 
 	if (i >= c->n_seen)
 		c->n_seen = i + 1;
-	slot->least = slot->base = slot->base_l2 = 0;
-	slot->unanswered = (uint16_t)c->n_links;
-	slot->unsent = (uint16_t)c->n_links;
+	slot->work.least = slot->work.base = slot->work.base_l2 = 0;
+	slot->work.unanswered = (uint16_t)c->n_links;
+	slot->work.unsent = (uint16_t)c->n_links;
 	for (uint32_t link = 0; link < c->n_links; link++)
-		slot->lanes[link] = (struct scout__lookup_lane){.state = SCOUT__LANE_WAIT};
+		slot->work.lanes[link] = (struct scout__lookup_lane){.state = SCOUT__LANE_WAIT};
 	scout__deadlines_add(c, i);
 	for (uint32_t link = 0; link < c->n_links; link++) {
 		int error = c->closing ? SCOUT_ERR_CLOSED : scout__link_error(scout__courier_link(c->courier, link));
@@ -254,12 +255,12 @@ start_admit(struct scout_client *c, uint32_t i)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
 
-	slot->admit_came = true;
+	slot->work.admit_came = true;
 	scout__renew_stop(c, i);
-	if (slot->admit_from == 0 && slot->admit_to >= slot->least && !slot->was_renewed)
+	if (slot->admit.from == 0 && slot->admit.to >= slot->work.least && !slot->work.was_renewed)
 		return; /* all is admitted: nothing to give back. Longer lanes were cut when the answer was made. */
 	for (uint32_t link = 0; link < c->n_links; link++)
-		slot->lanes[link].want_admit = slot->lanes[link].state == SCOUT__LANE_OPEN;
+		slot->work.lanes[link].want_admit = slot->work.lanes[link].state == SCOUT__LANE_OPEN;
 	scout__todo_add(c, i);
 }
 
@@ -268,18 +269,18 @@ start_finish(struct scout_client *c, uint32_t i)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
 
-	slot->finished = true;
+	slot->work.finished = true;
 	c->n_finishing++;
 	scout__renew_stop(c, i);
-	if (!slot->ended)
+	if (!slot->work.ended)
 		scout__count_n(&c->counts.dropped, 1);
-	slot->ended = true; /* nobody reads an answer any more; a late reply sees this */
+	slot->work.ended = true; /* nobody reads an answer any more; a late reply sees this */
 	scout__deadlines_remove(c, i);
 	scout__todo_remove(c, i); /* its LOOKUP may still have waited */
 	for (uint32_t link = 0; link < c->n_links; link++)
 		scout__lane_end(c, i, link);
 	for (uint32_t link = 0; link < c->n_links; link++)
-		if (slot->lanes[link].want_finish)
+		if (slot->work.lanes[link].want_finish)
 			scout__todo_add(c, i);
 	scout__slot_release_if_done(c, i);
 }
@@ -296,7 +297,7 @@ on_word(void *user, uint64_t word, uint64_t now_us)
 		c->held = true;
 	switch (SCOUT__WORD_OP(word)) {
 	case SCOUT__WORD_LOOKUP:
-		scout__arena_see(&c->arena, c->slots[i].arena_pos);
+		scout__arena_see(&c->arena, c->slots[i].ask.arena_pos);
 		start_lookup(c, i);
 		break;
 	case SCOUT__WORD_SETTLE:
@@ -329,23 +330,23 @@ static void SCOUT_ON_COURIER
 lookup_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct scout__op *op)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
-	struct scout__lookup_lane *lane = &slot->lanes[link];
+	struct scout__lookup_lane *lane = &slot->work.lanes[link];
 	struct scout__lookup_reply reply;
 	const char *field;
 	int error = scout__wire_error(op->status);
 
-	if (slot->ended) { /* its FINISH is on its way or will be sent */
+	if (slot->work.ended) { /* its FINISH is on its way or will be sent */
 		scout__count_n(&c->counts.late, 1);
 		return;
 	}
-	if (error == 0 && slot->n_parts)
+	if (error == 0 && slot->question.n_parts)
 		error = scout__keys_take_reply(c, slot, op, &reply);
-	else if (error == 0 && slot->ahead)
+	else if (error == 0 && slot->question.ahead)
 		error = scout__ahead_take_reply(c, slot, op, &reply);
 	else if (error == 0 && (scout__get_lookup_reply(op, &reply, &field) != SCOUT_WIRE_OK ||
-				!scout__take_lengths(slot, &reply, slot->again)))
+				!scout__take_lengths(slot, &reply, slot->work.again)))
 		error = SCOUT_ERR_PROTOCOL;
-	if (error == 0 && reply.hit > slot->at_most)
+	if (error == 0 && reply.hit > slot->terms.at_most)
 		error = SCOUT_ERR_PROTOCOL;
 	if (error != 0) {
 		if (op->status != SCOUT_WIRE_OK && op->status != SCOUT_WIRE_EXPIRED)
@@ -355,7 +356,7 @@ lookup_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct sco
 	}
 	lane->state = SCOUT__LANE_OPEN;
 	scout__lane_take(lane, &reply);
-	if (--slot->unanswered == 0)
+	if (--slot->work.unanswered == 0)
 		scout__lookup_all_answered(c, i);
 }
 
@@ -363,14 +364,14 @@ lookup_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct sco
 static void SCOUT_ON_COURIER
 lane_lost(struct scout_client *c, uint32_t i, uint32_t link, uint32_t kind, int error)
 {
-	struct scout__lookup_lane *lane = &c->slots[i].lanes[link];
+	struct scout__lookup_lane *lane = &c->slots[i].work.lanes[link];
 
 	if (kind == COOKIE_LOOKUP) {
 		scout__lookup_fail(c, i, scout__reason_of(error), error, (int)link);
 	} else if (kind == COOKIE_RENEW) {
 		scout__renew_lost(c, i);
 	} else if (kind == COOKIE_FINISH) {
-		scout__give_back_later(c, link, c->slots[i].ticket);
+		scout__give_back_later(c, link, c->slots[i].ask.ticket);
 		lane->state = SCOUT__LANE_NONE;
 	} else if (kind == COOKIE_ADMIT && lane->state == SCOUT__LANE_OPEN) {
 		lane->want_admit = true; /* giving back twice changes nothing */
@@ -395,7 +396,7 @@ lookup_ended(void *user, struct scout__link *link, uint64_t cookie, const struct
 		scout__broadcast_reply(c, i, index, op);
 		return;
 	}
-	struct scout__lookup_lane *lane = &c->slots[i].lanes[index];
+	struct scout__lookup_lane *lane = &c->slots[i].work.lanes[index];
 
 	lane->in_flight--;
 	if (!op)
@@ -449,7 +450,7 @@ forget_sessions(struct scout_client *c, uint32_t index)
 {
 	c->give_back[index].n = c->give_back[index].sent = 0;
 	for (uint32_t i = 0; i < c->n_seen; i++) {
-		struct scout__lookup_lane *lane = &c->slots[i].lanes[index];
+		struct scout__lookup_lane *lane = &c->slots[i].work.lanes[index];
 
 		if (lane->state != SCOUT__LANE_OPEN && lane->state != SCOUT__LANE_ASKED &&
 		    lane->state != SCOUT__LANE_ENDING)
@@ -477,7 +478,7 @@ on_link_up(void *user, struct scout__link *link, bool new_epoch)
 		atomic_fetch_add_explicit(&c->epochs, 1, memory_order_relaxed);
 	}
 	for (uint32_t i = 0; i < c->n_seen; i++)
-		if (c->slots[i].lanes[index].want_admit)
+		if (c->slots[i].work.lanes[index].want_admit)
 			scout__todo_add(c, i);
 	tell_ready(c, link, NULL);
 }
@@ -516,12 +517,12 @@ on_tick(void *user, uint64_t now_us)
 	for (uint32_t i; (i = scout__deadlines_first(c)) != SCOUT__NO_SLOT;) {
 		const struct scout__lookup_slot *slot = &c->slots[i];
 
-		if (now_us < slot->deadline_us)
-			return slot->deadline_us;
-		if (!slot->again)
+		if (now_us < slot->ask.deadline_us)
+			return slot->ask.deadline_us;
+		if (!slot->work.again)
 			scout__log_limited(&c->log, &c->timeout_limit, now_us, TIMEOUT_LOG_US, SCOUT_LOG_WARN,
 					   "request %s: no answer within %u ms, going on without the cache", slot->id,
-					   slot->timeout_ms);
+					   slot->terms.timeout_ms);
 		scout__lookup_fail(c, i, SCOUT_REASON_TIMEOUT, SCOUT_ERR_TIMEOUT, -1);
 	}
 	return UINT64_MAX;

@@ -42,8 +42,8 @@ static void SCOUT_ON_COURIER
 lane_unsend(struct scout_client *c, struct scout__lookup_slot *slot, struct scout__lookup_lane *lane)
 {
 	lane->state = SCOUT__LANE_NONE;
-	if (--slot->unsent == 0)
-		scout__arena_give(&c->arena, slot->arena_pos);
+	if (--slot->work.unsent == 0)
+		scout__arena_give(&c->arena, slot->ask.arena_pos);
 }
 
 static void SCOUT_ON_COURIER
@@ -52,8 +52,8 @@ lane_unrenew(struct scout_client *c, struct scout__lookup_slot *slot, struct sco
 	if (!lane->want_renew)
 		return;
 	lane->want_renew = false;
-	if (--slot->unsent == 0)
-		scout__arena_give(&c->arena, slot->arena_pos);
+	if (--slot->work.unsent == 0)
+		scout__arena_give(&c->arena, slot->ask.arena_pos);
 }
 
 /* End what the server has or may have for this slot. */
@@ -61,7 +61,7 @@ void
 scout__lane_end(struct scout_client *c, uint32_t i, uint32_t link)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
-	struct scout__lookup_lane *lane = &slot->lanes[link];
+	struct scout__lookup_lane *lane = &slot->work.lanes[link];
 
 	lane->want_admit = false;
 	lane_unrenew(c, slot, lane);
@@ -80,12 +80,12 @@ scout__slot_release_if_done(struct scout_client *c, uint32_t i)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
 
-	if (!slot->finished || slot->in_todo)
+	if (!slot->work.finished || slot->work.in_todo)
 		return;
 	for (uint32_t link = 0; link < c->n_links; link++)
-		if (slot->lanes[link].state != SCOUT__LANE_NONE || slot->lanes[link].in_flight)
+		if (slot->work.lanes[link].state != SCOUT__LANE_NONE || slot->work.lanes[link].in_flight)
 			return;
-	slot->finished = false;
+	slot->work.finished = false;
 	scout__ahead_free(slot);
 	scout__lengths_free(slot);
 	c->n_finishing--;
@@ -103,7 +103,8 @@ scout__present_at(const struct scout_client *client, const struct scout__lookup_
 	for (uint32_t i = 0; i <= g; i++) {
 		at += 2 * bytes;
 		if (i < client->groups.n)
-			bytes = ((uint64_t)slot->n * client->cfg.hash_tokens / client->groups.group[i].unit_tokens +
+			bytes = ((uint64_t)slot->question.n * client->cfg.hash_tokens /
+					 client->groups.group[i].unit_tokens +
 				 7) /
 				8;
 	}
@@ -117,13 +118,13 @@ first_reply(const struct scout_client *c, struct scout__lookup_slot *slot, const
 {
 	size_t bytes, at = scout__present_at(c, slot, c->groups.n, &bytes);
 
-	slot->known = reply->known;
-	slot->known_limited = reply->lookup.limited;
-	slot->present = calloc(at > 0 ? at : 1, 1);
-	for (uint32_t g = 0; slot->present && g < c->groups.n; g++) {
+	slot->objects.known = reply->known;
+	slot->objects.known_limited = reply->lookup.limited;
+	slot->objects.bits = calloc(at > 0 ? at : 1, 1);
+	for (uint32_t g = 0; slot->objects.bits && g < c->groups.n; g++) {
 		at = scout__present_at(c, slot, g, &bytes);
-		memcpy(slot->present + at, reply->of[g].present, ((size_t)reply->of[g].n + 7) / 8);
-		memcpy(slot->present + at + bytes, reply->of[g].in_l2, ((size_t)reply->of[g].n + 7) / 8);
+		memcpy(slot->objects.bits + at, reply->of[g].present, ((size_t)reply->of[g].n + 7) / 8);
+		memcpy(slot->objects.bits + at + bytes, reply->of[g].in_l2, ((size_t)reply->of[g].n + 7) / 8);
 	}
 }
 
@@ -131,18 +132,18 @@ first_reply(const struct scout_client *c, struct scout__lookup_slot *slot, const
 static void SCOUT_ON_COURIER
 next_reply(const struct scout_client *c, struct scout__lookup_slot *slot, const struct scout__ahead_groups *reply)
 {
-	if (reply->known == slot->known)
-		slot->known_limited &= reply->lookup.limited;
-	else if (reply->known < slot->known)
-		slot->known_limited = reply->lookup.limited;
-	if (reply->known < slot->known)
-		slot->known = reply->known;
-	for (uint32_t g = 0; slot->present && g < c->groups.n; g++) {
+	if (reply->known == slot->objects.known)
+		slot->objects.known_limited &= reply->lookup.limited;
+	else if (reply->known < slot->objects.known)
+		slot->objects.known_limited = reply->lookup.limited;
+	if (reply->known < slot->objects.known)
+		slot->objects.known = reply->known;
+	for (uint32_t g = 0; slot->objects.bits && g < c->groups.n; g++) {
 		size_t bytes, at = scout__present_at(c, slot, g, &bytes);
 
 		for (size_t i = 0; i < ((size_t)reply->of[g].n + 7) / 8; i++) {
-			slot->present[at + i] &= reply->of[g].present[i];
-			slot->present[at + bytes + i] |= reply->of[g].in_l2[i];
+			slot->objects.bits[at + i] &= reply->of[g].present[i];
+			slot->objects.bits[at + bytes + i] |= reply->of[g].in_l2[i];
 		}
 	}
 }
@@ -155,9 +156,9 @@ scout__ahead_take_reply(struct scout_client *c, struct scout__lookup_slot *slot,
 	const char *field;
 
 	if (scout__get_ahead_groups(op, &c->groups, c->cfg.hash_tokens, &reply, &field) != SCOUT_WIRE_OK ||
-	    reply.lookup.n_more > 0 || reply.known > slot->n)
+	    reply.lookup.n_more > 0 || reply.known > slot->question.n)
 		return SCOUT_ERR_PROTOCOL;
-	if (slot->unanswered == c->n_links)
+	if (slot->work.unanswered == c->n_links)
 		first_reply(c, slot, &reply);
 	else
 		next_reply(c, slot, &reply);
@@ -168,8 +169,8 @@ scout__ahead_take_reply(struct scout_client *c, struct scout__lookup_slot *slot,
 void
 scout__ahead_free(struct scout__lookup_slot *slot)
 {
-	free(slot->present);
-	slot->present = NULL;
+	free(slot->objects.bits);
+	slot->objects.bits = NULL;
 }
 
 void
@@ -184,17 +185,17 @@ scout__apply_settle(struct scout_client *c, uint32_t i)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
 
-	slot->base = slot->settle_from;
-	slot->base_l2 = slot->settle_l2;
-	slot->least = slot->settle_to;
-	slot->was_renewed = true; /* so that every ADMIT is sent: servers may promise more than the caller knows */
+	slot->work.base = slot->settle.from;
+	slot->work.base_l2 = slot->settle.l2;
+	slot->work.least = slot->settle.to;
+	slot->work.was_renewed = true; /* so that every ADMIT is sent: servers may promise more than the caller knows */
 	scout__ahead_free(slot);
 	for (uint32_t link = 0; link < c->n_links; link++) {
-		struct scout__lookup_lane *lane = &slot->lanes[link];
+		struct scout__lookup_lane *lane = &slot->work.lanes[link];
 
-		lane->hit = slot->settle_to;
+		lane->hit = slot->settle.to;
 		lane->l2 = 0;
-		lane->want_admit = lane->state == SCOUT__LANE_OPEN && !slot->settle_keeps;
+		lane->want_admit = lane->state == SCOUT__LANE_OPEN && !slot->settle.keeps;
 	}
 	scout__todo_add(c, i);
 }
@@ -204,28 +205,29 @@ scout__apply_settle(struct scout_client *c, uint32_t i)
 static size_t
 map_bytes(const struct scout__lookup_slot *slot)
 {
-	return ((size_t)slot->n + 7) / 8;
+	return ((size_t)slot->question.n + 7) / 8;
 }
 
 bool
 scout__keys_send(struct scout_client *c, uint32_t i, struct scout__link *link, uint32_t budget_us)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
-	const uint8_t *region = scout__arena_at(&c->arena, slot->arena_pos);
+	const uint8_t *region = scout__arena_at(&c->arena, slot->ask.arena_pos);
 	const struct scout__keys_part *parts = (const struct scout__keys_part *)(const void *)region;
 	struct scout__keys_msg msg = {
-		.ticket = slot->ticket,
-		.n = slot->n,
-		.n_parts = slot->n_parts,
-		.tenant = {slot->tenant, slot->tenant_len},
-		.hashes = region + slot->n_parts * sizeof(*parts),
+		.ticket = slot->ask.ticket,
+		.n = slot->question.n,
+		.n_parts = slot->question.n_parts,
+		.tenant = {slot->tenant, slot->question.tenant_len},
+		.hashes = region + slot->question.n_parts * sizeof(*parts),
 	};
-	size_t room = SCOUT__KEYS_BYTES(slot->n_parts) + slot->tenant_len + (size_t)slot->n * c->cfg.hash_bytes;
+	size_t room = SCOUT__KEYS_BYTES(slot->question.n_parts) + slot->question.tenant_len +
+		      (size_t)slot->question.n * c->cfg.hash_bytes;
 	struct scout__writer *w = scout__link_op_begin(link, SCOUT_OP_KEYS, budget_us, COOKIE(COOKIE_LOOKUP, i), room);
 
 	if (!w)
 		return false;
-	for (uint32_t part = 0; part < slot->n_parts; part++) {
+	for (uint32_t part = 0; part < slot->question.n_parts; part++) {
 		msg.parts[part].group = (uint16_t)parts[part].group;
 		msg.parts[part].n = parts[part].n;
 	}
@@ -240,20 +242,20 @@ scout__keys_take_reply(struct scout_client *c, struct scout__lookup_slot *slot, 
 {
 	struct scout__keys_reply reply;
 	size_t bytes = map_bytes(slot);
-	bool is_first = slot->unanswered == c->n_links;
+	bool is_first = slot->work.unanswered == c->n_links;
 	const char *field;
 
-	if (scout__get_keys_reply(op, &reply, &field) != SCOUT_WIRE_OK || reply.n != slot->n)
+	if (scout__get_keys_reply(op, &reply, &field) != SCOUT_WIRE_OK || reply.n != slot->question.n)
 		return SCOUT_ERR_PROTOCOL;
 	if (is_first)
-		slot->present = malloc(2 * bytes);
-	if (!slot->present)
+		slot->objects.bits = malloc(2 * bytes);
+	if (!slot->objects.bits)
 		return SCOUT_ERR_NOMEM;
 	for (size_t i = 0; i < bytes; i++) {
 		uint8_t not_miss = reply.hit[i] | reply.later[i];
 
-		slot->present[i] = is_first ? reply.hit[i] : slot->present[i] & reply.hit[i];
-		slot->present[bytes + i] = is_first ? not_miss : slot->present[bytes + i] & not_miss;
+		slot->objects.bits[i] = is_first ? reply.hit[i] : slot->objects.bits[i] & reply.hit[i];
+		slot->objects.bits[bytes + i] = is_first ? not_miss : slot->objects.bits[bytes + i] & not_miss;
 	}
 	*ret = (struct scout__lookup_reply){.l1 = reply.l1, .l2 = reply.l2, .limited = reply.limited};
 	return 0;
@@ -268,12 +270,12 @@ keys_hit(struct scout_client *c, uint32_t i, struct scout_hit *ret_hit)
 	bool limited = false;
 
 	for (size_t at = 0; at < bytes; at++) {
-		n_hits += (uint32_t)__builtin_popcount(slot->present[at]);
-		n_not_miss += (uint32_t)__builtin_popcount(slot->present[bytes + at]);
+		n_hits += (uint32_t)__builtin_popcount(slot->objects.bits[at]);
+		n_not_miss += (uint32_t)__builtin_popcount(slot->objects.bits[bytes + at]);
 	}
 	for (uint32_t link = 0; link < c->n_links; link++) {
-		l2 = slot->lanes[link].l2 > l2 ? slot->lanes[link].l2 : l2;
-		limited |= slot->lanes[link].limited;
+		l2 = slot->work.lanes[link].l2 > l2 ? slot->work.lanes[link].l2 : l2;
+		limited |= slot->work.lanes[link].limited;
 	}
 	*ret_hit = (struct scout_hit){
 		.chunks = n_hits,
@@ -321,9 +323,9 @@ renew_publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
 
-	slot->newer = *hit;
-	slot->newer.ticket = slot->ticket;
-	slot->newer_epochs = atomic_load_explicit(&c->epochs, memory_order_relaxed);
+	slot->newer.hit = *hit;
+	slot->newer.hit.ticket = slot->ask.ticket;
+	slot->newer.epochs = atomic_load_explicit(&c->epochs, memory_order_relaxed);
 	atomic_store_explicit(&slot->answer, SCOUT__RENEWED, memory_order_release);
 }
 
@@ -333,19 +335,19 @@ publish(struct scout_client *c, uint32_t i, const struct scout_hit *hit)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
 
-	SCOUT_DASSERT(!slot->ended);
-	slot->ended = true;
+	SCOUT_DASSERT(!slot->work.ended);
+	slot->work.ended = true;
 	scout__deadlines_remove(c, i);
-	if (slot->again) {
-		slot->again = false;
+	if (slot->work.again) {
+		slot->work.again = false;
 		renew_publish(c, i, hit);
 		return;
 	}
-	count_answer(c, hit, slot->ahead);
-	slot->hit = *hit;
-	slot->hit.ticket = slot->ticket;
+	count_answer(c, hit, slot->question.ahead);
+	slot->landed.hit = *hit;
+	slot->landed.hit.ticket = slot->ask.ticket;
 	slot->landed_us = scout__now_us();
-	slot->epochs = atomic_load_explicit(&c->epochs, memory_order_relaxed);
+	slot->landed.epochs = atomic_load_explicit(&c->epochs, memory_order_relaxed);
 	if (c->stamps_answers)
 		slot->landed_ns = scout__now_ns();
 	atomic_store_explicit(&slot->answer, SCOUT__ANSWERED, memory_order_release);
@@ -360,7 +362,7 @@ scout__lookup_fail(struct scout_client *c, uint32_t i, int reason, int error, in
 {
 	struct scout_hit hit = {.reason = reason, .error = error, .endpoint = endpoint};
 
-	if (c->slots[i].ended)
+	if (c->slots[i].work.ended)
 		return;
 	publish(c, i, &hit);
 	for (uint32_t link = 0; link < c->n_links; link++)
@@ -379,13 +381,13 @@ scout__lane_take(struct scout__lookup_lane *lane, const struct scout__lookup_rep
 bool
 scout__take_lengths(struct scout__lookup_slot *slot, const struct scout__lookup_reply *reply, bool is_newer)
 {
-	uint32_t room = slot->lengths ? slot->want - 1u : 0;
+	uint32_t room = slot->lengths ? slot->question.want - 1u : 0;
 
 	if (reply->n_more > room)
 		return false;
 	for (uint32_t i = 0; i < reply->n_more; i++)
 		slot->lengths[is_newer ? room + i : i] = scout__more_at(reply, i);
-	*(is_newer ? &slot->n_newer : &slot->n_lengths) = reply->n_more;
+	(is_newer ? &slot->newer : &slot->landed)->n_lengths = (uint8_t)reply->n_more;
 	return true;
 }
 
@@ -394,10 +396,10 @@ static bool SCOUT_ON_COURIER
 lanes_agree(const struct scout_client *c, const struct scout__lookup_slot *slot)
 {
 	/* A lookup ahead knows all objects; if all groups have policy all, a length includes all shorter ones. */
-	if (c->is_run || slot->ahead)
+	if (c->is_run || slot->question.ahead)
 		return true;
 	for (uint32_t link = 1; link < c->n_links; link++)
-		if (slot->lanes[link].hit != slot->lanes[0].hit)
+		if (slot->work.lanes[link].hit != slot->work.lanes[0].hit)
 			return false;
 	return true;
 }
@@ -409,9 +411,9 @@ cut_lanes(struct scout_client *c, uint32_t i, uint32_t length)
 	struct scout__lookup_slot *slot = &c->slots[i];
 
 	for (uint32_t link = 0; link < c->n_links; link++)
-		if (slot->lanes[link].hit > length) {
-			slot->lanes[link].hit = length;
-			slot->lanes[link].want_admit = true;
+		if (slot->work.lanes[link].hit > length) {
+			slot->work.lanes[link].hit = length;
+			slot->work.lanes[link].want_admit = true;
 			scout__todo_add(c, i);
 		}
 }
@@ -420,39 +422,39 @@ static bool SCOUT_ON_COURIER
 lookup_minimum(struct scout_client *c, uint32_t i, struct scout_hit *ret_hit)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
-	const struct scout__lookup_lane *least = &slot->lanes[0];
+	const struct scout__lookup_lane *least = &slot->work.lanes[0];
 	bool limited = true;
 	uint64_t tokens;
 
 	if (!lanes_agree(c, slot)) {
-		if (slot->again)
-			slot->least = 0;
-		cut_lanes(c, i, slot->least);
+		if (slot->work.again)
+			slot->work.least = 0;
+		cut_lanes(c, i, slot->work.least);
 		return false;
 	}
 
 	for (uint32_t link = 1; link < c->n_links; link++)
-		if (slot->lanes[link].hit < least->hit)
-			least = &slot->lanes[link];
+		if (slot->work.lanes[link].hit < least->hit)
+			least = &slot->work.lanes[link];
 	/* The hit could be longer only if max_promised cut each server whose hit ends here. */
 	for (uint32_t link = 0; link < c->n_links; link++)
-		limited &= slot->lanes[link].hit > least->hit || slot->lanes[link].limited;
+		limited &= slot->work.lanes[link].hit > least->hit || slot->work.lanes[link].limited;
 	tokens = (uint64_t)least->hit * c->cfg.hash_tokens;
 	*ret_hit = (struct scout_hit){
-		.tokens = tokens < slot->prompt_tokens ? tokens : slot->prompt_tokens - 1,
+		.tokens = tokens < slot->terms.prompt_tokens ? tokens : slot->terms.prompt_tokens - 1,
 		.chunks = (uint32_t)(tokens / c->cfg.chunk_tokens),
-		.l1_chunks = c->is_plain && (slot->base_l2 || slot->base)
-				     ? least->hit - slot->base - slot->base_l2 - least->l2
+		.l1_chunks = c->is_plain && (slot->work.base_l2 || slot->work.base)
+				     ? least->hit - slot->work.base - slot->work.base_l2 - least->l2
 				     : least->l1,
-		.l2_chunks = slot->base_l2 + least->l2,
+		.l2_chunks = slot->work.base_l2 + least->l2,
 		.reason = limited      ? SCOUT_REASON_LIMITED
 			  : least->hit ? SCOUT_REASON_HIT
 				       : SCOUT_REASON_MISS,
 		.endpoint = -1,
 	};
-	slot->least = least->hit;
-	if (!slot->ahead) /* a lookup ahead gives back when it is settled */
-		cut_lanes(c, i, slot->least);
+	slot->work.least = least->hit;
+	if (!slot->question.ahead) /* a lookup ahead gives back when it is settled */
+		cut_lanes(c, i, slot->work.least);
 	return true;
 }
 
@@ -461,7 +463,7 @@ scout__lookup_all_answered(struct scout_client *c, uint32_t i)
 {
 	struct scout_hit hit = {.reason = SCOUT_REASON_MISS, .endpoint = -1};
 
-	if (c->slots[i].n_parts)
+	if (c->slots[i].question.n_parts)
 		keys_hit(c, i, &hit);
 	else
 		(void)lookup_minimum(c, i, &hit);
@@ -482,12 +484,12 @@ stop(struct scout_client *c, uint32_t i)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
 
-	if (slot->renew_left == 0)
+	if (slot->work.renew_left == 0)
 		return false;
-	slot->renew_left = 0;
+	slot->work.renew_left = 0;
 	c->n_renewals--;
 	for (uint32_t link = 0; link < c->n_links; link++)
-		lane_unrenew(c, slot, &slot->lanes[link]);
+		lane_unrenew(c, slot, &slot->work.lanes[link]);
 	return true;
 }
 
@@ -504,10 +506,10 @@ scout__renew_stop(struct scout_client *c, uint32_t i)
 	struct scout__lookup_slot *slot = &c->slots[i];
 
 	(void)stop(c, i);
-	if (!slot->again)
+	if (!slot->work.again)
 		return;
-	slot->again = false;
-	slot->ended = true;
+	slot->work.again = false;
+	slot->work.ended = true;
 	scout__deadlines_remove(c, i);
 	for (uint32_t link = 0; link < c->n_links; link++)
 		scout__lane_end(c, i, link);
@@ -518,7 +520,7 @@ static bool SCOUT_ON_COURIER
 lanes_are(const struct scout_client *c, const struct scout__lookup_slot *slot, enum scout__lookup_lane_state state)
 {
 	for (uint32_t link = 0; link < c->n_links; link++) {
-		const struct scout__lookup_lane *lane = &slot->lanes[link];
+		const struct scout__lookup_lane *lane = &slot->work.lanes[link];
 
 		if (lane->state != state || lane->in_flight || lane->want_admit || lane->want_finish ||
 		    !scout__link_is_up(scout__courier_link(c->courier, link)))
@@ -531,26 +533,26 @@ bool
 scout__renew_start(struct scout_client *c, uint32_t i)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
-	bool opens = slot->renew_ticket != 0;
+	bool opens = slot->renewal.ticket != 0;
 
-	slot->n_newer = 0;
-	scout__arena_see(&c->arena, slot->arena_pos);
+	slot->newer.n_lengths = 0;
+	scout__arena_see(&c->arena, slot->ask.arena_pos);
 	if (c->closing || !lanes_are(c, slot, opens ? SCOUT__LANE_NONE : SCOUT__LANE_OPEN)) {
-		scout__arena_give(&c->arena, slot->arena_pos);
+		scout__arena_give(&c->arena, slot->ask.arena_pos);
 		no_news(c, i);
 		return false;
 	}
-	slot->was_renewed = true;
+	slot->work.was_renewed = true;
 	if (opens) {
-		slot->ticket = slot->renew_ticket;
-		slot->again = true;
-		slot->ended = false;
+		slot->ask.ticket = slot->renewal.ticket;
+		slot->work.again = true;
+		slot->work.ended = false;
 		return true;
 	}
 	c->n_renewals++;
-	slot->renew_left = slot->unsent = (uint16_t)c->n_links;
+	slot->work.renew_left = slot->work.unsent = (uint16_t)c->n_links;
 	for (uint32_t link = 0; link < c->n_links; link++)
-		slot->lanes[link].want_renew = true;
+		slot->work.lanes[link].want_renew = true;
 	scout__todo_add(c, i);
 	return false;
 }
@@ -559,17 +561,17 @@ void
 scout__renew_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct scout__op *op)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
-	struct scout__lookup_lane *lane = &slot->lanes[link];
+	struct scout__lookup_lane *lane = &slot->work.lanes[link];
 	struct scout__lookup_reply reply;
 	struct scout_hit hit;
 	const char *field;
-	uint32_t before = slot->least;
+	uint32_t before = slot->work.least;
 
 	bool is_news = op->status == SCOUT_WIRE_OK && lane->state == SCOUT__LANE_OPEN &&
-		       scout__get_lookup_reply(op, &reply, &field) == SCOUT_WIRE_OK && reply.hit <= slot->at_most &&
-		       reply.hit >= lane->hit;
+		       scout__get_lookup_reply(op, &reply, &field) == SCOUT_WIRE_OK &&
+		       reply.hit <= slot->terms.at_most && reply.hit >= lane->hit;
 
-	if (slot->renew_left == 0) { /* the renewal was ended: an ADMIT or FINISH gives back what it promised */
+	if (slot->work.renew_left == 0) { /* the renewal was ended: an ADMIT or FINISH gives back what it promised */
 		if (is_news && reply.n_more == 0)
 			scout__lane_take(lane, &reply);
 		return;
@@ -577,7 +579,7 @@ scout__renew_reply(struct scout_client *c, uint32_t i, uint32_t link, const stru
 	is_news = is_news && scout__take_lengths(slot, &reply, true);
 	if (is_news)
 		scout__lane_take(lane, &reply);
-	if (--slot->renew_left > 0)
+	if (--slot->work.renew_left > 0)
 		return;
 	c->n_renewals--;
 	/* Without news the lengths stay what they were. */
@@ -586,6 +588,6 @@ scout__renew_reply(struct scout_client *c, uint32_t i, uint32_t link, const stru
 		return;
 	}
 	renew_publish(c, i, &hit);
-	if (slot->least > before && atomic_load_explicit(&c->event_armed, memory_order_relaxed))
+	if (slot->work.least > before && atomic_load_explicit(&c->event_armed, memory_order_relaxed))
 		scout__eventfd_raise(c->event_fd); /* full: readable anyway */
 }

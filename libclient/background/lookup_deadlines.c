@@ -20,7 +20,7 @@
 static bool SCOUT_ON_COURIER
 in_list(const struct scout_client *c, const struct scout__lookup_slot *slot)
 {
-	return slot->timeout_ms == c->cfg.lookup_timeout_ms;
+	return slot->terms.timeout_ms == c->cfg.lookup_timeout_ms;
 }
 
 static void SCOUT_ON_COURIER
@@ -28,26 +28,26 @@ list_add(struct scout_client *c, uint32_t i)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
 
-	slot->deadline_prev = c->deadline_tail;
-	slot->deadline_next = SCOUT__NO_SLOT;
+	slot->work.deadline_prev = c->deadline_tail;
+	slot->work.deadline_next = SCOUT__NO_SLOT;
 	if (c->deadline_tail == SCOUT__NO_SLOT)
 		c->deadline_head = i;
 	else
-		c->slots[c->deadline_tail].deadline_next = i;
+		c->slots[c->deadline_tail].work.deadline_next = i;
 	c->deadline_tail = i;
 }
 
 static void SCOUT_ON_COURIER
 list_remove(struct scout_client *c, const struct scout__lookup_slot *slot)
 {
-	if (slot->deadline_prev == SCOUT__NO_SLOT)
-		c->deadline_head = slot->deadline_next;
+	if (slot->work.deadline_prev == SCOUT__NO_SLOT)
+		c->deadline_head = slot->work.deadline_next;
 	else
-		c->slots[slot->deadline_prev].deadline_next = slot->deadline_next;
-	if (slot->deadline_next == SCOUT__NO_SLOT)
-		c->deadline_tail = slot->deadline_prev;
+		c->slots[slot->work.deadline_prev].work.deadline_next = slot->work.deadline_next;
+	if (slot->work.deadline_next == SCOUT__NO_SLOT)
+		c->deadline_tail = slot->work.deadline_prev;
 	else
-		c->slots[slot->deadline_next].deadline_prev = slot->deadline_prev;
+		c->slots[slot->work.deadline_next].work.deadline_prev = slot->work.deadline_prev;
 }
 
 /* ---- the heap: all others ---- */
@@ -60,7 +60,7 @@ meld(struct scout_client *c, uint32_t a, uint32_t b)
 
 	if (a == SCOUT__NO_SLOT || b == SCOUT__NO_SLOT)
 		return a == SCOUT__NO_SLOT ? b : a;
-	if (c->slots[b].deadline_us < c->slots[a].deadline_us) {
+	if (c->slots[b].ask.deadline_us < c->slots[a].ask.deadline_us) {
 		uint32_t t = a;
 
 		a = b;
@@ -68,11 +68,11 @@ meld(struct scout_client *c, uint32_t a, uint32_t b)
 	}
 	parent = &c->slots[a];
 	child = &c->slots[b];
-	child->deadline_prev = a;
-	child->deadline_next = parent->deadline_child;
-	if (child->deadline_next != SCOUT__NO_SLOT)
-		c->slots[child->deadline_next].deadline_prev = b;
-	parent->deadline_child = b;
+	child->work.deadline_prev = a;
+	child->work.deadline_next = parent->work.deadline_child;
+	if (child->work.deadline_next != SCOUT__NO_SLOT)
+		c->slots[child->work.deadline_next].work.deadline_prev = b;
+	parent->work.deadline_child = b;
 	return a;
 }
 
@@ -83,15 +83,15 @@ meld_siblings(struct scout_client *c, uint32_t first)
 	uint32_t pairs = SCOUT__NO_SLOT, root = SCOUT__NO_SLOT;
 
 	while (first != SCOUT__NO_SLOT) {
-		uint32_t a = first, b = c->slots[a].deadline_next;
+		uint32_t a = first, b = c->slots[a].work.deadline_next;
 
-		first = b == SCOUT__NO_SLOT ? b : c->slots[b].deadline_next;
+		first = b == SCOUT__NO_SLOT ? b : c->slots[b].work.deadline_next;
 		a = meld(c, a, b);
-		c->slots[a].deadline_next = pairs;
+		c->slots[a].work.deadline_next = pairs;
 		pairs = a;
 	}
 	while (pairs != SCOUT__NO_SLOT) {
-		uint32_t next = c->slots[pairs].deadline_next;
+		uint32_t next = c->slots[pairs].work.deadline_next;
 
 		root = meld(c, root, pairs);
 		pairs = next;
@@ -102,8 +102,8 @@ meld_siblings(struct scout_client *c, uint32_t first)
 static void SCOUT_ON_COURIER
 heap_add(struct scout_client *c, uint32_t i)
 {
-	c->slots[i].deadline_child = SCOUT__NO_SLOT;
-	c->slots[i].deadline_prev = c->slots[i].deadline_next = SCOUT__NO_SLOT;
+	c->slots[i].work.deadline_child = SCOUT__NO_SLOT;
+	c->slots[i].work.deadline_prev = c->slots[i].work.deadline_next = SCOUT__NO_SLOT;
 	c->deadline_root = meld(c, c->deadline_root, i);
 }
 
@@ -111,18 +111,18 @@ static void SCOUT_ON_COURIER
 heap_remove(struct scout_client *c, uint32_t i)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
-	uint32_t below = meld_siblings(c, slot->deadline_child);
+	uint32_t below = meld_siblings(c, slot->work.deadline_child);
 
 	if (i == c->deadline_root) {
 		c->deadline_root = below;
 		return;
 	}
-	if (c->slots[slot->deadline_prev].deadline_child == i)
-		c->slots[slot->deadline_prev].deadline_child = slot->deadline_next;
+	if (c->slots[slot->work.deadline_prev].work.deadline_child == i)
+		c->slots[slot->work.deadline_prev].work.deadline_child = slot->work.deadline_next;
 	else
-		c->slots[slot->deadline_prev].deadline_next = slot->deadline_next;
-	if (slot->deadline_next != SCOUT__NO_SLOT)
-		c->slots[slot->deadline_next].deadline_prev = slot->deadline_prev;
+		c->slots[slot->work.deadline_prev].work.deadline_next = slot->work.deadline_next;
+	if (slot->work.deadline_next != SCOUT__NO_SLOT)
+		c->slots[slot->work.deadline_next].work.deadline_prev = slot->work.deadline_prev;
 	c->deadline_root = meld(c, c->deadline_root, below);
 }
 
@@ -137,7 +137,7 @@ scout__deadlines_init(struct scout_client *c)
 void
 scout__deadlines_add(struct scout_client *c, uint32_t i)
 {
-	c->slots[i].in_deadlines = true;
+	c->slots[i].work.in_deadlines = true;
 	if (in_list(c, &c->slots[i]))
 		list_add(c, i);
 	else
@@ -149,9 +149,9 @@ scout__deadlines_remove(struct scout_client *c, uint32_t i)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
 
-	if (!slot->in_deadlines)
+	if (!slot->work.in_deadlines)
 		return;
-	slot->in_deadlines = false;
+	slot->work.in_deadlines = false;
 	if (in_list(c, slot))
 		list_remove(c, slot);
 	else
@@ -163,6 +163,7 @@ scout__deadlines_first(const struct scout_client *c)
 {
 	if (c->deadline_head == SCOUT__NO_SLOT || c->deadline_root == SCOUT__NO_SLOT)
 		return c->deadline_head == SCOUT__NO_SLOT ? c->deadline_root : c->deadline_head;
-	return c->slots[c->deadline_root].deadline_us < c->slots[c->deadline_head].deadline_us ? c->deadline_root
-											       : c->deadline_head;
+	return c->slots[c->deadline_root].ask.deadline_us < c->slots[c->deadline_head].ask.deadline_us
+		       ? c->deadline_root
+		       : c->deadline_head;
 }

@@ -15,13 +15,13 @@ append(struct scout_client *c, struct scout__lookup_list *list, uint32_t i)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
 
-	slot->in_todo = true;
-	slot->todo_prev = list->tail;
-	slot->todo_next = SCOUT__NO_SLOT;
+	slot->work.in_todo = true;
+	slot->work.todo_prev = list->tail;
+	slot->work.todo_next = SCOUT__NO_SLOT;
 	if (list->tail == SCOUT__NO_SLOT)
 		list->head = i;
 	else
-		c->slots[list->tail].todo_next = i;
+		c->slots[list->tail].work.todo_next = i;
 	list->tail = i;
 }
 
@@ -30,21 +30,21 @@ scout__todo_remove(struct scout_client *c, uint32_t i)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
 
-	if (!slot->in_todo)
+	if (!slot->work.in_todo)
 		return;
-	slot->in_todo = false;
+	slot->work.in_todo = false;
 	for (unsigned k = 0; k < 2; k++) { /* the ends of the lists tell in which list the slot is */
 		struct scout__lookup_list *list = k ? &c->blocked : &c->todo;
 
 		if (list->head == i)
-			list->head = slot->todo_next;
+			list->head = slot->work.todo_next;
 		if (list->tail == i)
-			list->tail = slot->todo_prev;
+			list->tail = slot->work.todo_prev;
 	}
-	if (slot->todo_prev != SCOUT__NO_SLOT)
-		c->slots[slot->todo_prev].todo_next = slot->todo_next;
-	if (slot->todo_next != SCOUT__NO_SLOT)
-		c->slots[slot->todo_next].todo_prev = slot->todo_prev;
+	if (slot->work.todo_prev != SCOUT__NO_SLOT)
+		c->slots[slot->work.todo_prev].work.todo_next = slot->work.todo_next;
+	if (slot->work.todo_next != SCOUT__NO_SLOT)
+		c->slots[slot->work.todo_next].work.todo_prev = slot->work.todo_prev;
 }
 
 void
@@ -69,8 +69,8 @@ scout__todo_unblock(struct scout_client *c)
 	if (c->todo.head == SCOUT__NO_SLOT) {
 		c->todo.tail = c->blocked.tail;
 	} else {
-		c->slots[c->blocked.tail].todo_next = c->todo.head;
-		c->slots[c->todo.head].todo_prev = c->blocked.tail;
+		c->slots[c->blocked.tail].work.todo_next = c->todo.head;
+		c->slots[c->todo.head].work.todo_prev = c->blocked.tail;
 	}
 	c->todo.head = c->blocked.head;
 	c->blocked = (struct scout__lookup_list){SCOUT__NO_SLOT, SCOUT__NO_SLOT};

@@ -47,8 +47,8 @@ nearest(void)
 	uint64_t least = UINT64_MAX;
 
 	for (uint32_t i = 0; i < SLOTS; i++)
-		if (c->slots[i].in_deadlines && c->slots[i].deadline_us < least)
-			least = c->slots[i].deadline_us;
+		if (c->slots[i].work.in_deadlines && c->slots[i].ask.deadline_us < least)
+			least = c->slots[i].ask.deadline_us;
 	return least;
 }
 
@@ -57,14 +57,14 @@ check(void)
 {
 	uint32_t i = scout__deadlines_first(c);
 
-	ck_assert_uint_eq(i == SCOUT__NO_SLOT ? UINT64_MAX : c->slots[i].deadline_us, nearest());
+	ck_assert_uint_eq(i == SCOUT__NO_SLOT ? UINT64_MAX : c->slots[i].ask.deadline_us, nearest());
 }
 
 static void SCOUT_ON_COURIER
 add(uint32_t i, uint64_t now_us, uint32_t timeout_ms)
 {
-	c->slots[i].timeout_ms = timeout_ms;
-	c->slots[i].deadline_us = now_us + timeout_ms * UINT64_C(1000);
+	c->slots[i].terms.timeout_ms = timeout_ms;
+	c->slots[i].ask.deadline_us = now_us + timeout_ms * UINT64_C(1000);
 	scout__deadlines_add(c, i);
 }
 
@@ -80,12 +80,12 @@ START_TEST(the_first_is_the_nearest_whatever_comes_and_goes)
 		uint32_t i = draw(SLOTS);
 
 		now_us += draw(2000);
-		if (c->slots[i].in_deadlines)
+		if (c->slots[i].work.in_deadlines)
 			scout__deadlines_remove(c, i);
 		else
 			add(i, now_us, draw((uint32_t)_i) == 0 ? DEFAULT_MS + 1 + draw(3000) : DEFAULT_MS);
 		check();
-		while ((i = scout__deadlines_first(c)) != SCOUT__NO_SLOT && c->slots[i].deadline_us <= now_us) {
+		while ((i = scout__deadlines_first(c)) != SCOUT__NO_SLOT && c->slots[i].ask.deadline_us <= now_us) {
 			scout__deadlines_remove(c, i);
 			check();
 		}
