@@ -124,6 +124,21 @@ scout_server_config_help(size_t i, struct scout_config_row *ret_row)
 SCOUT_API void scout_server_config_fini(struct scout_server_config *cfg);
 
 /**
+ * Check what scout_server_start() would refuse, without starting: the values, the policy, the shares, the URLs of l2, and
+ * whether l1_bytes fits into the memory of this machine and its cgroup. No store is asked, and nothing is made or bound.
+ *
+ * @cfg  borrowed for the call.
+ * @err  receives one sentence with the numbers or names that matter; may be NULL.
+ *
+ * Thread:   any.
+ * Blocks:   no; reads /proc and /sys.
+ * Returns:  0, or SCOUT_ERR_INVALID (NULL), SCOUT_ERR_UNSUPPORTED (structure size), SCOUT_ERR_CONFIG_SYNTAX,
+ *           SCOUT_ERR_CONFIG_KEY, SCOUT_ERR_CONFIG_RANGE, SCOUT_ERR_POOL_SIZE, SCOUT_ERR_NOMEM.
+ */
+SCOUT_API SCOUT_MUST_CHECK int scout_server_config_check(const struct scout_server_config *cfg, char *err,
+							 size_t err_len);
+
+/**
  * Bind the endpoint and start the loop thread.
  *
  * @cfg  borrowed for the call; copied.

@@ -271,8 +271,8 @@ grower_main(void *arg)
 	return NULL;
 }
 
-static int
-check_size(uint64_t l1_bytes, const struct scout__log *log, char *err, size_t err_len)
+int
+scout__pool_check_size(uint64_t l1_bytes, const struct scout__log *log, char *err, size_t err_len)
 {
 	struct scout__memory memory;
 
@@ -320,7 +320,7 @@ scout__pool_init(struct scout__pool *pool, uint64_t l1_bytes, uint64_t extent_by
 	int code;
 	int system_error;
 
-	code = check_size(l1_bytes, log, err, err_len);
+	code = scout__pool_check_size(l1_bytes, log, err, err_len);
 	if (code)
 		return code;
 	memset(pool, 0, sizeof(*pool));

@@ -93,6 +93,12 @@ struct scout__pool {
 SCOUT_ON_ANY uint64_t scout__slot_stride(uint64_t shard_bytes);
 
 /*
+ * Whether l1_bytes fits into the memory of this machine and its cgroup: 0, or SCOUT_ERR_POOL_SIZE, and @err has the
+ * numbers. More than is available now is only logged.
+ */
+SCOUT_ON_ANY int scout__pool_check_size(uint64_t l1_bytes, const struct scout__log *log, char *err, size_t err_len);
+
+/*
  * Check l1_bytes against the machine's memory and start the grower. More than MemTotal or a cgroup limit is refused.
  * More than MemAvailable is only warned of: after a restart the workers of the old epoch still map the old pool, and
  * the new one grows as they let go. @log outlives the pool. Returns 0, SCOUT_ERR_POOL_SIZE (@err has the numbers),

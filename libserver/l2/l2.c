@@ -54,6 +54,14 @@ fail_scheme(const struct scout__l2_adapter *const *adapters, const char *scheme,
 }
 
 static int
+check_url(const struct scout__l2_adapter *const *adapters, const struct scout__l2_url *url, char *err, size_t err_len)
+{
+	const struct scout__l2_adapter *adapter = find_adapter(adapters, url->scheme);
+
+	return adapter ? adapter->check(url, err, err_len) : fail_scheme(adapters, url->scheme, err, err_len);
+}
+
+static int
 open_adapter(struct scout__l2_port *port, uint32_t timeout_ms, char *err, size_t err_len)
 {
 	const struct scout__l2_open args = {
@@ -110,20 +118,54 @@ err_free_url:
 	return rc;
 }
 
+/* @message: what is wrong with @text. */
+static int
+fail_url(const char *text, int rc, const char *message, char *err, size_t err_len)
+{
+	char *shown = scout__l2_url_mask(text);
+
+	rc = scout__fail(err, err_len, rc, "l2 = \"%.300s\": %s", shown ? shown : "?", message);
+	free(shown);
+	return rc;
+}
+
 static int
 add_port(struct scout__l2 *l2, const char *text, uint32_t timeout_ms, char *err, size_t err_len)
 {
 	char message[512] = "";
-	char *shown;
 	int rc = init_port(&l2->ports[l2->n], l2, text, timeout_ms, message, sizeof(message));
 
-	if (!rc) {
-		l2->n++;
-		return 0;
+	if (rc)
+		return fail_url(text, rc, message, err, err_len);
+	l2->n++;
+	return 0;
+}
+
+static int
+fail_count(uint32_t n, char *err, size_t err_len)
+{
+	return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, "l2 has %u URLs: must be 1..%u", n,
+			   SCOUT__L2_MAX_ADAPTERS);
+}
+
+int
+scout__l2_check(const struct scout__l2_adapter *const *adapters, const char *const *urls, uint32_t n, char *err,
+		size_t err_len)
+{
+	int rc = n > 0 && n <= SCOUT__L2_MAX_ADAPTERS ? 0 : fail_count(n, err, err_len);
+
+	for (uint32_t i = 0; i < n && !rc; i++) {
+		char message[512] = "";
+		struct scout__l2_url url;
+
+		rc = scout__l2_url_parse(urls[i], &url, message, sizeof(message));
+		if (rc)
+			return fail_url(urls[i], rc, message, err, err_len);
+		rc = check_url(adapters, &url, message, sizeof(message));
+		if (rc)
+			(void)fail_url(urls[i], rc, message, err, err_len);
+		scout__l2_url_fini(&url);
 	}
-	shown = scout__l2_url_mask(text);
-	rc = scout__fail(err, err_len, rc, "l2 = \"%.300s\": %s", shown ? shown : "?", message);
-	free(shown);
 	return rc;
 }
 
@@ -136,8 +178,7 @@ scout__l2_new(const struct scout__l2_adapter *const *adapters, const char *const
 
 	SCOUT_ASSERT(max_ops > 0 && timeout_ms > 0);
 	if (n == 0 || n > SCOUT__L2_MAX_ADAPTERS)
-		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, "l2 has %u URLs: must be 1..%u", n,
-				   SCOUT__L2_MAX_ADAPTERS);
+		return fail_count(n, err, err_len);
 	l2 = calloc(1, sizeof(*l2));
 	if (!l2)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");

@@ -186,6 +186,10 @@ struct scout__l2_adapter {
 	const char *scheme; /* scheme of its URLs: "fs", "redis" */
 	bool keeps_records; /* it knows RECORD_READ and RECORD_WRITE */
 	/*
+	 * Check what the URL says, without a look at the store: the same codes and sentences as from open. Any thread.
+	 */
+	int (*check)(const struct scout__l2_url *url, char *err, size_t err_len);
+	/*
 	 * Check everything that can be checked at once and start. A store that cannot be reached now is no error, since
 	 * it may come later: the log says so. Returns 0 or SCOUT_ERR_CONFIG_RANGE, _CONFIG_KEY (an option in the URL),
 	 * _PERMISSION, _IN_USE, _NOMEM, _SYSTEM, with a sentence in @err. On the thread that starts the server.
@@ -252,6 +256,13 @@ struct scout__l2_counters {
 };
 
 struct scout__l2;
+
+/*
+ * Whether a server could open these stores, as far as their URLs tell: see check of struct scout__l2_adapter. @urls as
+ * for scout__l2_new(). Returns 0 or SCOUT_ERR_CONFIG_RANGE, _CONFIG_KEY, _CONFIG_SYNTAX, _NOMEM; @err names the URL.
+ */
+SCOUT_ON_ANY int scout__l2_check(const struct scout__l2_adapter *const *adapters, const char *const *urls, uint32_t n,
+				 char *err, size_t err_len);
 
 /*
  * @adapters: the adapters that URLs may name, up to a NULL; used during the call. @urls: n of them, in the order of

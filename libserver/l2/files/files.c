@@ -366,14 +366,32 @@ open_with(const struct scout__l2_open *args, const struct files_options *cfg, vo
 	return 0;
 }
 
+/* On success the caller ends @cfg. */
+static int
+read_url(const struct scout__l2_url *url, struct files_options *cfg, char *err, size_t err_len)
+{
+	int rc = scout__l2_url_need_folder(url, err, err_len);
+
+	return rc ? rc : scout__l2_url_options(url, &table, cfg, err, err_len);
+}
+
+static int
+files_check(const struct scout__l2_url *url, char *err, size_t err_len)
+{
+	struct files_options cfg;
+	int rc = read_url(url, &cfg, err, err_len);
+
+	if (rc == 0)
+		scout__options_fini(&table, &cfg);
+	return rc;
+}
+
 static int
 files_open(const struct scout__l2_open *args, void **ret_adapter, char *err, size_t err_len)
 {
 	struct files_options cfg;
-	int rc = scout__l2_url_need_folder(args->url, err, err_len);
+	int rc = read_url(args->url, &cfg, err, err_len);
 
-	if (rc == 0)
-		rc = scout__l2_url_options(args->url, &table, &cfg, err, err_len);
 	if (rc)
 		return rc;
 	rc = open_with(args, &cfg, ret_adapter, err, err_len);
@@ -422,6 +440,7 @@ files_gauges(void *adapter, struct scout__l2_gauges *ret_gauges)
 const struct scout__l2_adapter scout__l2_files = {
 	.scheme = "fs",
 	.keeps_records = true,
+	.check = files_check,
 	.open = files_open,
 	.submit = files_submit,
 	.at_once = files_at_once,

@@ -333,6 +333,14 @@ read_url(const struct scout__l2_url *url, struct redis_options *ret_options, cha
 }
 
 static int
+redis_check(const struct scout__l2_url *url, char *err, size_t err_len)
+{
+	struct redis_options options;
+
+	return read_url(url, &options, err, err_len);
+}
+
+static int
 redis_open(const struct scout__l2_open *args, void **ret_adapter, char *err, size_t err_len)
 {
 	struct redis_options options = {.ttl = 0};
@@ -443,6 +451,7 @@ scout__redis_counters(const void *adapter)
 const struct scout__l2_adapter scout__l2_redis = {
 	.scheme = "redis",
 	.keeps_records = true,
+	.check = redis_check,
 	.open = redis_open,
 	.submit = redis_submit,
 	.stop = redis_stop,

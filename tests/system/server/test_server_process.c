@@ -224,6 +224,62 @@ START_TEST(a_pool_larger_than_the_memory_is_refused)
 }
 END_TEST
 
+/* What is wrong is told without a start, in the words of the start; a store that is not there is not wrong. */
+START_TEST(a_check_says_what_a_start_would)
+{
+	struct scout_server *server = NULL;
+	static const struct {
+		const char *key, *value;
+		int rc;
+	} wrong[] = {
+		{"eviction", "mru", SCOUT_ERR_CONFIG_RANGE},
+		{"l1_bytes", "512Ti", SCOUT_ERR_POOL_SIZE},
+		{"l2", "ftp://host/path", SCOUT_ERR_CONFIG_RANGE},
+		{"l2", "fs://host/path", SCOUT_ERR_CONFIG_RANGE},
+		{"l2", "fs:///path?max_byte=1Gi", SCOUT_ERR_CONFIG_KEY},
+		{"l2", "fs:///path?max_bytes=many", SCOUT_ERR_CONFIG_SYNTAX},
+		{"l2", "redis://:secret@", SCOUT_ERR_CONFIG_RANGE},
+		{"tenant_share", "a:60% b:60%", SCOUT_ERR_CONFIG_RANGE},
+	};
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		struct scout_server_config cfg = rig_config(8);
+		char checked[512] = "", started[512] = "";
+
+		cfg.max_promised = 0;
+		ck_assert_msg(scout_server_config_set(&cfg, wrong[i].key, wrong[i].value, checked, sizeof(checked)) == 0,
+			      "%s", checked);
+		ck_assert_msg(scout_server_config_check(&cfg, checked, sizeof(checked)) == wrong[i].rc, "%s: %s",
+			      wrong[i].value, checked);
+		ck_assert_int_eq(scout_server_start(&cfg, &server, started, sizeof(started)), wrong[i].rc);
+		ck_assert_str_eq(checked, started);
+		ck_assert_ptr_null(strstr(checked, "secret"));
+		scout_server_config_fini(&cfg);
+	}
+}
+END_TEST
+
+START_TEST(a_check_asks_no_store_and_makes_nothing)
+{
+	struct scout_server_config cfg = rig_config(8);
+	struct folder folder;
+	char url[128], path[96], err[512] = "";
+
+	folder_up(&folder);
+	(void)snprintf(path, sizeof(path), "%s/kv", folder.path);
+	(void)snprintf(url, sizeof(url), "fs://%s", path);
+	cfg.l2 = url;
+	ck_assert_msg(scout_server_config_check(&cfg, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_int_ne(access(path, F_OK), 0);
+	cfg.l2 = "fs:///no/such/folder/kv";
+	ck_assert_msg(scout_server_config_check(&cfg, err, sizeof(err)) == 0, "%s", err);
+	cfg.l2 = NULL;
+	ck_assert_msg(scout_server_config_check(&cfg, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_int_eq(scout_server_config_check(NULL, err, sizeof(err)), SCOUT_ERR_INVALID);
+	folder_down(&folder);
+}
+END_TEST
+
 START_TEST(other_transports_and_bad_configurations_are_refused)
 {
 	struct scout_server_config cfg = rig_config(8);
@@ -626,6 +682,8 @@ suite_of_this_file(void)
 	tcase_add_test(starting, a_folder_that_others_may_write_is_refused_and_named);
 	tcase_add_test(starting, what_is_not_a_socket_is_not_removed);
 	tcase_add_test(starting, a_pool_larger_than_the_memory_is_refused);
+	tcase_add_test(starting, a_check_says_what_a_start_would);
+	tcase_add_test(starting, a_check_asks_no_store_and_makes_nothing);
 	tcase_add_test(starting, other_transports_and_bad_configurations_are_refused);
 	tcase_add_test(starting, tcp_serves_with_the_port_of_the_kernel);
 	tcase_add_test(starting, a_forked_child_cannot_stop_the_server_of_its_parent);
