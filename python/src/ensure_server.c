@@ -16,6 +16,7 @@
 #include "kvscout_py.h"
 #include "lifetime.h"
 #include "log_ring.h"
+#include "py_check_keys.h"
 #include "py_ensure_server.h"
 
 #define ERR_BYTES 1024 /* a path and the last words of kvscoutd */
@@ -127,7 +128,9 @@ scout__py_ensure_server(PyObject *module, PyObject *args, PyObject *kwargs)
 	PyObject *endpoint = NULL;
 
 	scout_server_config_init(&a.checked);
+	a.checked.l1_bytes = 1; /* unset: the server takes what the machine has */
 	if (scout__py_config_apply(state, "ensure_server", args, kwargs, set, &a) == 0 &&
+	    scout__py_check_server(state, "ensure_server", &a.checked) == 0 &&
 	    scout__py_open_prepare(state, "ensure_server") == 0)
 		endpoint = ensure(state, &a);
 	scout_server_config_fini(&a.checked);

@@ -16,6 +16,7 @@
 #include <kvscout/worker.h>
 
 #include "lifetime.h"
+#include "py_check_keys.h"
 #include "py_ensure_server.h"
 
 /* What each type's file adds, in this order. */
@@ -127,6 +128,7 @@ static PyMethodDef functions[] = {
 	{"hash_blocks", SCOUT__PY_METHOD(scout__py_hash_blocks), METH_FASTCALL | METH_KEYWORDS, hash_blocks_doc},
 	{"ensure_server", SCOUT__PY_METHOD(scout__py_ensure_server), METH_VARARGS | METH_KEYWORDS,
 	 scout__py_ensure_server_doc},
+	{"check_keys", SCOUT__PY_METHOD(scout__py_check_keys), METH_VARARGS | METH_KEYWORDS, scout__py_check_keys_doc},
 	{"error_of", SCOUT__PY_METHOD(scout__py_error_of), METH_FASTCALL, error_of_doc},
 	{"error_name", scout__py_error_name, METH_O, error_name_doc},
 	{0},

@@ -88,6 +88,8 @@ class EnsureServer(unittest.TestCase):
             (kvscout.ConfigError, r"ensure_server\(\): .*l1_byte", {"l1_byte": 5}),
             (kvscout.ConfigError, r'ensure_server\(\): timeout_ms: "0" must be 1\.\.3600000', {"timeout_ms": 0}),
             (kvscout.ConfigError, r'l2: "fs:///a fs:///b" must not hold blanks; give several values as a list', {"l2": "fs:///a fs:///b"}),
+            (kvscout.ConfigError, r'l2 = "ftp://host/kv": scheme "ftp": must be one of fs', {"l2": "ftp://host/kv"}),
+            (kvscout.KVScoutError, r"l1_bytes = \d+ .* is larger than the memory of this machine", {"l1_bytes": "512Ti"}),
             (TypeError, r"l1_bytes must be a str, int, bool, path or None, not 0\.5", {"l1_bytes": 0.5}),
         ]:
             with self.subTest(text=text), self.assertRaisesRegex(error, text):
