@@ -12,6 +12,8 @@ import tempfile
 import unittest
 
 import kvscout
+from kvscout.vllm import config, server
+from kvscout.vllm.library import IDLE_EXIT_S
 from pages import CHUNK_TOKENS, Pages, hashes_of, wait_done
 from rig import LIMIT_S, server_program, wait_for
 
@@ -80,6 +82,22 @@ class EnsureServer(unittest.TestCase):
         self.ensure()
         with kvscout.Worker(endpoint=self.where["endpoint"], chunk_tokens=CHUNK_TOKENS) as worker:
             self.assertTrue(Pages().register(worker))
+
+    def test_a_server_that_vllm_starts_outlives_a_restart_of_the_engine(self):
+        """vLLM makes no client or worker before the model is loaded, which takes minutes."""
+        library = config.parse({"endpoint": self.where["endpoint"], "l1_bytes": "64Mi"}, 4).library
+        keys = {**server.settings(library, None), "server_program": self.where["server_program"], "chunk_tokens": CHUNK_TOKENS}
+        with kvscout.Worker(**keys) as worker:
+            pages = Pages()
+            self.assertTrue(pages.register(worker))
+            self.assertTrue(wait_done(worker, worker.store(0, hashes_of("e", 1), range(4))).ok)
+            endpoint = kvscout.ensure_server(**self.where)
+        self.addCleanup(end, endpoint)
+        with open(os.path.join(os.path.dirname(endpoint.removeprefix("ipc://")), "server.lock"), encoding="utf-8") as file:
+            self.assertIn(f"keys = idle_exit_s={IDLE_EXIT_S} l1_bytes={64 << 20}\n", file.read())
+        with kvscout.Client(**keys, lookup_timeout_ms=60000) as client:
+            client.wait_ready(60000)
+            self.assertEqual(client.wait_lookup("r", hashes_of("e", 1), CHUNK_TOKENS + 1).chunks, 1)
 
     def test_errors_say_what_was_wrong(self):
         for error, text, more in [

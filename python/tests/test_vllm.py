@@ -14,7 +14,7 @@ from unittest import mock
 
 import kvscout
 from kvscout import _kvscout
-from kvscout.vllm import config, hints, logs, namespace, pins, plugin, ranks, refusals, request, server
+from kvscout.vllm import config, hints, library, logs, namespace, pins, plugin, ranks, refusals, request, server
 from vllm_rig import modules_of_vllm, platform
 
 
@@ -58,7 +58,7 @@ class Configuration(unittest.TestCase):
     def test_the_defaults(self):
         found = config.parse({}, 16)
         self.assertEqual((found.chunk_tokens, found.block_tokens, found.load_async, found.store, found.load_failure), (128, 16, True, "all", "recompute"))
-        self.assertEqual((found.endpoint, found.l1_bytes, found.l2, found.weights_version), (None, None, (), 0))
+        self.assertEqual((found.library, found.weights_version), (library.Library(None, server=(("idle_exit_s", "600"),)), 0))
         self.assertEqual((found.step_wait_us, found.kv_layout), (500, "engine"))
         self.assertEqual(config.parse({"step_wait_us": 0}, 16).step_wait_us, 0)
 
@@ -109,12 +109,12 @@ class Configuration(unittest.TestCase):
                 config.parse(extra, 16)
 
     def test_keys_for_copies_reach_the_worker_as_its_own_keys(self):
-        self.assertEqual(config.parse({}, 16).worker_keys, {})
+        self.assertEqual(config.parse({}, 16).copy_keys, {})
         given = {"copy_method": "batch", "copy_priority": 2, "stage_bytes": "64Mi", "numa_node": 0, "cpus": "0-3,8"}
-        found = config.parse(given, 16).worker_keys
+        found = config.parse(given, 16).copy_keys
         self.assertEqual(found, {**given, "stage_bytes": 64 << 20, "numa_node": "0"})
         for words in ({"numa_node": "none", "cpus": "inherit"}, {"cpus": 0}, {"copy_priority": 16, "stage_bytes": "16Gi", "numa_node": 1023}):
-            kvscout.Worker(**config.parse({"cpus": "auto", **words}, 16).worker_keys, endpoint="ipc:///nowhere").close()
+            kvscout.Worker(**config.parse({"cpus": "auto", **words}, 16).copy_keys, endpoint="ipc:///nowhere").close()
 
     def test_the_library_allows_the_same_values(self):
         """A value that only the library refuses would end the start when the model is loaded."""
@@ -128,8 +128,8 @@ class Configuration(unittest.TestCase):
         self.assertEqual(list(config.notes({}, config.parse({"weights_version": 1}, 16), 4)), [])
 
     def test_sizes_have_suffixes(self):
-        for text, size in (("64Gi", 64 << 30), ("1G", 10**9), ("512MiB", 512 << 20), (4096, 4096), ("7", 7)):
-            self.assertEqual(config.parse({"l1_bytes": text}, 16).l1_bytes, size)
+        for text, size in (("64Mi", 64 << 20), ("1M", 10**6), ("5MiB", 5 << 20), (4096, 4096), ("7", 7)):
+            self.assertIn(("l1_bytes", str(size)), config.parse({"l1_bytes": text}, 16).library.server)
 
     def test_the_role_says_who_reads_and_who_writes(self):
         self.assertEqual([config.parse({}, 16, *role).may_read for role in ((True, True), (True, False), (False, True))], [True, True, False])
@@ -138,16 +138,78 @@ class Configuration(unittest.TestCase):
 
     def test_several_nodes_need_an_endpoint(self):
         with self.assertRaisesRegex(server.NoServer, "several nodes.*endpoint"):
-            server.settings(config.parse({}, 16), SimpleNamespace(nnodes=2))
-        self.assertEqual(server.settings(config.parse({"endpoint": "tcp://a:1"}, 16), SimpleNamespace(nnodes=2)), {"endpoint": "tcp://a:1"})
+            server.settings(config.parse({}, 16).library, SimpleNamespace(nnodes=2))
+        found = server.settings(config.parse({"endpoint": "tcp://a:1"}, 16).library, SimpleNamespace(nnodes=2))
+        self.assertEqual(found, {"endpoint": "tcp://a:1"})
 
     def test_keys_of_a_server_that_is_started_travel_with_auto(self):
         one = SimpleNamespace(nnodes=1)
-        self.assertEqual(server.settings(config.parse({}, 16), one), {"endpoint": "auto"})
+        self.assertEqual(server.settings(config.parse({}, 16).library, one), {"endpoint": "auto", "server_keys": "idle_exit_s=600"})
+        extra = {
+            "endpoint": "auto:///x", "l1_bytes": "1Mi", "l2": ["fs:///a", "fs:///b"], "idle_exit_s": 30, "metrics": "127.0.0.1:0",
+            "server_keys": {"config": "/etc/kv", "prealloc": True},
+        }
         self.assertEqual(
-            server.settings(config.parse({"l1_bytes": "1Gi", "l2": ["fs:///a", "redis://b:1"], "endpoint": "auto:///x"}, 16), one),
-            {"endpoint": "auto:///x", "server_keys": "l1_bytes=1073741824 l2=fs:///a l2=redis://b:1"},
+            server.settings(config.parse(extra, 16).library, one),
+            {
+                "endpoint": "auto:///x",
+                "server_keys": "idle_exit_s=600 config=/etc/kv l1_bytes=1048576 l2=fs:///a l2=fs:///b idle_exit_s=30 "
+                "metrics=127.0.0.1:0 prealloc=1",
+            },
         )
+
+    def test_keys_of_the_library_reach_client_and_worker(self):
+        with tempfile.NamedTemporaryFile() as secret:
+            curve = {"curve_secret_file": secret.name, "curve_server_key": "k" * 40}
+            extra = {
+                "endpoint": "tcp://a:1", "heartbeat_ms": 500, "connect_timeout_ms": 300, "lookup_timeout_ms": "900", "transfer_timeout_ms": 5000,
+            }
+            found = config.parse({**extra, **curve}, 16).library
+        self.assertEqual(
+            server.settings(found, SimpleNamespace(nnodes=1)),
+            {"endpoint": "tcp://a:1", "heartbeat_ms": 500, "connect_timeout_ms": 300, **curve},
+        )
+        self.assertEqual((found.client, found.worker), ({"lookup_timeout_ms": "900"}, {"transfer_timeout_ms": 5000}))
+
+    def test_the_keys_of_the_library_are_those_that_it_has(self):
+        """A name that the library does not know would be refused whatever its value."""
+        values = {"curve_secret_file": "/f", "curve_server_key": "k" * 40}
+        for kind, keys in (("Client", library._CLIENT), ("Worker", library._WORKER), ("Client", library._BOTH), ("Worker", library._BOTH)):
+            _kvscout.check_keys(kind, **{key: values.get(key, 1000) for key in keys})
+
+    def test_what_the_library_or_the_server_would_refuse_ends_the_start_in_their_words(self):
+        for extra, sentence in (
+            ({"l2": "ftp://host/kv"}, 'l2 = "ftp://host/kv": scheme "ftp": must be one of fs'),
+            ({"l2": "fs:///kv?max_byte=1"}, 'l2 = "fs:///kv.max_byte=1": .*max_byte'),
+            ({"l1_bytes": "512Ti"}, r"l1_bytes = \d+ .* is larger than the memory of this machine"),
+            ({"server_keys": {"eviction": "mru"}}, "mru"),
+            ({"server_keys": {"evict": "lru"}}, "evict"),
+            ({"server_keys": {"l2": "fs:///a"}}, "which is a key of its own"),
+            ({"server_keys": {"listen": "ipc:///s"}}, "chooses where it listens"),
+            ({"server_keys": "eviction=lru"}, "an object of keys and values"),
+            ({"server_keys": {"cpus": "0 1"}}, "a text without blanks"),
+            ({"idle_exit_s": "soon"}, "idle_exit_s"),
+            ({"idle_exit_s": 1.5}, "a text without blanks"),
+            ({"lookup_timeout_ms": 4000000}, "lookup_timeout_ms"),
+            ({"heartbeat_ms": [5]}, "heartbeat_ms"),
+            ({"transfer_timeout_ms": "long"}, "transfer_timeout_ms"),
+            ({"endpoint": "tcp://a:1", "curve_server_key": "k" * 40}, "both of them"),
+            ({"endpoint": "tcp://a:1", "curve_secret_file": "/no/such", "curve_server_key": "k" * 40}, "'/no/such' cannot be read"),
+            ({"curve_secret_file": "/no/such", "curve_server_key": "k" * 40}, "the endpoint of a server that has keys"),
+            ({"endpoint": "ipc:///s", "idle_exit_s": 5, "metrics": "127.0.0.1:0"}, "idle_exit_s and metrics configure a server"),
+        ):
+            with self.subTest(extra=extra), self.assertRaisesRegex(config.ConfigError, "^kvscout: kv_connector_extra_config: .*" + sentence):
+                config.parse(extra, 16)
+
+    def test_a_store_that_is_down_does_not_end_the_start(self):
+        if "redis" not in os.environ.get("KVSCOUT_TEST_WITHOUT", ""):
+            config.parse({"l2": ["redis://127.0.0.1:1"]}, 16)
+        config.parse({"l2": "fs:///no/such/folder"}, 16)
+
+    def test_an_endpoint_on_a_network_without_keys_is_warned_of(self):
+        for endpoint, is_open in (("tcp://10.0.0.1:5000", True), ("tcp://127.0.0.1:5000", False), ("ipc:///s", False), ("tcp://[::1]:5", False)):
+            found = list(config.notes({}, config.parse({"endpoint": endpoint}, 16)))
+            self.assertEqual(found, [library.OPEN] if is_open else [], endpoint)
 
 
 class Ranks(unittest.TestCase):

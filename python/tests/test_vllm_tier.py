@@ -33,8 +33,8 @@ class Importing(unittest.TestCase):
 class Configuration(unittest.TestCase):
     def test_the_defaults(self):
         found = config.parse({"namespace": "m"})
-        self.assertEqual(dataclasses.astuple(found), ("m", None, None, (), 0, True, False, "LOCAL"))
-        self.assertTrue(found.starts_server)
+        self.assertEqual(dataclasses.astuple(found), ("m", (None, {}, {}, {}, (("idle_exit_s", "600"),)), 0, True, False, "LOCAL"))
+        self.assertTrue(found.library.starts_server)
 
     def test_without_a_namespace_it_says_what_belongs_into_one(self):
         with self.assertRaisesRegex(config.ConfigError, "namespace is missing.*revision, quantization"):
@@ -50,6 +50,7 @@ class Configuration(unittest.TestCase):
             ("weights_version", -1, "whole number"), ("reset", "no", "clear, keep"),
             ("kv_scales", True, "unknown, fixed"), ("locality", "here", "LOCAL, REMOTE"),
             ("l1_bytes", "64Gib i", "suffix"), ("l2", "fs:///a b", "URL without blanks"),
+            ("l2", "ftp://a/b", 'scheme "ftp"'), ("transfer_timeout_ms", "long", "transfer_timeout_ms"), ("curve_server_key", "k", "both of them"),
         ):
             with self.subTest(key=key, value=value), self.assertRaisesRegex(config.ConfigError, allowed):
                 config.parse({"namespace": "m", key: value})

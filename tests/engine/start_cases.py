@@ -60,10 +60,13 @@ def a_wrong_key_is_refused(model):
     for extra, sentence in (
         ({"chunk_size": 1}, "kv_connector_extra_config has no key 'chunk_size'"),
         ({"copy_method": "fast"}, "copy_method='fast' is not allowed: it is one of auto, staged, batch, direct"),
+        ({"l2": "ftp://host/kv"}, 'l2 = "ftp://host/kv": scheme "ftp": must be one of fs'),
+        ({"l1_bytes": "512Ti"}, "is larger than the memory of this machine"),
+        ({"endpoint": "tcp://10.0.0.1:1", "curve_server_key": "k" * 40}, "encryption needs curve_secret_file and curve_server_key"),
     ):
         _refused(sentence, model, extra)
         _refused(sentence, model, extra, beside=[OTHER])
-    _configure(model, {"copy_method": "staged"})
+    _configure(model, {"copy_method": "staged", "l2": "fs:///a/store/that/is/not/there"})
     _configure(model, {"copy_method": "staged"}, beside=[OTHER])
 
 

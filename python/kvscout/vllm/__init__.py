@@ -7,6 +7,7 @@ class is loaded when it is asked for, by vLLM's plugin mechanism (plugin.py) or 
 
     config.py      keys of kv_connector_extra_config, and what they default to
     values.py      reading values that a user wrote
+    library.py     of the keys, those that kvscout's Client, Worker and Server have themselves
     refusals.py    what the connector cannot do, each with a sentence
     start.py       those of them that need no model, before vLLM loads one
     groups.py      vLLM's KV cache groups in kvscout's words

@@ -4,6 +4,7 @@
 import re
 from dataclasses import dataclass
 
+from . import library
 from .values import ConfigError, Values
 
 __all__ = ["DEFAULT_CHUNK_TOKENS", "Config", "ConfigError", "notes", "parse", "round_up"]
@@ -13,9 +14,7 @@ DEFAULT_CHUNK_TOKENS = 128
 DEFAULT_STEP_WAIT_US = 500
 
 _KEYS = {
-    "endpoint": "address of the server; without it, or with auto, the host's server, which is started if there is none",
-    "l1_bytes": "host memory of a server that this engine starts, such as 64Gi",
-    "l2": "L2 store of a server that this engine starts: a URL or a list of URLs",
+    **library.MEANINGS,
     "chunk_tokens": f"tokens in a chunk, rounded up to whole blocks; default {DEFAULT_CHUNK_TOKENS}",
     "namespace": "a name in front of the computed namespace: engines that differ in it share nothing",
     "weights_version": "number of the weights at the start, 1 or greater; each reset adds 1, and engines with the same number share their KV",
@@ -41,9 +40,7 @@ _NUMA_NODES = _CPUS = 1024
 
 @dataclass(frozen=True)
 class Config:
-    endpoint: str | None
-    l1_bytes: int | None
-    l2: tuple[str, ...]
+    library: library.Library
     chunk_tokens: int  # a multiple of block_tokens
     block_tokens: int
     namespace: str
@@ -55,11 +52,7 @@ class Config:
     load_failure: str
     may_read: bool
     may_write: bool
-    worker_keys: dict  # keys of kvscout's Worker that the user gave
-
-    @property
-    def starts_server(self):
-        return self.endpoint is None or self.endpoint.split(":")[0] == "auto"
+    copy_keys: dict  # keys of kvscout's Worker for its copies that the user gave
 
 
 def _store(values):
@@ -83,7 +76,7 @@ def _is_cpus(text):
     return all(found[0] <= found[-1] < _CPUS for found in ranges)
 
 
-def _worker_keys(values):
+def _copy_keys(values):
     """What the user says about copies, by the keys that kvscout's Worker has for it. What is not given is the library's
     own default."""
     found = {
@@ -105,11 +98,8 @@ def parse(extra, block_tokens, is_consumer=True, is_producer=True):
     groups); the rest is what kv_role means."""
     values = Values(_WHERE, extra, _KEYS)
     chunk = values.number("chunk_tokens", DEFAULT_CHUNK_TOKENS, 1, 1 << 20)
-    endpoint, l1_bytes, l2 = values.server()
     return Config(
-        endpoint=endpoint,
-        l1_bytes=l1_bytes,
-        l2=l2,
+        library=library.read(values),
         chunk_tokens=round_up(chunk, block_tokens),
         block_tokens=block_tokens,
         namespace=values.text("namespace", 128) or "",
@@ -121,7 +111,7 @@ def parse(extra, block_tokens, is_consumer=True, is_producer=True):
         load_failure=values.word("load_failure", ("recompute", "fail")),
         may_read=is_consumer,
         may_write=is_producer and _store(values) != "off",
-        worker_keys=_worker_keys(values),
+        copy_keys=_copy_keys(values),
     )
 
 
@@ -140,3 +130,5 @@ def notes(extra, config, data_parallel_size=1):
             "reset_external=true) shuts all of these engines but one out of the cache until their next reset. Give "
             "weights_version in kv_connector_extra_config, the same number to all"
         )
+    if config.library.is_open:
+        yield library.OPEN

@@ -65,7 +65,7 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
         algorithm = self._vllm_config.cache_config.prefix_caching_hash_algo
         found = ranks.of_engine(self._vllm_config.parallel_config, self._kv_cache_config)
         return {
-            **server.settings(self._config, self._vllm_config.parallel_config),
+            **server.settings(self._config.library, self._vllm_config.parallel_config),
             **self._groups.keys(),
             "namespace": name_space,
             "chunk_tokens": self._config.chunk_tokens,
@@ -108,7 +108,7 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
             " ".join(group.item() for group in self._groups),
             common["endpoint"],
         )
-        return kvscout.Client(**common)
+        return kvscout.Client(**common, **self._config.library.client)
 
     def _start_worker(self):
         """The model is loaded."""
@@ -119,7 +119,7 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
             logger.warning("kvscout: no other engine shares this engine's KV, nor does it itself after a restart, because %s", reason)
         name_space = namespace.named(identity.of_engine(own, self._vllm_config), self._config.namespace)
         rank = ranks.current(self._vllm_config.parallel_config, self._kv_cache_config)
-        keys = {**self._common(name_space), **self._config.worker_keys}
+        keys = {**self._common(name_space), **self._config.library.worker, **self._config.copy_keys}
         worker = kvscout.Worker(**keys, kv_rank=rank.kv_rank, reader=rank.reader)
         lora = None
         if getattr(self._vllm_config, "lora_config", None) is not None:

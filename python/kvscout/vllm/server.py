@@ -8,19 +8,15 @@ class NoServer(ValueError):
     """There is no server that all processes of this engine could use."""
 
 
-def settings(config, parallel_config):
-    """Configuration keys of client and workers."""
-    if not config.starts_server:
-        return {"endpoint": config.endpoint}
+def settings(library, parallel_config):
+    """Configuration keys of client and workers. @library: of library.py."""
+    if not library.starts_server:
+        return {"endpoint": library.endpoint, **library.both}
     if getattr(parallel_config, "nnodes", 1) > 1:
         raise NoServer(
             "kvscout: this engine runs on several nodes, and a server that starts by itself serves one host only. "
             "Start kvscoutd where all "
             'nodes reach it, and name it: "kv_connector_extra_config": {"endpoint": "tcp://host:port"}'
         )
-    keys = [f"l1_bytes={config.l1_bytes}"] if config.l1_bytes is not None else []
-    keys += [f"l2={url}" for url in config.l2]
-    found = {"endpoint": config.endpoint or "auto"}
-    if keys:
-        found["server_keys"] = " ".join(keys)
-    return found
+    keys = " ".join(f"{key}={text}" for key, text in library.server)
+    return {"endpoint": library.endpoint or "auto", "server_keys": keys, **library.both}

@@ -27,7 +27,7 @@ def check():
         parsed = _parse(transfer)
         _check_layout(parsed)
         if vllm_config is not None:
-            server.settings(parsed, vllm_config.parallel_config)
+            server.settings(parsed.library, vllm_config.parallel_config)
 
 
 def _parse(transfer):

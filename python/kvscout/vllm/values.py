@@ -81,19 +81,3 @@ class Values:
                 key, value, "it is a URL without blanks, as fs:///path or redis://host:port, or a list of them"
             )
         return tuple(urls)
-
-    def server(self):
-        """The keys endpoint, l1_bytes and l2: (endpoint or None, l1_bytes or None, URLs)."""
-        endpoint = self.text("endpoint")
-        if (
-            endpoint is not None
-            and endpoint.split(":")[0] != "auto"
-            and ("l1_bytes" in self.given or "l2" in self.given)
-        ):
-            raise ConfigError(
-                f"kvscout: {self.where}: l1_bytes and l2 configure a server that this engine starts; with an endpoint "
-                "there "
-                "is a server already. Leave them out, and give them to that server"
-            )
-        l1_bytes = self.number("l1_bytes", 0, 1, 1 << 50) if "l1_bytes" in self.given else None
-        return endpoint, l1_bytes, self.urls("l2")

@@ -3,6 +3,7 @@
 
 from dataclasses import dataclass
 
+from ..vllm import library
 from ..vllm.values import ConfigError, Values
 
 __all__ = ["Config", "ConfigError", "parse"]
@@ -13,9 +14,7 @@ _KEYS = {
         "required: a name for these weights and everything that vLLM does not tell a tier: revision, quantization, "
         "overrides, speculative model. Engines that differ in it share nothing"
     ),
-    "endpoint": "address of the server; without it, or with auto, the host's server, which is started if there is none",
-    "l1_bytes": "host memory of a server that this engine starts, such as 64Gi",
-    "l2": "L2 store of a server that this engine starts: a URL or a list of URLs",
+    **library.MEANINGS,
     "weights_version": (
         "number of the weights at the start, 1 or greater; each reset adds 1, and engines with the same number share "
         "their KV"
@@ -32,17 +31,11 @@ _KEYS = {
 @dataclass(frozen=True)
 class Config:
     namespace: str
-    endpoint: str | None
-    l1_bytes: int | None
-    l2: tuple[str, ...]
+    library: library.Library
     weights_version: int
     clears: bool
     fixed_scales: bool
     locality: str
-
-    @property
-    def starts_server(self):
-        return self.endpoint is None or self.endpoint.split(":")[0] == "auto"
 
 
 def parse(given):
@@ -50,12 +43,9 @@ def parse(given):
     namespace = values.text("namespace", 128)
     if namespace is None:
         raise ConfigError(f"kvscout: {_WHERE}: the key namespace is missing. It is {_KEYS['namespace']}")
-    endpoint, l1_bytes, l2 = values.server()
     return Config(
         namespace=namespace,
-        endpoint=endpoint,
-        l1_bytes=l1_bytes,
-        l2=l2,
+        library=library.read(values),
         weights_version=values.number("weights_version", 0, 0, 1 << 63),
         clears=values.word("reset", ("clear", "keep")) == "clear",
         fixed_scales=values.word("kv_scales", ("unknown", "fixed")) == "fixed",

@@ -20,7 +20,7 @@ from vllm.v1.kv_offload.base import (
 )
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 
-from ..vllm import identity, logs, server
+from ..vllm import identity, library, logs, server
 from ..vllm.stats import Delta
 from . import config as configuration
 from . import namespace
@@ -59,7 +59,7 @@ class KVScoutTier(SecondaryTierManager):
             self._config.namespace, offloading_spec.config, found, self._config.fixed_scales, vllm_config
         )
         common = {
-            **server.settings(self._config, None),
+            **server.settings(self._config.library, None),
             "namespace": self._namespace,
             "chunk_tokens": 1,
             "hash_bytes": HASH_BYTES,
@@ -73,9 +73,9 @@ class KVScoutTier(SecondaryTierManager):
         self._weights_version = self._config.weights_version
         self._live = set()  # requests
         self._before_reset = set()  # those of them that began before the last reset
-        self._client = kvscout.Client(**common)
+        self._client = kvscout.Client(**common, **self._config.library.client)
         try:
-            worker = kvscout.Worker(**common, backend="host")
+            worker = kvscout.Worker(**common, **self._config.library.worker, backend="host")
         except Exception:
             self._client.close()
             raise
@@ -93,6 +93,8 @@ class KVScoutTier(SecondaryTierManager):
             "kvscout tier: namespace %s, %d chunks of %d bytes in vLLM's region, server %s",
             self._namespace, rows, row_bytes, self._endpoint,
         )
+        if self._config.library.is_open:
+            logger.warning("kvscout tier: %s", library.OPEN)
         if self._own is not None:
             logger.warning(
                 "kvscout tier: no other engine shares this engine's KV, nor does it itself after a restart, because %s", self._own
