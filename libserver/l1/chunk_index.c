@@ -226,6 +226,22 @@ is_own(const struct scout__chunk_index *index, uint32_t entry, const struct scou
 	return user && user->number && index->used_by[entry].number == user->number && !index->entries[entry].temporary;
 }
 
+/* @entry is @user's own and the next to go: it becomes the newest instead. 0, or why the search ends. */
+static SCOUT_ON_LOOP enum scout__reserve
+pass_own(struct scout__chunk_index *index, uint32_t entry, struct scout__user *user)
+{
+	/* It became the newest in this turn, for this user or another: nothing should rather go. */
+	if (index->used_by[entry].turn >= user->turn)
+		return SCOUT__RESERVE_NO_ROOM;
+	if (user->skips == 0)
+		return SCOUT__RESERVE_AGAIN;
+	user->skips--;
+	index->used_by[entry].turn = index->turn & ((UINT64_C(1) << SCOUT__TURN_BITS) - 1);
+	scout__order_remove(index, entry, SCOUT__REMOVE_PINNED);
+	scout__order_insert(index, entry);
+	return 0;
+}
+
 /*
  * The next to go for a chunk of @space, *ret_victim; SCOUT__NO_ENTRY: nothing can go. What @user has at the head of the
  * order becomes the newest, and what a guarantee protects is set aside. Otherwise why there is no victim.
@@ -233,32 +249,26 @@ is_own(const struct scout__chunk_index *index, uint32_t entry, const struct scou
 static SCOUT_ON_LOOP enum scout__reserve
 find_victim(struct scout__chunk_index *index, uint32_t space, struct scout__user *user, uint32_t *ret_victim)
 {
-	uint32_t entry, left = SET_ASIDE_MAX;
+	uint32_t left = SET_ASIDE_MAX;
 
-	while ((entry = scout__order_victim_for(index, space)) != SCOUT__NO_ENTRY) {
-		if (is_own(index, entry, user)) {
-			/* It became the newest in this turn, for this user or another: nothing should rather go. */
-			if (index->used_by[entry].turn >= user->turn)
-				return SCOUT__RESERVE_NO_ROOM;
-			if (user->skips == 0)
-				return SCOUT__RESERVE_AGAIN;
-			user->skips--;
-			index->used_by[entry].turn = index->turn & ((UINT64_C(1) << SCOUT__TURN_BITS) - 1);
-			scout__order_remove(index, entry, SCOUT__REMOVE_PINNED);
-			scout__order_insert(index, entry);
-			continue;
-		}
+	for (;;) {
+		uint32_t entry = *ret_victim = scout__order_victim_for(index, space);
+		enum scout__reserve refused = 0;
+
+		if (entry == SCOUT__NO_ENTRY)
+			return 0;
+		if (is_own(index, entry, user))
+			refused = pass_own(index, entry, user);
 		/* When all that is left is set aside, the rest is pinned: then a guarantee does not hold. */
-		if (index->entries[entry].set_aside || !scout__index_is_protected(index, entry, space))
-			break;
-		if (left == 0 && user)
-			return SCOUT__RESERVE_AGAIN;
-		if (left-- == 0)
-			break;
-		scout__order_set_aside(index, entry);
+		else if (index->entries[entry].set_aside || !scout__index_is_protected(index, entry, space))
+			return 0;
+		else if (left-- > 0)
+			scout__order_set_aside(index, entry);
+		else
+			return user ? SCOUT__RESERVE_AGAIN : 0;
+		if (refused)
+			return refused;
 	}
-	*ret_victim = entry;
-	return 0;
 }
 
 /* @victim is about to go for a chunk of @space. */
