@@ -214,9 +214,7 @@ find_lengths(const struct scout_client *client, struct scout__lookup_slot *slot,
 												     : from;
 	}
 	for (uint32_t g = 0; g < client->groups.n; g++) {
-		size_t bytes, at = scout__present_at(client, slot, g, &bytes);
-
-		presence[g].bits = slot->objects.bits + at;
+		presence[g].bits = scout__group_maps(client, slot, g).there;
 		presence[g].n = (uint32_t)((uint64_t)slot->objects.known * client->cfg.hash_tokens /
 					   client->groups.group[g].unit_tokens);
 	}
@@ -242,8 +240,7 @@ count_objects(const struct scout_client *client, const struct scout__lookup_slot
 	uint32_t n = 0, l2 = 0;
 
 	for (uint32_t g = 0; slot->objects.bits && from < to && g < client->groups.n; g++) {
-		size_t bytes, at = scout__present_at(client, slot, g, &bytes);
-		const uint8_t *in_l2 = slot->objects.bits + at + bytes;
+		const uint8_t *in_l2 = scout__group_maps(client, slot, g).in_l2;
 		struct scout__need need;
 
 		if (!scout__need_of(&client->groups.group[g], client->cfg.hash_tokens, from, to, &need))

@@ -213,9 +213,13 @@ uint64_t scout__client_ticket(struct scout_client *client);
 /* The length that a slot's answer says, in hashes. */
 uint32_t scout__slot_hit(const struct scout_client *client, const struct scout__lookup_slot *slot);
 
-/* Where the bits of group @g begin in slot->objects.bits, and how many bytes one of its two maps has; the second one follows the first. */
-size_t scout__present_at(const struct scout_client *client, const struct scout__lookup_slot *slot, uint32_t g,
-			 size_t *ret_bytes);
+/* The two maps of group @g in slot->objects.bits, which is not NULL. A bit for each object. */
+struct scout__group_maps {
+	uint8_t *there;
+	uint8_t *in_l2;
+};
+struct scout__group_maps scout__group_maps(const struct scout_client *client, const struct scout__lookup_slot *slot,
+					   uint32_t g);
 
 /* The answer to a lookup ahead is asked for the first time. */
 void scout__request_settle(struct scout_client *client, uint32_t slot, uint64_t computed_tokens);

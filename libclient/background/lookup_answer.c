@@ -94,37 +94,46 @@ scout__slot_release_if_done(struct scout_client *c, uint32_t i)
 
 /* ---- single objects: lookups ahead ---- */
 
-size_t
-scout__present_at(const struct scout_client *client, const struct scout__lookup_slot *slot, uint32_t g,
-		  size_t *ret_bytes)
+/* Bytes of one map of group @g. */
+static size_t
+group_map_bytes(const struct scout_client *client, const struct scout__lookup_slot *slot, uint32_t g)
 {
-	size_t at = 0, bytes = 0;
+	return ((uint64_t)slot->question.n * client->cfg.hash_tokens / client->groups.group[g].unit_tokens + 7) / 8;
+}
 
-	for (uint32_t i = 0; i <= g; i++) {
-		at += 2 * bytes;
-		if (i < client->groups.n)
-			bytes = ((uint64_t)slot->question.n * client->cfg.hash_tokens /
-					 client->groups.group[i].unit_tokens +
-				 7) /
-				8;
-	}
-	*ret_bytes = bytes;
-	return at;
+/* Bytes of both maps of all groups before @end. */
+static size_t
+maps_bytes(const struct scout_client *client, const struct scout__lookup_slot *slot, uint32_t end)
+{
+	size_t bytes = 0;
+
+	for (uint32_t g = 0; g < end; g++)
+		bytes += 2 * group_map_bytes(client, slot, g);
+	return bytes;
+}
+
+struct scout__group_maps
+scout__group_maps(const struct scout_client *client, const struct scout__lookup_slot *slot, uint32_t g)
+{
+	uint8_t *there = slot->objects.bits + maps_bytes(client, slot, g);
+
+	return (struct scout__group_maps){.there = there, .in_l2 = there + group_map_bytes(client, slot, g)};
 }
 
 /* What the first server has. */
 static void SCOUT_ON_COURIER
 first_reply(const struct scout_client *c, struct scout__lookup_slot *slot, const struct scout__ahead_groups *reply)
 {
-	size_t bytes, at = scout__present_at(c, slot, c->groups.n, &bytes);
+	size_t bytes = maps_bytes(c, slot, c->groups.n);
 
 	slot->objects.known = reply->known;
 	slot->objects.known_limited = reply->lookup.limited;
-	slot->objects.bits = calloc(at > 0 ? at : 1, 1);
+	slot->objects.bits = calloc(bytes > 0 ? bytes : 1, 1);
 	for (uint32_t g = 0; slot->objects.bits && g < c->groups.n; g++) {
-		at = scout__present_at(c, slot, g, &bytes);
-		memcpy(slot->objects.bits + at, reply->of[g].present, ((size_t)reply->of[g].n + 7) / 8);
-		memcpy(slot->objects.bits + at + bytes, reply->of[g].in_l2, ((size_t)reply->of[g].n + 7) / 8);
+		struct scout__group_maps maps = scout__group_maps(c, slot, g);
+
+		memcpy(maps.there, reply->of[g].present, ((size_t)reply->of[g].n + 7) / 8);
+		memcpy(maps.in_l2, reply->of[g].in_l2, ((size_t)reply->of[g].n + 7) / 8);
 	}
 }
 
@@ -139,11 +148,11 @@ next_reply(const struct scout_client *c, struct scout__lookup_slot *slot, const 
 	if (reply->known < slot->objects.known)
 		slot->objects.known = reply->known;
 	for (uint32_t g = 0; slot->objects.bits && g < c->groups.n; g++) {
-		size_t bytes, at = scout__present_at(c, slot, g, &bytes);
+		struct scout__group_maps maps = scout__group_maps(c, slot, g);
 
 		for (size_t i = 0; i < ((size_t)reply->of[g].n + 7) / 8; i++) {
-			slot->objects.bits[at + i] &= reply->of[g].present[i];
-			slot->objects.bits[at + bytes + i] |= reply->of[g].in_l2[i];
+			maps.there[i] &= reply->of[g].present[i];
+			maps.in_l2[i] |= reply->of[g].in_l2[i];
 		}
 	}
 }
