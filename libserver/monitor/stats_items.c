@@ -110,7 +110,7 @@ static const struct scout__stats_item server_items[] = {
 	 false},
 	{"ops.expired", NULL, "Operations whose budget ended on their way here.", AT(count.ops_expired), SCOUT__COUNTER,
 	 0, false},
-	{"ops.refused", NULL, "Operations and frames that were refused; kvscout_refusals_total has the reasons.",
+	{"ops.refused", NULL, "Operations and frames that were refused; kvscout_refused_total has the reasons.",
 	 AT(count.ops_refused), SCOUT__COUNTER, 0, false},
 	{"holds", NULL, "Retrieves and stores that are running, and quarantine.", AT(holds), SCOUT__GAUGE, 0, false},
 	{"quarantine", NULL, "Stores of dead workers whose slots are set aside for dead_writer_ms.", AT(quarantine),

@@ -161,6 +161,18 @@ def refuses(program, folder):
             assert done.stdout == b"", done
 
 
+def names(program, folder):
+    """Each metric that a help text names exists."""
+    server = Server(program, folder, "--metrics", "127.0.0.1:0", "--l2", "fs://" + folder + "/l2")
+    page = get(server.address() + "/metrics")[2]
+    known = set(read_page(page)[1])
+    texts = {"/metrics": "\n".join(re.findall(r"^# HELP \w+ (.*)$", page, re.M))}
+    for name, text in texts.items():
+        wrong = set(re.findall(r"kvscout_\w+", text)) - known
+        assert not wrong, (name, wrong)
+    assert server.end() == 0
+
+
 def is_off(program, folder):
     server = Server(program, folder)
     assert server.ready.startswith("kvscoutd: ready on ") and "metrics" not in server.text()
@@ -168,7 +180,7 @@ def is_off(program, folder):
 
 
 def main():
-    cases = [pages, stops, refuses, is_off]
+    cases = [pages, stops, refuses, names, is_off]
     failed = 0
     for number, case in enumerate(cases, 1):
         with tempfile.TemporaryDirectory(prefix="kvscout-test-") as folder:
