@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Prints the parts of docs/ that come from the code: the option tables and the error table. tests/docs/pages.sh
+ * Prints the parts of docs/ that come from the code: the option tables, the error table and the metrics. tests/docs/pages.sh
  * compares them with the pages, and with --write puts them there.
  */
 #include <stdio.h>
@@ -13,6 +13,7 @@
 #include <kvscout/worker.h>
 
 #include "files.h"
+#include "stats.h"
 
 static const char *const scopes[] = {"", "call", "request", "connection", "client", "device"};
 
@@ -41,6 +42,26 @@ print_errors(void)
 #undef ROW
 }
 
+static void
+print_metrics(void)
+{
+	static const struct scout__stats_table *const tables[] = {&scout__stats_server, &scout__stats_fetch,
+								  &scout__stats_l2,     &scout__stats_ns,
+								  &scout__stats_group,  &scout__stats_tenant};
+	char name[SCOUT__METRIC_BYTES], label[SCOUT__METRIC_BYTES];
+
+	for (size_t t = 0; t < sizeof(tables) / sizeof(tables[0]); t++)
+		for (size_t i = 0; i < tables[t]->n; i++) {
+			const struct scout__stats_item *item = &tables[t]->items[i];
+
+			if (!item->help)
+				continue;
+			scout__stats_metric(tables[t], item, name, label);
+			printf("* `kvscout_%s` (%s): %s\n", name, item->kind == SCOUT__COUNTER ? "counter" : "gauge",
+			       item->help);
+		}
+}
+
 int
 main(int argc, char **argv)
 {
@@ -56,6 +77,8 @@ main(int argc, char **argv)
 		print_rows(scout__files_options_row);
 	else if (strcmp(what, "errors") == 0)
 		print_errors();
+	else if (strcmp(what, "metrics") == 0)
+		print_metrics();
 	else
 		return 2;
 	return 0;

@@ -3,6 +3,7 @@
 """test_monitor_kvscoutd.py KVSCOUTD: what an operator's tools see of kvscoutd --metrics, with Python's own HTTP client. Prints TAP."""
 import http.client
 import json
+import pathlib
 import re
 import signal
 import socket
@@ -14,6 +15,7 @@ import urllib.error
 import urllib.request
 
 LINE = re.compile(r'^(kvscout_[a-z0-9_]+)(\{(?:[a-z_0-9]+="(?:[^"\\\n]|\\[\\"n])*",?)*\})? ([0-9.]+|\+Inf)$')
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 PATIENCE_S = 300  # for what hangs
 
 
@@ -162,13 +164,19 @@ def refuses(program, folder):
 
 
 def names(program, folder):
-    """Each metric that a help text names exists."""
+    """Each metric that dashboard, alerts, pages and help texts name exists: in the list of docs/metrics.md, which comes from the code, or here."""
     server = Server(program, folder, "--metrics", "127.0.0.1:0", "--l2", "fs://" + folder + "/l2")
     page = get(server.address() + "/metrics")[2]
-    known = set(read_page(page)[1])
+    _, kinds = read_page(page)
+    known = set(kinds) | {name + end for name, kind in kinds.items() if kind == "histogram" for end in ("_bucket", "_sum", "_count")}
+    known |= set(re.findall(r"^\* `(kvscout_\w+)` \(", (ROOT / "docs" / "metrics.md").read_text(), re.M))
     texts = {"/metrics": "\n".join(re.findall(r"^# HELP \w+ (.*)$", page, re.M))}
+    for path in [*ROOT.glob("packaging/monitoring/*"), ROOT / "docs" / "metrics.md", ROOT / "docs" / "operations.md"]:
+        texts[path.name] = path.read_text()
+    assert set(texts) >= {"alerts.yml", "dashboard.json"}, set(texts)
     for name, text in texts.items():
-        wrong = set(re.findall(r"kvscout_\w+", text)) - known
+        # Not kvscout_process_*, which stands for several, nor vllm:kvscout_loads_total, which vLLM's /metrics has.
+        wrong = set(re.findall(r"(?<![\w:])kvscout_\w+[a-z](?![\w*])", text)) - known
         assert not wrong, (name, wrong)
     assert server.end() == 0
 
