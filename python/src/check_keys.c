@@ -73,7 +73,8 @@ scout__py_check_keys(PyObject *module, PyObject *args, PyObject *kwargs)
 	c.kind = kind && PyUnicode_Check(kind) ? PyUnicode_AsUTF8AndSize(kind, NULL) : NULL;
 	if (!is_kind(c.kind)) {
 		PyErr_Clear();
-		PyErr_SetString(PyExc_TypeError, "check_keys() takes 'Client', 'Worker' or 'Server', then keys by name");
+		PyErr_SetString(PyExc_TypeError,
+				"check_keys() takes 'Client', 'Worker' or 'Server', then keys by name");
 		return NULL;
 	}
 	scout_client_config_init(&c.client);

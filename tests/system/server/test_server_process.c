@@ -247,7 +247,8 @@ START_TEST(a_check_says_what_a_start_would)
 		char checked[512] = "", started[512] = "";
 
 		cfg.max_promised = 0;
-		ck_assert_msg(scout_server_config_set(&cfg, wrong[i].key, wrong[i].value, checked, sizeof(checked)) == 0,
+		ck_assert_msg(scout_server_config_set(&cfg, wrong[i].key, wrong[i].value, checked, sizeof(checked)) ==
+				      0,
 			      "%s", checked);
 		ck_assert_msg(scout_server_config_check(&cfg, checked, sizeof(checked)) == wrong[i].rc, "%s: %s",
 			      wrong[i].value, checked);
