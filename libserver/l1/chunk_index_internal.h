@@ -8,7 +8,7 @@
  * Between the files of the chunk index. Each calls those behind it only: chunk_index_check.c, chunk_index_l2.c,
  * chunk_index_use.c, chunk_index.c, rebalance.c, chunk_index_pins.c, chunk_index_entry.c, chunk_index_growth.c,
  * rebalance_rule.c, chunk_index_order.c, chunk_index_unneeded.c, chunk_index_extents.c, chunk_index_slots.c,
- * chunk_index_table.c, shares.c.
+ * chunk_index_table.c, chunk_index_arrays.c, shares.c.
  */
 
 /* ---- chunk_index.c ---- */
@@ -19,10 +19,6 @@
  */
 SCOUT_ON_LOOP enum scout__reserve scout__index_make_room(struct scout__chunk_index *index, uint32_t space,
 							 struct scout__user *user);
-
-/* @n elements of zeroes that cost nothing until touched; NULL when there is no address space. */
-SCOUT_ON_ANY void *scout__reserve_array(uint64_t n, size_t size);
-SCOUT_ON_ANY void scout__release_array(void *p, uint64_t n, size_t size);
 
 /* ---- rebalance.c ---- */
 
@@ -185,6 +181,15 @@ SCOUT_ON_LOOP void scout__table_insert(struct scout__chunk_index *index, uint32_
 SCOUT_ON_LOOP void scout__table_remove(struct scout__chunk_index *index, uint32_t entry);
 /* Every cell leads to its entry, and no key is behind a hole. Returns the number of used cells. */
 SCOUT_ON_LOOP uint64_t scout__table_check(const struct scout__chunk_index *index);
+
+/* ---- chunk_index_arrays.c ---- */
+
+/* @n elements of zeroes that cost nothing until touched; NULL when there is no address space. */
+SCOUT_ON_ANY void *scout__reserve_array(uint64_t n, size_t size);
+SCOUT_ON_ANY void scout__release_array(void *p, uint64_t n, size_t size);
+/* What there is of each entry. 0 or SCOUT_ERR_NOMEM; scout__arrays_close() in both cases. */
+SCOUT_ON_LOOP int scout__arrays_open(struct scout__chunk_index *index);
+SCOUT_ON_LOOP void scout__arrays_close(struct scout__chunk_index *index);
 
 /* ---- in place ---- */
 
