@@ -15,25 +15,33 @@
  * that range needs, and gives back the rest, from both ends and in steps. Loop thread.
  */
 
+struct admit_op {
+	struct scout__pending_op op;
+	uint64_t ticket;
+	uint64_t serial;   /* of the session */
+	uint32_t from, to; /* in hashes; to = 0: the range is empty */
+	uint32_t length;   /* that the session may promise afterwards */
+};
+
 SCOUT_ON_LOOP static void
-admit_reply(struct scout_server *s, struct scout__pending_op *pending, uint32_t kept)
+admit_reply(struct scout_server *s, struct admit_op *pending, uint32_t kept)
 {
 	struct scout__writer *w;
 	size_t op;
 
-	w = scout__reply_begin(s, &pending->peer->dest, pending->opcode, SCOUT_WIRE_OK, pending->corr, 8, &op);
+	w = scout__reply_begin(s, &pending->op.peer->dest, pending->op.opcode, SCOUT_WIRE_OK, pending->op.corr, 8, &op);
 	if (w) {
 		scout__put_admit_reply(w, kept);
-		scout__reply_end(s, &pending->peer->dest, op);
+		scout__reply_end(s, &pending->op.peer->dest, op);
 	}
-	scout__pending_op_free(s, pending);
+	scout__pending_op_free(s, &pending->op);
 }
 
 /* What a restore of the range needs from the group of @kept; nothing if the group has no such length. */
 SCOUT_ON_LOOP static struct scout__need
-need_of(const struct scout__pending_op *pending, const struct scout__kept *kept)
+need_of(const struct admit_op *pending, const struct scout__kept *kept)
 {
-	const struct scout__ns *ns = pending->ns;
+	const struct scout__ns *ns = pending->op.ns;
 	struct scout__need need = {0, 0};
 
 	if (pending->to &&
@@ -80,13 +88,13 @@ keeps_length(const struct scout__session *session, uint32_t length)
 SCOUT_ON_LOOP static void
 admit_step(struct scout_server *s, struct scout__run_item *item)
 {
-	struct scout__pending_op *pending = SCOUT__OWNER(item, struct scout__pending_op, run);
-	struct scout__session *session = scout__session_find(s, pending->ns, pending->ticket);
+	struct admit_op *pending = SCOUT__OWNER(item, struct admit_op, op.run);
+	struct scout__session *session = scout__session_find(s, pending->op.ns, pending->ticket);
 	uint32_t left = SCOUT__SLICE_CHUNKS;
 	uint32_t kept = 0;
 
 	if (!session || session->serial != pending->serial) {
-		scout__pending_op_refuse(s, pending, SCOUT_WIRE_NO_SESSION, "the session ended meanwhile");
+		scout__pending_op_refuse(s, &pending->op, SCOUT_WIRE_NO_SESSION, "the session ended meanwhile");
 		return;
 	}
 	for (uint32_t g = 0; left && g < session->n_groups; g++) {
@@ -99,28 +107,30 @@ admit_step(struct scout_server *s, struct scout__run_item *item)
 		scout__run_queue_add(s, item);
 		return;
 	}
-	session->length = keeps_length(session, pending->next) ? pending->next : 0;
+	session->length = keeps_length(session, pending->length) ? pending->length : 0;
 	admit_reply(s, pending, kept);
 }
 
 /* The ADMIT is over, answered or not: from now on its session may be renewed. */
 SCOUT_ON_LOOP static void
-admit_end(struct scout_server *s, struct scout__pending_op *pending)
+admit_end(struct scout_server *s, struct scout__pending_op *op)
 {
-	struct scout__session *session = scout__session_find(s, pending->ns, pending->ticket);
+	const struct admit_op *pending = SCOUT__OWNER(op, struct admit_op, op);
+	struct scout__session *session = scout__session_find(s, pending->op.ns, pending->ticket);
 
 	if (session && session->serial == pending->serial)
 		session->n_admits--;
 }
 
-static const struct scout__pending_kind admit_kind = {.step = admit_step, .end = admit_end};
+static const struct scout__pending_kind admit_kind = {
+	.size = sizeof(struct admit_op), .step = admit_step, .end = admit_end};
 
 void
 scout__serve_admit(struct scout_server *s, struct scout__request *req)
 {
 	struct scout__session *session;
 	struct scout__admit_msg m;
-	struct scout__pending_op *pending;
+	struct admit_op *pending;
 	const char *field = "";
 	uint32_t n = 0;
 	int status = scout__get_admit(req->op, &m, &field);
@@ -137,8 +147,7 @@ scout__serve_admit(struct scout_server *s, struct scout__request *req)
 			      "ADMIT of a session of KEYS: its promises last until FINISH");
 		return;
 	}
-	if (session->lookup && session->lookup->renews)
-		scout__lookup_cut(s, session->lookup);
+	scout__renewal_cut(s, session);
 	if (session->lookup) {
 		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_STATE,
 			      "ADMIT before the reply to its LOOKUP: wait for that");
@@ -154,11 +163,11 @@ scout__serve_admit(struct scout_server *s, struct scout__request *req)
 	pending->to = m.from < m.to ? m.to : 0; /* an empty range: give everything back, from the tail */
 	session->is_ahead = false;
 	/* Until it is known whether that length can still be restored, the session promises no length. */
-	pending->next = session->length < pending->to ? session->length : pending->to;
+	pending->length = session->length < pending->to ? session->length : pending->to;
 	session->length = 0;
 	if (pending->to)
 		session->skip = pending->from;
 	for (uint32_t g = 0; g < session->n_groups; g++)
 		n += session->of[g].kept_to - session->of[g].kept_from;
-	scout__run_queue_start(s, &pending->run, n);
+	scout__run_queue_start(s, &pending->op.run, n);
 }

@@ -26,13 +26,20 @@
  * Threads: loop.
  */
 
+struct clear_op {
+	struct scout__pending_op op;
+	uint64_t generation;
+	uint64_t wait_end_us; /* when the wait for the records of stores ends */
+	bool is_carried_out;
+};
+
 SCOUT_ON_LOOP static void
-answer(struct scout_server *s, struct scout__pending_op *pending)
+answer(struct scout_server *s, struct clear_op *pending)
 {
 	struct scout__clear_reply m = {
-		.clear = scout__clears_state_of(pending->peer),
+		.clear = scout__clears_state_of(pending->op.peer),
 		.stores = s->fetch ? s->fetch->n : 0,
-		.pending = scout__records_pending(s, pending->ns),
+		.pending = scout__records_pending(s, pending->op.ns),
 	};
 	struct scout__writer *w;
 	size_t op;
@@ -42,20 +49,21 @@ answer(struct scout_server *s, struct scout__pending_op *pending)
 			&s->log, &s->limit_clear, s->now_us, SCOUT__WARN_INTERVAL_US, SCOUT_LOG_WARN,
 			"namespace \"%s\": %u of %u L2 stores have not recorded its last clear: they are not "
 			"used for it until they have; if this server ends before that, their content comes back",
-			pending->ns->name, (unsigned)m.pending, (unsigned)m.stores);
-	w = scout__reply_begin(s, &pending->peer->dest, pending->opcode, SCOUT_WIRE_OK, pending->corr, 32, &op);
+			pending->op.ns->name, (unsigned)m.pending, (unsigned)m.stores);
+	w = scout__reply_begin(s, &pending->op.peer->dest, pending->op.opcode, SCOUT_WIRE_OK, pending->op.corr, 32,
+			       &op);
 	if (w) {
 		scout__put_clear_reply(w, &m);
-		scout__reply_end(s, &pending->peer->dest, op);
+		scout__reply_end(s, &pending->op.peer->dest, op);
 	}
-	scout__pending_op_free(s, pending);
+	scout__pending_op_free(s, &pending->op);
 }
 
 SCOUT_ON_LOOP static void
-carry_out(struct scout_server *s, struct scout__pending_op *pending)
+carry_out(struct scout_server *s, struct clear_op *pending)
 {
-	struct scout__peer *peer = pending->peer;
-	uint64_t generation = pending->ticket;
+	struct scout__peer *peer = pending->op.peer;
+	uint64_t generation = pending->generation;
 
 	if (generation != SCOUT_GENERATION_ANY)
 		scout__clears_add(s, peer, generation);
@@ -66,32 +74,32 @@ carry_out(struct scout_server *s, struct scout__pending_op *pending)
 SCOUT_ON_LOOP static void
 clear_step(struct scout_server *s, struct scout__run_item *item)
 {
-	struct scout__pending_op *pending = SCOUT__OWNER(item, struct scout__pending_op, run);
+	struct clear_op *pending = SCOUT__OWNER(item, struct clear_op, op.run);
 
-	scout__list_del(&pending->waiting);
-	scout__timer_clear(s, &pending->run);
-	if (pending->state == SCOUT__OP_WAIT_RUN && scout__records_wait(s, pending))
+	scout__list_del(&pending->op.waiting);
+	scout__timer_clear(s, &pending->op.run);
+	if (!pending->is_carried_out && scout__records_wait(s, &pending->op))
 		return;
-	if (pending->state == SCOUT__OP_WAIT_RUN) {
-		pending->state = SCOUT__OP_WAIT_ANSWER;
+	if (!pending->is_carried_out) {
+		pending->is_carried_out = true;
 		carry_out(s, pending);
 	}
-	if (s->now_us < pending->wait_end_us && scout__records_are_written_now(pending->ns)) {
-		scout__list_add(&pending->ns->record_waiters, &pending->waiting);
-		scout__timer_set(s, &pending->run, pending->wait_end_us);
+	if (s->now_us < pending->wait_end_us && scout__records_are_written_now(pending->op.ns)) {
+		scout__list_add(&pending->op.ns->record_waiters, &pending->op.waiting);
+		scout__timer_set(s, &pending->op.run, pending->wait_end_us);
 		return;
 	}
 	answer(s, pending);
 }
 
-static const struct scout__pending_kind clear_kind = {.step = clear_step};
+static const struct scout__pending_kind clear_kind = {.size = sizeof(struct clear_op), .step = clear_step};
 
 void
 scout__serve_clear(struct scout_server *s, struct scout__request *req)
 {
 	const char *field = "";
 	uint64_t generation;
-	struct scout__pending_op *pending;
+	struct clear_op *pending;
 	int status = scout__get_one_u64(req->op, &generation, &field);
 
 	if (status == SCOUT_WIRE_OK && generation == SCOUT_GENERATION_ANY && req->peer->role != SCOUT_ROLE_WORKER) {
@@ -108,9 +116,9 @@ scout__serve_clear(struct scout_server *s, struct scout__request *req)
 	pending = scout__pending_op_new(s, &clear_kind, req->peer, req->packet, req->op, req->deadline_us);
 	if (!pending)
 		return;
-	pending->ticket = generation;
-	pending->wait_end_us = scout__pending_op_answer_by(pending);
+	pending->generation = generation;
+	pending->wait_end_us = scout__pending_op_answer_by(&pending->op);
 	if (s->fetch && pending->wait_end_us > s->now_us + s->fetch->timeout_us)
 		pending->wait_end_us = s->now_us + s->fetch->timeout_us;
-	clear_step(s, &pending->run);
+	clear_step(s, &pending->op.run);
 }

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "grants.h"
+
 #include <stdlib.h>
 
 #include "clears.h"
@@ -32,60 +34,64 @@
 #define SMALL_BYTES 16384u /* shorter replies travel with others */
 
 void
-scout__grants_take_back(struct scout_server *s, struct scout__pending_op *pending)
+scout__grants_take_back(struct scout_server *s, struct scout__pending_op *op)
 {
+	struct scout__grants_op *pending = SCOUT__OWNER(op, struct scout__grants_op, op);
+
 	if (pending->hold)
 		scout__hold_undo(s, pending->hold);
 	pending->hold = NULL;
 }
 
 void
-scout__grants_end(struct scout_server *s, struct scout__pending_op *pending)
+scout__grants_end(struct scout_server *s, struct scout__pending_op *op)
 {
+	struct scout__grants_op *pending = SCOUT__OWNER(op, struct scout__grants_op, op);
+
 	s->state->grant_bytes -= pending->reply.cap;
 	free(pending->reply.buf);
 }
 
 bool
-scout__grants_begin(struct scout_server *s, struct scout__pending_op *pending, uint8_t kind, uint32_t n_parts)
+scout__grants_begin(struct scout_server *s, struct scout__grants_op *pending, uint8_t kind, uint32_t n_parts)
 {
 	size_t bytes = HEAD_BYTES + (size_t)pending->n * SCOUT_GRANT_BYTES;
 
-	if (scout__hold_name_taken(s, pending->peer, pending->corr)) {
+	if (scout__hold_name_taken(s, pending->op.peer, pending->op.corr)) {
 		scout__pending_op_refuse(
-			s, pending, SCOUT_WIRE_STATE,
+			s, &pending->op, SCOUT_WIRE_STATE,
 			"this correlation id names a transfer that is not done: each transfer needs its own");
 		return false;
 	}
 	if (s->state->grant_bytes + bytes > SCOUT__MAX_GRANT_BYTES) {
 		scout__pending_op_refuse(
-			s, pending, SCOUT_WIRE_LIMIT,
+			s, &pending->op, SCOUT_WIRE_LIMIT,
 			"grants for too many chunks are being made: try again when others are answered");
 		return false;
 	}
 	pending->reply.buf = malloc(bytes);
 	if (!pending->reply.buf) {
-		scout__pending_op_refuse(s, pending, SCOUT_WIRE_LIMIT, "the server is out of memory");
+		scout__pending_op_refuse(s, &pending->op, SCOUT_WIRE_LIMIT, "the server is out of memory");
 		return false;
 	}
 	pending->reply.cap = bytes;
 	s->state->grant_bytes += bytes;
-	pending->hold = scout__hold_new(s, pending->peer, kind, pending->n, n_parts, pending->corr);
+	pending->hold = scout__hold_new(s, pending->op.peer, kind, pending->n, n_parts, pending->op.corr);
 	if (!pending->hold) {
 		scout__pending_op_refuse(
-			s, pending, SCOUT_WIRE_LIMIT,
+			s, &pending->op, SCOUT_WIRE_LIMIT,
 			"too many stores and retrieves are not done: send STORE_DONE or RETRIEVE_DONE for some first");
 		return false;
 	}
 	scout__frame_begin(&pending->reply);
-	pending->reply_op =
-		scout__op_begin(&pending->reply, pending->opcode, SCOUT_KIND_REPLY, SCOUT_WIRE_OK, pending->corr, 0);
+	pending->reply_op = scout__op_begin(&pending->reply, pending->op.opcode, SCOUT_KIND_REPLY, SCOUT_WIRE_OK,
+					    pending->op.corr, 0);
 	scout__put_grants_head(&pending->reply, 0, pending->n);
 	return true;
 }
 
 void
-scout__grants_put(struct scout__pending_op *pending, uint32_t entry)
+scout__grants_put(struct scout__grants_op *pending, uint32_t entry)
 {
 	const struct scout__hold_part *part = scout__hold_now(pending->hold);
 	struct scout__place place = scout__index_place(part->group->index, entry, part->rank);
@@ -101,7 +107,7 @@ scout__grants_put(struct scout__pending_op *pending, uint32_t entry)
 }
 
 void
-scout__grants_put_state(struct scout__pending_op *pending, uint16_t state)
+scout__grants_put_state(struct scout__grants_op *pending, uint16_t state)
 {
 	struct scout__grant grant = {.state = state};
 
@@ -110,20 +116,20 @@ scout__grants_put_state(struct scout__pending_op *pending, uint16_t state)
 
 /* A short reply leaves with the other replies of this turn, a long one as its own frame. */
 SCOUT_ON_LOOP static void
-send_reply(struct scout_server *s, struct scout__pending_op *pending, uint64_t id)
+send_reply(struct scout_server *s, struct scout__grants_op *pending, uint64_t id)
 {
-	struct scout__dest *dest = &pending->peer->dest;
+	struct scout__dest *dest = &pending->op.peer->dest;
 	struct scout__writer reply = pending->reply;
 	size_t head = SCOUT_FRAME_HEADER_BYTES + SCOUT_OP_HEADER_BYTES;
-	uint8_t opcode = pending->opcode;
-	uint64_t corr = pending->corr;
+	uint8_t opcode = pending->op.opcode;
+	uint64_t corr = pending->op.corr;
 	struct scout__writer *w;
 	size_t op;
 
 	/* From here on the hold belongs to the worker, and is taken back by its id. */
 	s->state->grant_bytes -= reply.cap;
 	pending->reply = (struct scout__writer){.buf = NULL};
-	scout__pending_op_free(s, pending);
+	scout__pending_op_free(s, &pending->op);
 	if (reply.len > SMALL_BYTES) {
 		scout__frame_end(&reply, 1, s->epoch, scout__now_us());
 		SCOUT_ASSERT(!reply.bad);
@@ -143,21 +149,20 @@ send_reply(struct scout_server *s, struct scout__pending_op *pending, uint64_t i
 }
 
 void
-scout__grants_answer(struct scout_server *s, struct scout__pending_op *pending)
+scout__grants_answer(struct scout_server *s, struct scout__grants_op *pending)
 {
 	struct scout__hold *hold = pending->hold;
 	uint64_t id = 0;
 
 	if (hold->n) {
-		if (!pending->peer->lease) {
+		if (!pending->op.peer->lease) {
 			scout__pending_op_refuse(
-				s, pending, SCOUT_WIRE_STATE,
+				s, &pending->op, SCOUT_WIRE_STATE,
 				"this worker's lease connection has ended: it must HELLO and REGISTER again");
 			return;
 		}
-		if (!scout__segments_deliver(s, pending->peer)) {
-			pending->state = SCOUT__OP_WAIT_LEASE;
-			scout__list_add(&pending->peer->lease_waiters, &pending->waiting);
+		if (!scout__segments_deliver(s, pending->op.peer)) {
+			scout__list_add(&pending->op.peer->lease_waiters, &pending->op.waiting);
 			return;
 		}
 		id = hold->id;
@@ -166,7 +171,7 @@ scout__grants_answer(struct scout_server *s, struct scout__pending_op *pending)
 		scout__hold_undo(s, hold);
 	}
 	pending->hold = NULL;
-	scout__patch_u64(&pending->reply, pending->reply_op + SCOUT_OP_HEADER_BYTES, id ? pending->corr : 0);
+	scout__patch_u64(&pending->reply, pending->reply_op + SCOUT_OP_HEADER_BYTES, id ? pending->op.corr : 0);
 	scout__op_end(&pending->reply, pending->reply_op);
 	SCOUT_ASSERT(!pending->reply.bad);
 	send_reply(s, pending, id);
@@ -177,12 +182,13 @@ static const char not_in[] =
 	"until it sends CLEAR itself";
 
 bool
-scout__grants_go_on(struct scout_server *s, struct scout__pending_op *pending)
+scout__grants_go_on(struct scout_server *s, struct scout__grants_op *pending)
 {
-	if (pending->weights_gen != pending->ns->weights_gen)
-		scout__pending_op_refuse(s, pending, pending->ns->ended_by, "%s", scout__ns_ended_text(pending->ns));
-	else if (!scout__peer_is_in(pending->peer))
-		scout__pending_op_refuse(s, pending, SCOUT_WIRE_CLEARED, "%s", not_in);
+	if (pending->op.weights_gen != pending->op.ns->weights_gen)
+		scout__pending_op_refuse(s, &pending->op, pending->op.ns->ended_by, "%s",
+					 scout__ns_ended_text(pending->op.ns));
+	else if (!scout__peer_is_in(pending->op.peer))
+		scout__pending_op_refuse(s, &pending->op, SCOUT_WIRE_CLEARED, "%s", not_in);
 	else
 		return true;
 	return false;

@@ -72,10 +72,10 @@ walk_alloc(const struct scout__ns *ns)
 }
 
 struct scout__group_walk *
-scout__group_walk_new(const struct scout_server *s, const struct scout__pending_op *pending,
+scout__group_walk_new(const struct scout_server *s, const struct scout__lookup_op *pending,
 		      const struct scout__lookup_msg *m)
 {
-	struct scout__ns *ns = pending->ns;
+	struct scout__ns *ns = pending->op.ns;
 	struct scout__group_walk *walk = walk_alloc(ns);
 	bool made = true;
 
@@ -106,10 +106,10 @@ scout__group_walk_new(const struct scout_server *s, const struct scout__pending_
 }
 
 struct scout__group_walk *
-scout__group_walk_new_keys(const struct scout_server *s, const struct scout__pending_op *pending,
+scout__group_walk_new_keys(const struct scout_server *s, const struct scout__lookup_op *pending,
 			   const struct scout__keys_msg *m)
 {
-	struct scout__ns *ns = pending->ns;
+	struct scout__ns *ns = pending->op.ns;
 	struct scout__group_walk *walk = walk_alloc(ns);
 	bool made = true;
 
@@ -165,7 +165,7 @@ open_group(struct scout__kept *kept, struct scout__walk_group *wg)
 }
 
 bool
-scout__group_walk_open(struct scout_server *s, struct scout__pending_op *pending)
+scout__group_walk_open(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	struct scout__session *session = pending->session;
 	struct scout__group_walk *walk = pending->walk;
@@ -189,7 +189,7 @@ scout__group_walk_open(struct scout_server *s, struct scout__pending_op *pending
 /* ---- objects ---- */
 
 bool
-scout__group_walk_has(const struct scout__pending_op *pending, uint32_t g, uint32_t i)
+scout__group_walk_has(const struct scout__lookup_op *pending, uint32_t g, uint32_t i)
 {
 	const struct scout__kept *kept = &pending->session->of[g];
 
@@ -197,17 +197,17 @@ scout__group_walk_has(const struct scout__pending_op *pending, uint32_t g, uint3
 }
 
 const uint8_t *
-scout__group_walk_hash(const struct scout__pending_op *pending, uint32_t g, uint32_t i)
+scout__group_walk_hash(const struct scout__lookup_op *pending, uint32_t g, uint32_t i)
 {
 	const struct scout__group_walk *walk = pending->walk;
 	size_t at = walk->by_key ? (size_t)walk->of[g].base + i
 				 : (size_t)(i + 1) * walk->of[g].group->stride - 1 - walk->first;
 
-	return pending->hashes + at * pending->ns->hash_bytes;
+	return pending->hashes + at * pending->op.ns->hash_bytes;
 }
 
 struct scout__object
-scout__group_walk_object(const struct scout__pending_op *pending, uint32_t number)
+scout__group_walk_object(const struct scout__lookup_op *pending, uint32_t number)
 {
 	const struct scout__group_walk *walk = pending->walk;
 	uint32_t g = walk->n_groups - 1, i;
@@ -240,9 +240,9 @@ scout__group_walk_count_shards(const struct scout__group_walk *walk)
 
 /* The hashes of @n objects from @i on, one after the other. */
 SCOUT_ON_LOOP static const uint8_t *
-gather(const struct scout__pending_op *pending, uint32_t g, uint32_t i, uint32_t n, uint8_t *room)
+gather(const struct scout__lookup_op *pending, uint32_t g, uint32_t i, uint32_t n, uint8_t *room)
 {
-	size_t hash_bytes = pending->ns->hash_bytes;
+	size_t hash_bytes = pending->op.ns->hash_bytes;
 
 	if (pending->walk->of[g].group->stride == 1 || pending->walk->by_key)
 		return scout__group_walk_hash(pending, g, i);
@@ -253,7 +253,7 @@ gather(const struct scout__pending_op *pending, uint32_t g, uint32_t i, uint32_t
 
 /* The pool has object @i, or expects it. */
 SCOUT_ON_LOOP static void
-note_found(struct scout__pending_op *pending, uint32_t g, uint32_t i, uint32_t entry)
+note_found(struct scout__lookup_op *pending, uint32_t g, uint32_t i, uint32_t entry)
 {
 	struct scout__walk_group *wg = &pending->walk->of[g];
 	struct scout__chunk_index *index = wg->group->index;
@@ -273,7 +273,7 @@ note_found(struct scout__pending_op *pending, uint32_t g, uint32_t i, uint32_t e
 
 /* Look for objects [@i, @i + @n). */
 SCOUT_ON_LOOP static void
-scan(struct scout__pending_op *pending, uint32_t g, uint32_t i, uint32_t n)
+scan(struct scout__lookup_op *pending, uint32_t g, uint32_t i, uint32_t n)
 {
 	const struct scout__walk_group *wg = &pending->walk->of[g];
 	uint8_t room[GATHER * SCOUT_MAX_HASH];
@@ -281,8 +281,8 @@ scan(struct scout__pending_op *pending, uint32_t g, uint32_t i, uint32_t n)
 	uint32_t entries[GATHER];
 
 	for (uint32_t at = 0; at < n; at++) { /* the object after a run is not there */
-		uint32_t found = scout__index_find_run(wg->group->index, wg->space,
-						       hashes + (size_t)at * pending->ns->hash_bytes, n - at, entries);
+		uint32_t found = scout__index_find_run(
+			wg->group->index, wg->space, hashes + (size_t)at * pending->op.ns->hash_bytes, n - at, entries);
 
 		for (uint32_t k = 0; k < found; k++)
 			note_found(pending, g, i + at + k, entries[k]);
@@ -300,7 +300,7 @@ begin_of(const struct scout__walk_group *wg)
 }
 
 uint32_t
-scout__group_walk_scan(struct scout_server *s, struct scout__pending_op *pending, uint32_t left)
+scout__group_walk_scan(struct scout_server *s, struct scout__lookup_op *pending, uint32_t left)
 {
 	struct scout__group_walk *walk = pending->walk;
 
@@ -311,7 +311,7 @@ scout__group_walk_scan(struct scout_server *s, struct scout__pending_op *pending
 		if (walk->i < begin_of(wg))
 			walk->i = begin_of(wg);
 		if (!wg->space)
-			wg->space = scout__ns_space(s, pending->ns, &pending->tenant, wg->group->number);
+			wg->space = scout__ns_space(s, pending->op.ns, &pending->tenant, wg->group->number);
 		if (walk->i >= wg->n || !wg->space || !wg->group->index) {
 			walk->g++;
 			walk->i = 0;
@@ -327,7 +327,7 @@ scout__group_walk_scan(struct scout_server *s, struct scout__pending_op *pending
 }
 
 uint32_t
-scout__group_walk_take_found(struct scout_server *s, struct scout__pending_op *pending, uint32_t left)
+scout__group_walk_take_found(struct scout_server *s, struct scout__lookup_op *pending, uint32_t left)
 {
 	struct scout__group_walk *walk = pending->walk;
 
@@ -383,7 +383,7 @@ want(const struct scout__group_walk *walk, struct scout__walk_group *wg, uint32_
 
 /* Whatever lengths need, mark as wanted what the session promises already, or for a lookup ahead all that is there. */
 SCOUT_ON_LOOP static void
-want_besides(const struct scout__pending_op *pending, uint32_t g)
+want_besides(const struct scout__lookup_op *pending, uint32_t g)
 {
 	const struct scout__group_walk *walk = pending->walk;
 	struct scout__walk_group *wg = &pending->walk->of[g];
@@ -404,7 +404,7 @@ want_besides(const struct scout__pending_op *pending, uint32_t g)
 }
 
 SCOUT_ON_LOOP static void
-find_lengths(struct scout__pending_op *pending)
+find_lengths(struct scout__lookup_op *pending)
 {
 	struct scout__group_walk *walk = pending->walk;
 	struct scout__presence presence[SCOUT__GROUPS_MAX];
@@ -416,7 +416,7 @@ find_lengths(struct scout__pending_op *pending)
 
 		presence[g] = (struct scout__presence){walk->of[g].present, end < walk->of[g].n ? end : walk->of[g].n};
 	}
-	scout__restorable_init(&restorable, &pending->ns->groups, pending->ns->hash_tokens, presence, walk->skip);
+	scout__restorable_init(&restorable, &pending->op.ns->groups, pending->op.ns->hash_tokens, presence, walk->skip);
 	length = scout__restorable_next(&restorable, most);
 	/* What the GPU has is a hit in any case. */
 	walk->hit = length > walk->skip ? length : walk->skip;
@@ -431,7 +431,7 @@ find_lengths(struct scout__pending_op *pending)
 
 /* KEYS: mark all that is there as wanted. */
 SCOUT_ON_LOOP static void
-want_keys(struct scout__pending_op *pending)
+want_keys(struct scout__lookup_op *pending)
 {
 	for (uint32_t g = 0; g < pending->walk->n_groups; g++) {
 		struct scout__walk_group *wg = &pending->walk->of[g];
@@ -473,7 +473,7 @@ find_divergence(struct scout__group_walk *walk, const struct scout__groups *grou
 }
 
 void
-scout__group_walk_evaluate(struct scout__pending_op *pending)
+scout__group_walk_evaluate(struct scout__lookup_op *pending)
 {
 	struct scout__group_walk *walk = pending->walk;
 
@@ -482,7 +482,7 @@ scout__group_walk_evaluate(struct scout__pending_op *pending)
 		return;
 	}
 	find_lengths(pending);
-	find_divergence(walk, &pending->ns->groups);
+	find_divergence(walk, &pending->op.ns->groups);
 	for (uint32_t g = 0; g < walk->n_groups; g++) {
 		struct scout__walk_group *wg = &walk->of[g];
 
@@ -501,7 +501,7 @@ scout__group_walk_evaluate(struct scout__pending_op *pending)
 }
 
 void
-scout__group_walk_settle(struct scout__pending_op *pending)
+scout__group_walk_settle(struct scout__lookup_op *pending)
 {
 	struct scout__group_walk *walk = pending->walk;
 
@@ -518,7 +518,7 @@ scout__group_walk_settle(struct scout__pending_op *pending)
 }
 
 uint32_t
-scout__group_walk_count(const struct scout__pending_op *pending, uint32_t *ret_l2)
+scout__group_walk_count(const struct scout__lookup_op *pending, uint32_t *ret_l2)
 {
 	const struct scout__group_walk *walk = pending->walk;
 	uint32_t n = 0, l2 = 0;

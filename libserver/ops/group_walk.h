@@ -8,7 +8,7 @@
 #include <kvscout/protocol.h>
 
 #include "chunk_index.h"
-#include "pending_op.h"
+#include "lookup_op.h"
 #include "restorable.h"
 #include "thread.h"
 
@@ -58,49 +58,49 @@ struct scout__group_walk {
 SCOUT_ON_LOOP bool scout__group_is_vacant(const struct scout__ns_group *group);
 /* A walk for the lookup @m. NULL: no memory. */
 SCOUT_ON_LOOP struct scout__group_walk *scout__group_walk_new(const struct scout_server *s,
-							      const struct scout__pending_op *pending,
+							      const struct scout__lookup_op *pending,
 							      const struct scout__lookup_msg *m);
 /* A walk for KEYS @m. NULL: no memory. */
 SCOUT_ON_LOOP struct scout__group_walk *scout__group_walk_new_keys(const struct scout_server *s,
-								   const struct scout__pending_op *pending,
+								   const struct scout__lookup_op *pending,
 								   const struct scout__keys_msg *m);
 void scout__group_walk_free(struct scout__group_walk *walk);
 /*
  * Prepare what the session keeps of each group, so that each object that is asked for may be promised by itself. False:
  * no memory.
  */
-SCOUT_ON_LOOP bool scout__group_walk_open(struct scout_server *s, struct scout__pending_op *pending);
+SCOUT_ON_LOOP bool scout__group_walk_open(struct scout_server *s, struct scout__lookup_op *pending);
 /* Whether the session promises object @i of group @g. */
-SCOUT_ON_LOOP bool scout__group_walk_has(const struct scout__pending_op *pending, uint32_t g, uint32_t i);
-SCOUT_ON_LOOP const uint8_t *scout__group_walk_hash(const struct scout__pending_op *pending, uint32_t g, uint32_t i);
-/* A scout__pending_kind.object. */
-SCOUT_ON_LOOP struct scout__object scout__group_walk_object(const struct scout__pending_op *pending, uint32_t number);
+SCOUT_ON_LOOP bool scout__group_walk_has(const struct scout__lookup_op *pending, uint32_t g, uint32_t i);
+SCOUT_ON_LOOP const uint8_t *scout__group_walk_hash(const struct scout__lookup_op *pending, uint32_t g, uint32_t i);
+/* A scout__lookup_op.object. */
+SCOUT_ON_LOOP struct scout__object scout__group_walk_object(const struct scout__lookup_op *pending, uint32_t number);
 /* Look for some of the objects in the pool. Returns how many of @left are left; walk.g is n_groups at the end. */
-SCOUT_ON_LOOP uint32_t scout__group_walk_scan(struct scout_server *s, struct scout__pending_op *pending, uint32_t left);
+SCOUT_ON_LOOP uint32_t scout__group_walk_scan(struct scout_server *s, struct scout__lookup_op *pending, uint32_t left);
 /* Take what L2 has found for the question that is over. Returns as above. */
-SCOUT_ON_LOOP uint32_t scout__group_walk_take_found(struct scout_server *s, struct scout__pending_op *pending,
+SCOUT_ON_LOOP uint32_t scout__group_walk_take_found(struct scout_server *s, struct scout__lookup_op *pending,
 						    uint32_t left);
 /* The objects of @wg that @length needs and that may be promised; none: from = to. */
 SCOUT_ON_LOOP struct scout__need scout__group_walk_need(const struct scout__group_walk *walk,
 							const struct scout__walk_group *wg, uint32_t length);
 /* Work out, from what is present, the lengths of the answer and the objects that they need. */
-SCOUT_ON_LOOP void scout__group_walk_evaluate(struct scout__pending_op *pending);
+SCOUT_ON_LOOP void scout__group_walk_evaluate(struct scout__lookup_op *pending);
 /* Shards that a question to L2 about all objects has at most. */
 SCOUT_ON_LOOP uint64_t scout__group_walk_count_shards(const struct scout__group_walk *walk);
 /* Only what the session promises counts as present from here on. */
-SCOUT_ON_LOOP void scout__group_walk_settle(struct scout__pending_op *pending);
+SCOUT_ON_LOOP void scout__group_walk_settle(struct scout__lookup_op *pending);
 /* How many objects the hit needs, and in *ret_l2 how many of them were in L2 only. */
-SCOUT_ON_LOOP uint32_t scout__group_walk_count(const struct scout__pending_op *pending, uint32_t *ret_l2);
+SCOUT_ON_LOOP uint32_t scout__group_walk_count(const struct scout__lookup_op *pending, uint32_t *ret_l2);
 
 /* ---- group_walk_answer.c ---- */
 
 /* Give back the room of what no length needs: [low, high) of each group has all that is promised. */
-SCOUT_ON_LOOP void scout__group_walk_trim(struct scout_server *s, struct scout__pending_op *pending);
+SCOUT_ON_LOOP void scout__group_walk_trim(struct scout_server *s, struct scout__lookup_op *pending);
 /* Answer with walk.hit and walk.more; the pending operation is gone. */
-SCOUT_ON_LOOP void scout__group_walk_answer(struct scout_server *s, struct scout__pending_op *pending);
+SCOUT_ON_LOOP void scout__group_walk_answer(struct scout_server *s, struct scout__lookup_op *pending);
 
 /* Answer KEYS with what is promised by now; the pending operation is gone. */
-SCOUT_ON_LOOP void scout__keys_answer(struct scout_server *s, struct scout__pending_op *pending);
+SCOUT_ON_LOOP void scout__keys_answer(struct scout_server *s, struct scout__lookup_op *pending);
 
 static inline bool
 scout__bit(const uint8_t *bits, uint32_t i)

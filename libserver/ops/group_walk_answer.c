@@ -5,7 +5,7 @@
 #include "ns.h"
 #include "ops_internal.h"
 #include "peer.h"
-#include "pending_op.h"
+#include "lookup_op.h"
 #include "reply.h"
 #include "server_core.h"
 #include "session.h"
@@ -16,7 +16,7 @@
  */
 
 void
-scout__group_walk_trim(struct scout_server *s, struct scout__pending_op *pending)
+scout__group_walk_trim(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	for (uint32_t g = 0; g < pending->walk->n_groups; g++) {
 		const struct scout__walk_group *wg = &pending->walk->of[g];
@@ -58,7 +58,7 @@ put_presence(struct scout__writer *w, const struct scout__group_walk *walk)
 
 /* The answer of a lookup ahead names the objects that are promised. */
 SCOUT_ON_LOOP static void
-settle_presence(const struct scout__pending_op *pending)
+settle_presence(const struct scout__lookup_op *pending)
 {
 	const struct scout__group_walk *walk = pending->walk;
 
@@ -75,7 +75,7 @@ settle_presence(const struct scout__pending_op *pending)
 }
 
 SCOUT_ON_LOOP static void
-put_answer(struct scout__writer *w, const struct scout__pending_op *pending, struct scout__lookup_reply *m)
+put_answer(struct scout__writer *w, const struct scout__lookup_op *pending, struct scout__lookup_reply *m)
 {
 	const struct scout__group_walk *walk = pending->walk;
 	uint8_t lengths[SCOUT_MAX_LENGTHS * 4];
@@ -90,7 +90,7 @@ put_answer(struct scout__writer *w, const struct scout__pending_op *pending, str
 }
 
 SCOUT_ON_LOOP static size_t
-answer_bytes(const struct scout__pending_op *pending, const struct scout__lookup_reply *m)
+answer_bytes(const struct scout__lookup_op *pending, const struct scout__lookup_reply *m)
 {
 	size_t bytes = SCOUT__LOOKUP_REPLY_BYTES + 4 * (size_t)m->n_more;
 
@@ -103,11 +103,11 @@ answer_bytes(const struct scout__pending_op *pending, const struct scout__lookup
 
 /* Where the prompt leaves what others have stored, if that is after the hit: see session_touch.c. */
 SCOUT_ON_LOOP static void
-note_divergence(const struct scout__pending_op *pending, uint32_t g)
+note_divergence(const struct scout__lookup_op *pending, uint32_t g)
 {
 	const struct scout__group_walk *walk = pending->walk;
 	const struct scout__walk_group *wg = &walk->of[g];
-	const struct scout__group *said = &pending->ns->groups.group[g];
+	const struct scout__group *said = &pending->op.ns->groups.group[g];
 	uint32_t length = walk->diverges_at < walk->at_most ? walk->diverges_at : walk->at_most;
 	struct scout__need need;
 
@@ -125,17 +125,17 @@ note_divergence(const struct scout__pending_op *pending, uint32_t g)
  * states know no run. Without such a group, tokens after the hit.
  */
 SCOUT_ON_LOOP static uint64_t
-fresh_tokens(const struct scout__pending_op *pending)
+fresh_tokens(const struct scout__lookup_op *pending)
 {
 	const struct scout__group_walk *walk = pending->walk;
 	uint32_t known = walk->hit;
 
 	for (uint32_t g = 0; g < walk->n_groups; g++) {
 		const struct scout__walk_group *wg = &walk->of[g];
-		size_t apart = (size_t)wg->group->stride * pending->ns->hash_bytes;
+		size_t apart = (size_t)wg->group->stride * pending->op.ns->hash_bytes;
 		uint32_t from = walk->hit / wg->group->stride;
 
-		if (pending->ns->groups.group[g].policy != SCOUT_POLICY_ALL || !wg->group->index || !wg->space)
+		if (pending->op.ns->groups.group[g].policy != SCOUT_POLICY_ALL || !wg->group->index || !wg->space)
 			continue;
 		if (wg->named < wg->n && from >= wg->named)
 			known = (wg->named + scout__index_known_apart(wg->group->index, wg->space,
@@ -144,12 +144,12 @@ fresh_tokens(const struct scout__pending_op *pending)
 				wg->group->stride;
 		break;
 	}
-	return known < walk->at_most ? (uint64_t)(walk->at_most - known) * pending->ns->hash_tokens : 0;
+	return known < walk->at_most ? (uint64_t)(walk->at_most - known) * pending->op.ns->hash_tokens : 0;
 }
 
 /* Objects of groups with policy all that are there, but after the hit. */
 SCOUT_ON_LOOP static uint64_t
-count_lost(const struct scout__pending_op *pending)
+count_lost(const struct scout__lookup_op *pending)
 {
 	const struct scout__group_walk *walk = pending->walk;
 	uint64_t lost = 0;
@@ -157,7 +157,7 @@ count_lost(const struct scout__pending_op *pending)
 	for (uint32_t g = 0; g < walk->n_groups; g++) {
 		const struct scout__walk_group *wg = &walk->of[g];
 
-		if (pending->ns->groups.group[g].policy != SCOUT_POLICY_ALL || !wg->group->index)
+		if (pending->op.ns->groups.group[g].policy != SCOUT_POLICY_ALL || !wg->group->index)
 			continue;
 		for (uint32_t i = walk->hit / wg->group->stride; i < wg->n; i++)
 			lost += i >= wg->from && scout__bit(wg->present, i);
@@ -167,7 +167,7 @@ count_lost(const struct scout__pending_op *pending)
 
 /* Tell the eviction policy of each group about the lookup. */
 SCOUT_ON_LOOP static void
-tell_policies(struct scout_server *s, const struct scout__pending_op *pending)
+tell_policies(struct scout_server *s, const struct scout__lookup_op *pending)
 {
 	const struct scout__group_walk *walk = pending->walk;
 	uint8_t kind = (uint8_t)scout__touch_kind(fresh_tokens(pending));
@@ -189,15 +189,15 @@ tell_policies(struct scout_server *s, const struct scout__pending_op *pending)
 }
 
 void
-scout__group_walk_answer(struct scout_server *s, struct scout__pending_op *pending)
+scout__group_walk_answer(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	struct scout__session *session = pending->session;
 	struct scout__group_walk *walk = pending->walk;
-	struct scout__dest *dest = &pending->peer->dest;
+	struct scout__dest *dest = &pending->op.peer->dest;
 	struct scout__lookup_reply m = {.hit = walk->hit, .limited = pending->limited, .n_more = walk->n_more};
 	bool renews = pending->renews;
 	uint64_t ticket = session->ticket;
-	uint64_t arrived_us = pending->arrived_us;
+	uint64_t arrived_us = pending->op.arrived_us;
 	struct scout__writer *w;
 	uint32_t n;
 	size_t op;
@@ -213,15 +213,16 @@ scout__group_walk_answer(struct scout_server *s, struct scout__pending_op *pendi
 		s->count.lookups_renewed++;
 	else
 		scout__lookup_count(s, pending, &m, walk->at_most - walk->skip, walk->hit - walk->skip);
-	w = scout__reply_begin(s, dest, pending->opcode, SCOUT_WIRE_OK, pending->corr, answer_bytes(pending, &m), &op);
+	w = scout__reply_begin(s, dest, pending->op.opcode, SCOUT_WIRE_OK, pending->op.corr, answer_bytes(pending, &m),
+			       &op);
 	if (!w) {
-		scout__pending_op_cancel(s, pending);
+		scout__pending_op_cancel(s, &pending->op);
 		return;
 	}
 	put_answer(w, pending, &m);
 	scout__reply_end(s, dest, op);
 	/* Free the lookup before its undoing is noted: see lookup.c. */
-	scout__pending_op_free(s, pending);
+	scout__pending_op_free(s, &pending->op);
 	if (!renews)
 		scout__reply_grants(s, dest, SCOUT_OP_LOOKUP, ticket, arrived_us);
 }
@@ -236,7 +237,7 @@ enum told {
 };
 
 SCOUT_ON_LOOP static enum told
-what_of(const struct scout__pending_op *pending, uint32_t g, uint32_t i)
+what_of(const struct scout__lookup_op *pending, uint32_t g, uint32_t i)
 {
 	const struct scout__group_walk *walk = pending->walk;
 
@@ -250,7 +251,7 @@ what_of(const struct scout__pending_op *pending, uint32_t g, uint32_t i)
  * keys.
  */
 SCOUT_ON_LOOP static void
-tell(struct scout_server *s, const struct scout__pending_op *pending, struct scout__keys_reply *m, uint8_t *hit,
+tell(struct scout_server *s, const struct scout__lookup_op *pending, struct scout__keys_reply *m, uint8_t *hit,
      uint8_t *later)
 {
 	const struct scout__group_walk *walk = pending->walk;
@@ -282,27 +283,27 @@ tell(struct scout_server *s, const struct scout__pending_op *pending, struct sco
 }
 
 void
-scout__keys_answer(struct scout_server *s, struct scout__pending_op *pending)
+scout__keys_answer(struct scout_server *s, struct scout__lookup_op *pending)
 {
-	struct scout__dest *dest = &pending->peer->dest;
+	struct scout__dest *dest = &pending->op.peer->dest;
 	uint8_t hit[SCOUT_MAX_KEYS / 8] = {0}, later[SCOUT_MAX_KEYS / 8] = {0};
 	struct scout__keys_reply m = {
 		.n = pending->walk->n_objects, .limited = pending->limited, .hit = hit, .later = later};
 	uint64_t ticket = pending->session->ticket;
-	uint64_t arrived_us = pending->arrived_us;
+	uint64_t arrived_us = pending->op.arrived_us;
 	struct scout__writer *w;
 	size_t op;
 
 	tell(s, pending, &m, hit, later);
-	w = scout__reply_begin(s, dest, pending->opcode, SCOUT_WIRE_OK, pending->corr, SCOUT__KEYS_REPLY_BYTES(m.n),
-			       &op);
+	w = scout__reply_begin(s, dest, pending->op.opcode, SCOUT_WIRE_OK, pending->op.corr,
+			       SCOUT__KEYS_REPLY_BYTES(m.n), &op);
 	if (!w) {
-		scout__pending_op_cancel(s, pending);
+		scout__pending_op_cancel(s, &pending->op);
 		return;
 	}
 	scout__put_keys_reply(w, &m);
 	scout__reply_end(s, dest, op);
 	/* Free the pending operation before its undoing is noted: see lookup.c. */
-	scout__pending_op_free(s, pending);
+	scout__pending_op_free(s, &pending->op);
 	scout__reply_grants(s, dest, SCOUT_OP_KEYS, ticket, arrived_us);
 }

@@ -4,7 +4,7 @@
 #include "ns.h"
 #include "ops_internal.h"
 #include "peer.h"
-#include "pending_op.h"
+#include "lookup_op.h"
 #include "reply.h"
 #include "run_queue.h"
 #include "server_core.h"
@@ -56,27 +56,28 @@ require_parts(struct scout_server *s, struct scout__peer *peer, const struct sco
 
 /* The session that @m opens. NULL: refused, the pending operation is gone. */
 SCOUT_ON_LOOP static struct scout__session *
-open_session(struct scout_server *s, struct scout__pending_op *pending, const struct scout__keys_msg *m)
+open_session(struct scout_server *s, struct scout__lookup_op *pending, const struct scout__keys_msg *m)
 {
 	const char *text = "";
 	uint16_t refusal;
-	struct scout__session *session = scout__session_new(s, pending->peer, m->ticket, 0, &refusal, &text);
+	struct scout__session *session = scout__session_new(s, pending->op.peer, m->ticket, 0, &refusal, &text);
 
 	if (!session) {
-		scout__pending_op_refuse(s, pending, refusal, "%s", text);
+		scout__pending_op_refuse(s, &pending->op, refusal, "%s", text);
 		return NULL;
 	}
 	pending->session = session;
-	session->lookup = pending;
+	session->lookup = &pending->op;
 	session->by_key = true;
 	for (uint32_t g = 0; g < session->n_groups; g++)
 		session->of[g].needs = UINT32_MAX; /* no prompt goes on after any of them */
 	if (!scout__group_walk_open(s, pending)) { /* the refusal takes the session back */
-		scout__pending_op_refuse(s, pending, SCOUT_WIRE_LIMIT, "the server has no memory for a longer session");
+		scout__pending_op_refuse(s, &pending->op, SCOUT_WIRE_LIMIT,
+					 "the server has no memory for a longer session");
 		return NULL;
 	}
 	for (uint32_t i = 0; i < m->n_parts; i++) {
-		uint32_t reach = m->parts[i].n * pending->ns->by_group[m->parts[i].group].stride;
+		uint32_t reach = m->parts[i].n * pending->op.ns->by_group[m->parts[i].group].stride;
 
 		session->n = session->n > reach ? session->n : reach;
 	}
@@ -87,7 +88,7 @@ void
 scout__serve_keys(struct scout_server *s, struct scout__request *req)
 {
 	struct scout__keys_msg m;
-	struct scout__pending_op *pending;
+	struct scout__lookup_op *pending;
 	const char *field = "";
 	int status = scout__get_keys(req->op, req->peer->ns->hash_bytes, &m, &field);
 
@@ -103,14 +104,13 @@ scout__serve_keys(struct scout_server *s, struct scout__request *req)
 		return;
 	pending->hashes = m.hashes;
 	pending->tenant = m.tenant;
-	pending->n = m.n;
-	pending->first_hole = UINT32_MAX;
+	pending->object = scout__group_walk_object;
 	pending->walk = scout__group_walk_new_keys(s, pending, &m);
 	if (!pending->walk) {
 		s->count.out_of_memory++;
-		scout__pending_op_refuse(s, pending, SCOUT_WIRE_LIMIT, "the server is out of memory");
+		scout__pending_op_refuse(s, &pending->op, SCOUT_WIRE_LIMIT, "the server is out of memory");
 		return;
 	}
 	if (open_session(s, pending, &m))
-		scout__run_queue_start(s, &pending->run, m.n);
+		scout__run_queue_start(s, &pending->op.run, m.n);
 }

@@ -8,7 +8,7 @@
 #include "ops_internal.h"
 #include "packet.h"
 #include "peer.h"
-#include "pending_op.h"
+#include "lookup_op.h"
 #include "reply.h"
 #include "run_queue.h"
 #include "server_core.h"
@@ -51,13 +51,13 @@
 
 /* What its session keeps, in a namespace with one group whose objects are chunks. */
 static struct scout__kept *
-kept_of(const struct scout__pending_op *pending)
+kept_of(const struct scout__lookup_op *pending)
 {
 	return &pending->session->of[0];
 }
 
 static void
-put_presence(struct scout__writer *w, const struct scout__pending_op *pending, const struct scout__lookup_reply *m,
+put_presence(struct scout__writer *w, const struct scout__lookup_op *pending, const struct scout__lookup_reply *m,
 	     uint32_t known)
 {
 	const struct scout__ahead_reply reply = {
@@ -75,7 +75,7 @@ put_presence(struct scout__writer *w, const struct scout__pending_op *pending, c
  * session: a renewal asks for nothing that its lookup did not.
  */
 SCOUT_ON_LOOP static void
-tell_policy(struct scout_server *s, const struct scout__pending_op *pending, uint32_t hit)
+tell_policy(struct scout_server *s, const struct scout__lookup_op *pending, uint32_t hit)
 {
 	struct scout__chunk_index *index = pending->group->index;
 	uint32_t known;
@@ -86,23 +86,24 @@ tell_policy(struct scout_server *s, const struct scout__pending_op *pending, uin
 	s->count.lookups_lost_chunks +=
 		scout__index_behind_gap(index, pending->space, pending->hashes, hit, pending->n);
 	known = scout__index_known_run(index, pending->space, pending->hashes, hit, pending->n);
-	kept_of(pending)->kind = (uint8_t)scout__touch_kind((uint64_t)(pending->n - known) * pending->ns->chunk_tokens);
+	kept_of(pending)->kind =
+		(uint8_t)scout__touch_kind((uint64_t)(pending->n - known) * pending->op.ns->chunk_tokens);
 }
 
 SCOUT_ON_LOOP static void
-answer(struct scout_server *s, struct scout__pending_op *pending)
+answer(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	struct scout__session *session = pending->session;
-	struct scout__dest *dest = &pending->peer->dest;
+	struct scout__dest *dest = &pending->op.peer->dest;
 	/* A renewal that was cut may have loads under way: what has not arrived does not count. */
-	uint32_t known = pending->state == SCOUT__OP_WAIT_LOADS ? pending->load_next : kept_of(pending)->hit;
+	uint32_t known = pending->state == SCOUT__LOOKUP_WAITS_FOR_LOADS ? pending->load_next : kept_of(pending)->hit;
 	uint32_t found = known < pending->first_hole ? known : pending->first_hole;
 	/* The budget may end before the walk has passed the skipped chunks, which are a hit in any case. */
 	uint32_t hit = found > pending->skip ? found : pending->skip;
 	struct scout__lookup_reply m = {.hit = hit, .limited = pending->limited};
 	bool renews = pending->renews;
 	uint64_t ticket = session->ticket;
-	uint64_t arrived_us = pending->arrived_us;
+	uint64_t arrived_us = pending->op.arrived_us;
 	struct scout__writer *w;
 	size_t op;
 
@@ -117,10 +118,10 @@ answer(struct scout_server *s, struct scout__pending_op *pending)
 		s->count.lookups_renewed++;
 	else
 		scout__lookup_count(s, pending, &m, pending->n - pending->skip, m.l1 + m.l2);
-	w = scout__reply_begin(s, dest, pending->opcode, SCOUT_WIRE_OK, pending->corr,
+	w = scout__reply_begin(s, dest, pending->op.opcode, SCOUT_WIRE_OK, pending->op.corr,
 			       pending->ahead ? SCOUT__AHEAD_REPLY_BYTES(known) : SCOUT__LOOKUP_REPLY_BYTES, &op);
 	if (!w) {
-		scout__pending_op_cancel(s, pending);
+		scout__pending_op_cancel(s, &pending->op);
 		return;
 	}
 	if (pending->ahead)
@@ -131,7 +132,7 @@ answer(struct scout_server *s, struct scout__pending_op *pending)
 	/* A hit of a few chunks must not keep the room of a long prompt. */
 	(void)scout__kept_resize(s, &session->of[0], session->of[0].hit);
 	/* Free the lookup before its undoing is noted: that may send the frame, fail, and end this very session. */
-	scout__pending_op_free(s, pending);
+	scout__pending_op_free(s, &pending->op);
 	/*
 	 * A renewal whose answer is lost leaves a session that promises more than its client knows, until it is
 	 * admitted.
@@ -141,8 +142,13 @@ answer(struct scout_server *s, struct scout__pending_op *pending)
 }
 
 void
-scout__lookup_cut(struct scout_server *s, struct scout__pending_op *pending)
+scout__renewal_cut(struct scout_server *s, struct scout__session *session)
 {
+	struct scout__lookup_op *pending =
+		session->lookup ? SCOUT__OWNER(session->lookup, struct scout__lookup_op, op) : NULL;
+
+	if (!pending || !pending->renews)
+		return;
 	if (pending->walk)
 		scout__lookup_groups_cut(s, pending);
 	else
@@ -151,7 +157,7 @@ scout__lookup_cut(struct scout_server *s, struct scout__pending_op *pending)
 
 /* The walk is over: answer now, or arrange to answer later. */
 SCOUT_ON_LOOP static void
-finish(struct scout_server *s, struct scout__pending_op *pending)
+finish(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	if (!scout__lookup_is_delayed(s, pending))
 		answer(s, pending);
@@ -159,9 +165,9 @@ finish(struct scout_server *s, struct scout__pending_op *pending)
 
 /* Chunk pending->next is not readable yet. True: it may still come, and @pending sleeps until the next look. */
 SCOUT_ON_LOOP static bool
-sleep_until_poll(struct scout_server *s, struct scout__pending_op *pending)
+sleep_until_poll(struct scout_server *s, struct scout__lookup_op *pending)
 {
-	uint64_t end_us = scout__pending_op_answer_by(pending);
+	uint64_t end_us = scout__pending_op_answer_by(&pending->op);
 	uint64_t at_us;
 
 	if (end_us > pending->poll_end_us)
@@ -171,17 +177,17 @@ sleep_until_poll(struct scout_server *s, struct scout__pending_op *pending)
 	if (pending->poll_next_us <= s->now_us)
 		pending->poll_next_us = s->now_us + pending->poll_interval_us;
 	at_us = pending->poll_next_us < end_us ? pending->poll_next_us : end_us;
-	scout__chunk_wait(pending, pending->hashes + (size_t)pending->next * pending->ns->hash_bytes);
-	scout__timer_set(s, &pending->run, at_us);
+	scout__chunk_wait(&pending->op, pending->hashes + (size_t)pending->next * pending->op.ns->hash_bytes);
+	scout__timer_set(s, &pending->op.run, at_us);
 	return true;
 }
 
 /* The skipped chunks of this slice: remember those that are there. Returns how many it looked at. */
 SCOUT_ON_LOOP static uint32_t
-walk_skipped(struct scout__pending_op *pending, const struct scout__chunk_index *index, uint32_t n)
+walk_skipped(struct scout__lookup_op *pending, const struct scout__chunk_index *index, uint32_t n)
 {
 	struct scout__kept *kept = kept_of(pending);
-	uint32_t hash_bytes = pending->ns->hash_bytes;
+	uint32_t hash_bytes = pending->op.ns->hash_bytes;
 	uint32_t end = pending->next + n;
 
 	while (pending->next < end) {
@@ -216,7 +222,7 @@ clear_bit(uint8_t *bits, uint32_t i)
 
 /* Chunk @i counts: note where it is. */
 SCOUT_ON_LOOP static void
-note_tier(struct scout_server *s, struct scout__pending_op *pending, uint32_t i, uint32_t entry)
+note_tier(struct scout_server *s, struct scout__lookup_op *pending, uint32_t i, uint32_t entry)
 {
 	if (pending->ahead)
 		set_bit(pending->present, i);
@@ -233,7 +239,7 @@ note_tier(struct scout_server *s, struct scout__pending_op *pending, uint32_t i,
 
 /* Chunk @i of a lookup ahead is not there, or did not arrive. */
 SCOUT_ON_LOOP static void
-note_hole(struct scout__pending_op *pending, uint32_t i)
+note_hole(struct scout__lookup_op *pending, uint32_t i)
 {
 	scout__kept_hole(kept_of(pending), i);
 	clear_bit(pending->present, i);
@@ -244,7 +250,7 @@ note_hole(struct scout__pending_op *pending, uint32_t i)
 
 /* The walk goes on after a hole at pending_op.next. */
 SCOUT_ON_LOOP static void
-pass_hole(struct scout__pending_op *pending)
+pass_hole(struct scout__lookup_op *pending)
 {
 	note_hole(pending, pending->next++);
 	kept_of(pending)->hit = kept_of(pending)->kept_to = pending->next;
@@ -255,17 +261,17 @@ pass_hole(struct scout__pending_op *pending)
  * absent or its promise is refused.
  */
 SCOUT_ON_LOOP static uint32_t
-walk_pool(struct scout_server *s, struct scout__pending_op *pending, uint32_t n)
+walk_pool(struct scout_server *s, struct scout__lookup_op *pending, uint32_t n)
 {
 	struct scout__kept *kept = kept_of(pending);
 	struct scout__chunk_index *index = pending->group->index;
-	const uint8_t *hashes = pending->hashes + (size_t)pending->next * pending->ns->hash_bytes;
+	const uint8_t *hashes = pending->hashes + (size_t)pending->next * pending->op.ns->hash_bytes;
 	uint32_t entries[SCOUT__SLICE_CHUNKS];
 	uint32_t found = 0;
 	uint32_t i;
 
 	if (!pending->space)
-		pending->space = scout__ns_space(s, pending->ns, &pending->tenant, 0);
+		pending->space = scout__ns_space(s, pending->op.ns, &pending->tenant, 0);
 	if (index && pending->space)
 		found = scout__index_find_run(index, pending->space, hashes, n, entries);
 	for (i = 0; i < found; i++) {
@@ -284,7 +290,7 @@ walk_pool(struct scout_server *s, struct scout__pending_op *pending, uint32_t n)
 
 /* Walk the pool, and then L2. MORE: the slice is used up. TAKEN: up to the last chunk. */
 SCOUT_ON_LOOP static enum scout__asked
-walk(struct scout_server *s, struct scout__pending_op *pending, uint32_t left)
+walk(struct scout_server *s, struct scout__lookup_op *pending, uint32_t left)
 {
 	uint64_t end_us = 0;
 
@@ -323,7 +329,7 @@ walk(struct scout_server *s, struct scout__pending_op *pending, uint32_t left)
 
 /* Chunk @i has not come: no chunk from it on counts. Give some of them back; true when all are given back. */
 SCOUT_ON_LOOP static bool
-cut(struct scout__pending_op *pending, uint32_t at, uint32_t left)
+cut(struct scout__lookup_op *pending, uint32_t at, uint32_t left)
 {
 	struct scout__kept *kept = kept_of(pending);
 
@@ -335,7 +341,7 @@ cut(struct scout__pending_op *pending, uint32_t at, uint32_t left)
 
 /* The walk is over: wait for the promised chunks, in order. */
 SCOUT_ON_LOOP static void
-arrive(struct scout_server *s, struct scout__pending_op *pending)
+arrive(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	struct scout__chunk_index *index = pending->group->index;
 	uint32_t left = SCOUT__SLICE_CHUNKS;
@@ -348,8 +354,8 @@ arrive(struct scout_server *s, struct scout__pending_op *pending)
 			continue;
 		if (!scout__index_is_hit(index, entry) && scout__index_counts(index, entry) &&
 		    s->now_us < pending->wait_end_us) {
-			scout__chunk_wait(pending, index->entries[entry].hash);
-			scout__timer_set(s, &pending->run, pending->wait_end_us);
+			scout__chunk_wait(&pending->op, index->entries[entry].hash);
+			scout__timer_set(s, &pending->op.run, pending->wait_end_us);
 			return;
 		}
 		if (!scout__index_is_hit(index, entry) && pending->ahead) {
@@ -365,30 +371,30 @@ arrive(struct scout_server *s, struct scout__pending_op *pending)
 		pending->l2 += i < pending->first_hole && (pending->from_l2[i / 8] >> i % 8 & 1);
 	}
 	if (pending->load_next < pending->next)
-		scout__run_queue_add(s, &pending->run);
+		scout__run_queue_add(s, &pending->op.run);
 	else
 		finish(s, pending);
 }
 
 /* The walk is over. */
 SCOUT_ON_LOOP static void
-walked(struct scout_server *s, struct scout__pending_op *pending)
+walked(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	scout__ask_drop(s, pending);
 	if (!pending->from_l2) {
 		finish(s, pending);
 		return;
 	}
-	pending->state = SCOUT__OP_WAIT_LOADS;
+	pending->state = SCOUT__LOOKUP_WAITS_FOR_LOADS;
 	pending->load_next = pending->first;
 	pending->l2 = 0;
-	pending->wait_end_us = scout__pending_op_answer_by(pending);
+	pending->wait_end_us = scout__pending_op_answer_by(&pending->op);
 	arrive(s, pending);
 }
 
 /* Walk one slice. False: the walk goes on later. */
 SCOUT_ON_LOOP static bool
-walk_on(struct scout_server *s, struct scout__pending_op *pending)
+walk_on(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	uint32_t left = SCOUT__SLICE_CHUNKS;
 	enum scout__asked what;
@@ -401,8 +407,8 @@ walk_on(struct scout_server *s, struct scout__pending_op *pending)
 	case SCOUT__ASKED_WAIT:
 		return false;
 	case SCOUT__ASKED_MORE:
-		if (s->now_us < scout__pending_op_answer_by(pending)) {
-			scout__run_queue_add(s, &pending->run);
+		if (s->now_us < scout__pending_op_answer_by(&pending->op)) {
+			scout__run_queue_add(s, &pending->op.run);
 			return false;
 		}
 		return true;
@@ -411,7 +417,7 @@ walk_on(struct scout_server *s, struct scout__pending_op *pending)
 			return false;
 		if (pending->ahead) { /* the chunk was expected, and is late */
 			pass_hole(pending);
-			scout__run_queue_add(s, &pending->run);
+			scout__run_queue_add(s, &pending->op.run);
 			return false;
 		}
 		return true;
@@ -427,28 +433,29 @@ walk_on(struct scout_server *s, struct scout__pending_op *pending)
 SCOUT_ON_LOOP static void
 lookup_step(struct scout_server *s, struct scout__run_item *item)
 {
-	struct scout__pending_op *pending = SCOUT__OWNER(item, struct scout__pending_op, run);
+	struct scout__lookup_op *pending = SCOUT__OWNER(item, struct scout__lookup_op, op.run);
 
-	scout__list_del(&pending->waiting);
-	if (pending->weights_gen != pending->ns->weights_gen) {
-		scout__pending_op_refuse(s, pending, pending->ns->ended_by, "%s", scout__ns_ended_text(pending->ns));
+	scout__list_del(&pending->op.waiting);
+	if (pending->op.weights_gen != pending->op.ns->weights_gen) {
+		scout__pending_op_refuse(s, &pending->op, pending->op.ns->ended_by, "%s",
+					 scout__ns_ended_text(pending->op.ns));
 		return;
 	}
-	if (pending->state == SCOUT__OP_WAIT_ANSWER) {
+	if (pending->state == SCOUT__LOOKUP_WAITS_TO_ANSWER) {
 		answer(s, pending);
 		return;
 	}
-	scout__timer_clear(s, &pending->run);
-	if (pending->state == SCOUT__OP_WAIT_RUN && scout__records_wait(s, pending))
+	scout__timer_clear(s, &pending->op.run);
+	if (pending->state == SCOUT__LOOKUP_WAITS_TO_RUN && scout__records_wait(s, &pending->op))
 		return;
-	if (pending->state == SCOUT__OP_WAIT_LOADS) {
+	if (pending->state == SCOUT__LOOKUP_WAITS_FOR_LOADS) {
 		arrive(s, pending);
 		return;
 	}
 	if (!pending->keep_recent_to && !walk_on(s, pending))
 		return;
 	if (pending->keep_recent_to > pending->next && scout__lookup_keep_recent(s, pending) &&
-	    s->now_us < scout__pending_op_answer_by(pending)) {
+	    s->now_us < scout__pending_op_answer_by(&pending->op)) {
 		scout__run_queue_add(s, item);
 		return;
 	}
@@ -456,18 +463,18 @@ lookup_step(struct scout_server *s, struct scout__run_item *item)
 }
 
 SCOUT_ON_LOOP static struct scout__object
-object_of(const struct scout__pending_op *pending, uint32_t number)
+object_of(const struct scout__lookup_op *pending, uint32_t number)
 {
 	return (struct scout__object){
 		.group = pending->group,
-		.hash = pending->hashes + (size_t)number * pending->ns->hash_bytes,
+		.hash = pending->hashes + (size_t)number * pending->op.ns->hash_bytes,
 		.space = pending->space,
 		.is_asked_for = true,
 	};
 }
 
-static const struct scout__pending_kind lookup_kind = {
-	.step = lookup_step, .take_back = scout__lookup_take_back, .object = object_of, .end = scout__lookup_end};
+static const struct scout__pending_kind lookup_kind = {sizeof(struct scout__lookup_op), lookup_step,
+						       scout__lookup_take_back, scout__lookup_end};
 
 /* Whether the walk over a run answers @m: one group with policy all whose objects are chunks, from the start of the prompt. */
 SCOUT_ON_LOOP static bool
@@ -481,12 +488,14 @@ is_run(const struct scout__ns *ns, const struct scout__lookup_msg *m)
 
 /* Make room for what @pending knows of its objects. False: no memory. */
 SCOUT_ON_LOOP static bool
-make_bits(const struct scout_server *s, struct scout__pending_op *pending, const struct scout__lookup_msg *m)
+make_bits(const struct scout_server *s, struct scout__lookup_op *pending, const struct scout__lookup_msg *m)
 {
-	if (pending->kind != &lookup_kind) {
+	if (pending->op.kind != &lookup_kind) {
+		pending->object = scout__group_walk_object;
 		pending->walk = scout__group_walk_new(s, pending, m);
 		return pending->walk;
 	}
+	pending->object = object_of;
 	if (pending->ahead)
 		pending->present = calloc((m->n + 7) / 8, 2);
 	/* Without memory for this, the answer also counts what is on its way. */
@@ -497,21 +506,21 @@ make_bits(const struct scout_server *s, struct scout__pending_op *pending, const
 
 /* The session that @m opens or renews. NULL and *ret_status, *ret_text when it is refused. */
 SCOUT_ON_LOOP static struct scout__session *
-session_of(struct scout_server *s, struct scout__pending_op *pending, const struct scout__lookup_msg *m,
+session_of(struct scout_server *s, struct scout__lookup_op *pending, const struct scout__lookup_msg *m,
 	   uint16_t *ret_status, const char **ret_text)
 {
 	struct scout__session *session;
 
 	if (!(m->flags & SCOUT_LOOKUP_RENEW))
-		session = scout__session_new(s, pending->peer, m->ticket, m->first + m->n, ret_status, ret_text);
+		session = scout__session_new(s, pending->op.peer, m->ticket, m->first + m->n, ret_status, ret_text);
 	else if (pending->walk)
-		session = scout__renew_groups(s, pending->peer, pending, m->ticket, ret_status, ret_text);
+		session = scout__renew_groups(s, pending->op.peer, pending, m->ticket, ret_status, ret_text);
 	else
-		session = scout__renew(s, pending->peer, pending, m->ticket, ret_status, ret_text);
+		session = scout__renew(s, pending->op.peer, pending, m->ticket, ret_status, ret_text);
 	pending->session = session;
 	if (!session)
 		return NULL;
-	session->lookup = pending;
+	session->lookup = &pending->op;
 	if (!pending->walk) {
 		pending->first = pending->next > m->skip ? pending->next : m->skip;
 	} else if (!scout__group_walk_open(s, pending)) {
@@ -528,7 +537,7 @@ void
 scout__serve_lookup(struct scout_server *s, struct scout__request *req)
 {
 	struct scout__lookup_msg m;
-	struct scout__pending_op *pending;
+	struct scout__lookup_op *pending;
 	const char *text = "";
 	uint16_t refusal;
 	int status = scout__get_lookup(req->op, req->peer->ns->hash_bytes, &m, &text);
@@ -557,12 +566,12 @@ scout__serve_lookup(struct scout_server *s, struct scout__request *req)
 	pending->poll_interval_us = m.poll_interval_ms * UINT64_C(1000);
 	if (!make_bits(s, pending, &m)) {
 		s->count.out_of_memory++;
-		scout__pending_op_refuse(s, pending, SCOUT_WIRE_LIMIT, "the server is out of memory");
+		scout__pending_op_refuse(s, &pending->op, SCOUT_WIRE_LIMIT, "the server is out of memory");
 		return;
 	}
 	if (!session_of(s, pending, &m, &refusal, &text)) {
-		scout__pending_op_refuse(s, pending, refusal, "%s", text);
+		scout__pending_op_refuse(s, &pending->op, refusal, "%s", text);
 		return;
 	}
-	scout__run_queue_start(s, &pending->run, pending->walk ? pending->walk->n_objects : m.n);
+	scout__run_queue_start(s, &pending->op.run, pending->walk ? pending->walk->n_objects : m.n);
 }

@@ -5,7 +5,7 @@
 #include "msg.h"
 #include "ns.h"
 #include "ops_internal.h"
-#include "pending_op.h"
+#include "lookup_op.h"
 #include "run_queue.h"
 #include "server_core.h"
 #include "session.h"
@@ -15,10 +15,10 @@
  */
 
 void
-scout__lookup_count(struct scout_server *s, const struct scout__pending_op *pending,
-		    const struct scout__lookup_reply *m, uint32_t asked, uint32_t hit)
+scout__lookup_count(struct scout_server *s, const struct scout__lookup_op *pending, const struct scout__lookup_reply *m,
+		    uint32_t asked, uint32_t hit)
 {
-	struct scout__ns *ns = pending->ns;
+	struct scout__ns *ns = pending->op.ns;
 
 	s->count.lookups_asked_chunks += asked;
 	s->count.lookups_hit_chunks += hit;
@@ -44,26 +44,27 @@ jitter_us(uint64_t ticket, uint32_t max_us)
 }
 
 bool
-scout__lookup_is_delayed(struct scout_server *s, struct scout__pending_op *pending)
+scout__lookup_is_delayed(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	uint64_t delay_us = s->cfg.reply_delay_us;
 	uint64_t at_us;
 
 	if (s->cfg.reply_jitter_us)
 		delay_us += jitter_us(pending->session->ticket, s->cfg.reply_jitter_us);
-	at_us = pending->arrived_us + delay_us;
-	if (at_us > pending->deadline_us)
-		at_us = pending->deadline_us;
+	at_us = pending->op.arrived_us + delay_us;
+	if (at_us > pending->op.deadline_us)
+		at_us = pending->op.deadline_us;
 	if (delay_us == 0 || at_us <= s->now_us)
 		return false;
-	pending->state = SCOUT__OP_WAIT_ANSWER;
-	scout__timer_set(s, &pending->run, at_us);
+	pending->state = SCOUT__LOOKUP_WAITS_TO_ANSWER;
+	scout__timer_set(s, &pending->op.run, at_us);
 	return true;
 }
 
 void
-scout__lookup_take_back(struct scout_server *s, struct scout__pending_op *pending)
+scout__lookup_take_back(struct scout_server *s, struct scout__pending_op *op)
 {
+	struct scout__lookup_op *pending = SCOUT__OWNER(op, struct scout__lookup_op, op);
 	struct scout__session *session = pending->session;
 
 	if (!session)
@@ -76,8 +77,10 @@ scout__lookup_take_back(struct scout_server *s, struct scout__pending_op *pendin
 }
 
 void
-scout__lookup_end(struct scout_server *s, struct scout__pending_op *pending)
+scout__lookup_end(struct scout_server *s, struct scout__pending_op *op)
 {
+	struct scout__lookup_op *pending = SCOUT__OWNER(op, struct scout__lookup_op, op);
+
 	scout__ask_drop(s, pending);
 	if (pending->session)
 		pending->session->lookup = NULL;

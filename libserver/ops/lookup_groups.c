@@ -7,7 +7,7 @@
 #include "ns.h"
 #include "ops_internal.h"
 #include "peer.h"
-#include "pending_op.h"
+#include "lookup_op.h"
 #include "run_queue.h"
 #include "server_core.h"
 #include "session.h"
@@ -87,7 +87,7 @@ looked_at(const struct scout__group_walk *walk)
 }
 
 SCOUT_ON_LOOP static void
-answer(struct scout_server *s, struct scout__pending_op *pending)
+answer(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	if (pending->walk->by_key)
 		scout__keys_answer(s, pending);
@@ -97,7 +97,7 @@ answer(struct scout_server *s, struct scout__pending_op *pending)
 
 /* Answer with what is promised by now. */
 SCOUT_ON_LOOP static void
-cut_short(struct scout_server *s, struct scout__pending_op *pending)
+cut_short(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	scout__ask_drop(s, pending);
 	if (pending->ahead && !pending->walk->has_asked)
@@ -108,7 +108,7 @@ cut_short(struct scout_server *s, struct scout__pending_op *pending)
 }
 
 void
-scout__lookup_groups_cut(struct scout_server *s, struct scout__pending_op *pending)
+scout__lookup_groups_cut(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	cut_short(s, pending);
 }
@@ -117,14 +117,14 @@ scout__lookup_groups_cut(struct scout_server *s, struct scout__pending_op *pendi
 
 /* The next object of a stage that goes group by group: groups with policy all come last. False: none is left. */
 SCOUT_ON_LOOP static bool
-next_by_group(const struct scout__pending_op *pending, uint32_t *ret_g, uint32_t *ret_i)
+next_by_group(const struct scout__lookup_op *pending, uint32_t *ret_g, uint32_t *ret_i)
 {
 	struct scout__group_walk *walk = pending->walk;
 
 	for (; walk->g < 2 * walk->n_groups; walk->g++, walk->i = 0) {
 		uint32_t g = walk->g % walk->n_groups;
 		const struct scout__walk_group *wg = &walk->of[g];
-		bool is_all = pending->ns->groups.group[g].policy == SCOUT_POLICY_ALL;
+		bool is_all = pending->op.ns->groups.group[g].policy == SCOUT_POLICY_ALL;
 
 		if (is_all != (walk->g >= walk->n_groups))
 			continue;
@@ -141,7 +141,7 @@ next_by_group(const struct scout__pending_op *pending, uint32_t *ret_g, uint32_t
 
 /* The same by positions: walk.i is a length, and each group whose object ends there has its turn. */
 SCOUT_ON_LOOP static bool
-next_by_position(const struct scout__pending_op *pending, uint32_t *ret_g, uint32_t *ret_i)
+next_by_position(const struct scout__lookup_op *pending, uint32_t *ret_g, uint32_t *ret_i)
 {
 	struct scout__group_walk *walk = pending->walk;
 
@@ -163,7 +163,7 @@ next_by_position(const struct scout__pending_op *pending, uint32_t *ret_g, uint3
 
 /* Give back what is promised and no longer wanted. */
 SCOUT_ON_LOOP static enum went
-drop(const struct scout__pending_op *pending)
+drop(const struct scout__lookup_op *pending)
 {
 	struct scout__group_walk *walk = pending->walk;
 	uint32_t left = SCOUT__SLICE_CHUNKS;
@@ -187,7 +187,7 @@ drop(const struct scout__pending_op *pending)
 
 /* Entry @entry, which is promised, is object @i of group @g. */
 SCOUT_ON_LOOP static void
-note_promised(struct scout_server *s, struct scout__pending_op *pending, uint32_t g, uint32_t i, uint32_t entry)
+note_promised(struct scout_server *s, struct scout__lookup_op *pending, uint32_t g, uint32_t i, uint32_t entry)
 {
 	struct scout__walk_group *wg = &pending->walk->of[g];
 	struct scout__kept *kept = &pending->session->of[g];
@@ -204,7 +204,7 @@ note_promised(struct scout_server *s, struct scout__pending_op *pending, uint32_
 
 /* Promise object @i of group @g, which was there a moment ago. */
 SCOUT_ON_LOOP static enum scout__asked
-promise(struct scout_server *s, struct scout__pending_op *pending, uint32_t g, uint32_t i)
+promise(struct scout_server *s, struct scout__lookup_op *pending, uint32_t g, uint32_t i)
 {
 	struct scout__walk_group *wg = &pending->walk->of[g];
 	struct scout__chunk_index *index = wg->group->index;
@@ -227,7 +227,7 @@ promise(struct scout_server *s, struct scout__pending_op *pending, uint32_t g, u
 
 /* Object @i of group @g is absent after all. */
 SCOUT_ON_LOOP static void
-note_absent(const struct scout__pending_op *pending, uint32_t g, uint32_t i)
+note_absent(const struct scout__lookup_op *pending, uint32_t g, uint32_t i)
 {
 	struct scout__walk_group *wg = &pending->walk->of[g];
 
@@ -236,14 +236,14 @@ note_absent(const struct scout__pending_op *pending, uint32_t g, uint32_t i)
 }
 
 SCOUT_ON_LOOP static bool
-next_wanted(const struct scout__pending_op *pending, uint32_t *ret_g, uint32_t *ret_i)
+next_wanted(const struct scout__lookup_op *pending, uint32_t *ret_g, uint32_t *ret_i)
 {
 	return pending->ahead ? next_by_position(pending, ret_g, ret_i) : next_by_group(pending, ret_g, ret_i);
 }
 
 /* Object @i of group @g cannot be promised, as @what says. */
 SCOUT_ON_LOOP static enum went
-refused(struct scout__pending_op *pending, uint32_t g, uint32_t i, enum scout__asked what)
+refused(struct scout__lookup_op *pending, uint32_t g, uint32_t i, enum scout__asked what)
 {
 	struct scout__group_walk *walk = pending->walk;
 
@@ -265,7 +265,7 @@ refused(struct scout__pending_op *pending, uint32_t g, uint32_t i, enum scout__a
 }
 
 SCOUT_ON_LOOP static enum went
-promise_some(struct scout_server *s, struct scout__pending_op *pending)
+promise_some(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	struct scout__group_walk *walk = pending->walk;
 	uint64_t end_us = 0;
@@ -299,10 +299,10 @@ promise_some(struct scout_server *s, struct scout__pending_op *pending)
 
 /* prefetch=before_answer: wait for what was promised. */
 SCOUT_ON_LOOP static enum went
-await_loads(struct scout_server *s, struct scout__pending_op *pending)
+await_loads(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	struct scout__group_walk *walk = pending->walk;
-	uint64_t end_us = scout__pending_op_answer_by(pending);
+	uint64_t end_us = scout__pending_op_answer_by(&pending->op);
 	bool all_came = true;
 	uint32_t left = SCOUT__SLICE_CHUNKS;
 
@@ -324,8 +324,8 @@ await_loads(struct scout_server *s, struct scout__pending_op *pending)
 			continue;
 		if (scout__index_counts(wg->group->index, entry) && s->now_us < end_us) {
 			walk->i = i;
-			scout__chunk_wait(pending, scout__group_walk_hash(pending, walk->g, i));
-			scout__timer_set(s, &pending->run, end_us);
+			scout__chunk_wait(&pending->op, scout__group_walk_hash(pending, walk->g, i));
+			scout__timer_set(s, &pending->op.run, end_us);
 			return WAITS;
 		}
 		scout__kept_hole(kept, i);
@@ -344,10 +344,10 @@ await_loads(struct scout_server *s, struct scout__pending_op *pending)
  * The expected length is not there yet. True: it may come, and the pending operation sleeps until the next look at it.
  */
 SCOUT_ON_LOOP static bool
-sleep_until_poll(struct scout_server *s, struct scout__pending_op *pending)
+sleep_until_poll(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	const struct scout__group_walk *walk = pending->walk;
-	uint64_t end_us = scout__pending_op_answer_by(pending);
+	uint64_t end_us = scout__pending_op_answer_by(&pending->op);
 	uint64_t at_us;
 
 	if (end_us > pending->poll_end_us)
@@ -360,14 +360,14 @@ sleep_until_poll(struct scout_server *s, struct scout__pending_op *pending)
 	scout__ask_drop(s, pending);
 	pending->walk->has_asked = false;
 	go_to(pending->walk, SCAN);
-	scout__chunk_wait(pending,
-			  pending->hashes + (size_t)(pending->expect - 1 - walk->first) * pending->ns->hash_bytes);
-	scout__timer_set(s, &pending->run, at_us);
+	scout__chunk_wait(&pending->op,
+			  pending->hashes + (size_t)(pending->expect - 1 - walk->first) * pending->op.ns->hash_bytes);
+	scout__timer_set(s, &pending->op.run, at_us);
 	return true;
 }
 
 SCOUT_ON_LOOP static enum went
-ask(struct scout_server *s, struct scout__pending_op *pending)
+ask(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	struct scout__group_walk *walk = pending->walk;
 
@@ -377,10 +377,10 @@ ask(struct scout_server *s, struct scout__pending_op *pending)
 	case SCOUT__ASKED_WAIT:
 		return WAITS;
 	case SCOUT__ASKED_TAKEN:
-		walk->is_known = s->now_us < scout__pending_op_answer_by(pending);
+		walk->is_known = s->now_us < scout__pending_op_answer_by(&pending->op);
 		return NEXT;
 	default:
-		walk->is_known = s->now_us < scout__pending_op_answer_by(pending);
+		walk->is_known = s->now_us < scout__pending_op_answer_by(&pending->op);
 		go_to(walk, LOADS); /* there is no store to ask */
 		return MORE;
 	}
@@ -388,7 +388,7 @@ ask(struct scout_server *s, struct scout__pending_op *pending)
 
 /* Whether all that was asked for is there. */
 SCOUT_ON_LOOP static bool
-has_all(const struct scout__pending_op *pending)
+has_all(const struct scout__lookup_op *pending)
 {
 	const struct scout__group_walk *walk = pending->walk;
 
@@ -408,7 +408,7 @@ has_all(const struct scout__pending_op *pending)
 
 /* The stage after @walk's. */
 SCOUT_ON_LOOP static enum stage
-next_stage(const struct scout__pending_op *pending)
+next_stage(const struct scout__lookup_op *pending)
 {
 	struct scout__group_walk *walk = pending->walk;
 
@@ -426,7 +426,7 @@ next_stage(const struct scout__pending_op *pending)
 
 /* Take one step of the present stage. */
 SCOUT_ON_LOOP static enum went
-stage_step(struct scout_server *s, struct scout__pending_op *pending)
+stage_step(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	struct scout__group_walk *walk = pending->walk;
 
@@ -455,7 +455,7 @@ stage_step(struct scout_server *s, struct scout__pending_op *pending)
 
 /* All that was found is promised: answer, unless more is expected. */
 SCOUT_ON_LOOP static void
-finish(struct scout_server *s, struct scout__pending_op *pending)
+finish(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	if (sleep_until_poll(s, pending))
 		return;
@@ -469,20 +469,21 @@ finish(struct scout_server *s, struct scout__pending_op *pending)
 SCOUT_ON_LOOP static void
 groups_step(struct scout_server *s, struct scout__run_item *item)
 {
-	struct scout__pending_op *pending = SCOUT__OWNER(item, struct scout__pending_op, run);
+	struct scout__lookup_op *pending = SCOUT__OWNER(item, struct scout__lookup_op, op.run);
 	struct scout__group_walk *walk = pending->walk;
 
-	scout__list_del(&pending->waiting);
-	if (pending->weights_gen != pending->ns->weights_gen) {
-		scout__pending_op_refuse(s, pending, pending->ns->ended_by, "%s", scout__ns_ended_text(pending->ns));
+	scout__list_del(&pending->op.waiting);
+	if (pending->op.weights_gen != pending->op.ns->weights_gen) {
+		scout__pending_op_refuse(s, &pending->op, pending->op.ns->ended_by, "%s",
+					 scout__ns_ended_text(pending->op.ns));
 		return;
 	}
-	scout__timer_clear(s, &pending->run);
+	scout__timer_clear(s, &pending->op.run);
 	if (walk->stage == DONE) {
 		answer(s, pending);
 		return;
 	}
-	if (walk->stage == SCAN && scout__records_wait(s, pending))
+	if (walk->stage == SCAN && scout__records_wait(s, &pending->op))
 		return;
 	switch (stage_step(s, pending)) {
 	case WAITS:
@@ -498,22 +499,18 @@ groups_step(struct scout_server *s, struct scout__run_item *item)
 	}
 	if (walk->stage == DONE)
 		finish(s, pending);
-	else if (s->now_us >= scout__pending_op_answer_by(pending) && walk->stage != LOADS)
+	else if (s->now_us >= scout__pending_op_answer_by(&pending->op) && walk->stage != LOADS)
 		cut_short(s, pending);
 	else
 		scout__run_queue_add(s, item);
 }
 
 SCOUT_ON_LOOP static void
-groups_end(struct scout_server *s, struct scout__pending_op *pending)
+groups_end(struct scout_server *s, struct scout__pending_op *op)
 {
-	scout__lookup_end(s, pending);
-	scout__group_walk_free(pending->walk);
+	scout__lookup_end(s, op);
+	scout__group_walk_free(SCOUT__OWNER(op, struct scout__lookup_op, op)->walk);
 }
 
-const struct scout__pending_kind scout__lookup_groups_kind = {
-	.step = groups_step,
-	.take_back = scout__lookup_take_back,
-	.object = scout__group_walk_object,
-	.end = groups_end,
-};
+const struct scout__pending_kind scout__lookup_groups_kind = {sizeof(struct scout__lookup_op), groups_step,
+							      scout__lookup_take_back, groups_end};

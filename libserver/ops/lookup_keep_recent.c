@@ -2,7 +2,7 @@
 #include "group_walk.h"
 #include "ns.h"
 #include "ops_internal.h"
-#include "pending_op.h"
+#include "lookup_op.h"
 #include "server_core.h"
 
 /*
@@ -23,7 +23,7 @@
  */
 
 bool
-scout__lookup_keep_recent(struct scout_server *s, struct scout__pending_op *pending)
+scout__lookup_keep_recent(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	uint32_t n = pending->keep_recent_to - pending->next;
 
@@ -32,17 +32,17 @@ scout__lookup_keep_recent(struct scout_server *s, struct scout__pending_op *pend
 	pending->keep_recent_to -= n;
 	s->count.lookups_kept_recent_chunks += scout__index_keep_recent(
 		pending->group->index, pending->space,
-		pending->hashes + (size_t)pending->keep_recent_to * pending->ns->hash_bytes, n);
+		pending->hashes + (size_t)pending->keep_recent_to * pending->op.ns->hash_bytes, n);
 	return pending->keep_recent_to > pending->next;
 }
 
 /* The objects of group @g that the request would load, after what was promised. */
 SCOUT_ON_LOOP static struct scout__need
-keep_recent_of(const struct scout__pending_op *pending, uint32_t g)
+keep_recent_of(const struct scout__lookup_op *pending, uint32_t g)
 {
 	const struct scout__group_walk *walk = pending->walk;
 	const struct scout__walk_group *wg = &walk->of[g];
-	const struct scout__group *said = &pending->ns->groups.group[g];
+	const struct scout__group *said = &pending->op.ns->groups.group[g];
 	uint32_t length = walk->diverges_at < walk->at_most ? walk->diverges_at : walk->at_most;
 	uint32_t promised = walk->known / wg->group->stride;
 	struct scout__need need = {promised, walk->diverges_at / wg->group->stride};
@@ -57,7 +57,7 @@ keep_recent_of(const struct scout__pending_op *pending, uint32_t g)
 }
 
 bool
-scout__lookup_keep_recent_groups(struct scout_server *s, struct scout__pending_op *pending)
+scout__lookup_keep_recent_groups(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	struct scout__group_walk *walk = pending->walk;
 

@@ -16,6 +16,7 @@ struct scout__ns_group;
 struct scout__op;
 struct scout__packet;
 struct scout__peer;
+struct scout__lookup_op;
 struct scout__pending_kind;
 struct scout__pending_op;
 struct scout__session;
@@ -55,40 +56,40 @@ SCOUT_ON_LOOP void scout__serve_retrieve(struct scout_server *s, struct scout__r
 /* ---- lookup_keep_recent.c ---- */
 
 /* A lookup ahead that max_promised has limited: renew some of the chunks after that. True: there are more. */
-SCOUT_ON_LOOP bool scout__lookup_keep_recent(struct scout_server *s, struct scout__pending_op *pending);
+SCOUT_ON_LOOP bool scout__lookup_keep_recent(struct scout_server *s, struct scout__lookup_op *pending);
 /* The same for a lookup of several groups, which goes on at walk.g and walk.i. */
-SCOUT_ON_LOOP bool scout__lookup_keep_recent_groups(struct scout_server *s, struct scout__pending_op *pending);
+SCOUT_ON_LOOP bool scout__lookup_keep_recent_groups(struct scout_server *s, struct scout__lookup_op *pending);
 
 /* ---- lookup.c and renew.c: a LOOKUP that renews a session ---- */
 
-/* Answer a renewal now, with what it has found so far. */
-SCOUT_ON_LOOP void scout__lookup_cut(struct scout_server *s, struct scout__pending_op *pending);
+/* Answer the renewal of @session now, if one runs, with what it has found so far. */
+SCOUT_ON_LOOP void scout__renewal_cut(struct scout_server *s, struct scout__session *session);
 /*
- * The session of @ticket, which @pending continues from pending_op.next (set here). NULL and *ret_status, *ret_text
+ * The session of @ticket, which @pending continues from lookup_op.next (set here). NULL and *ret_status, *ret_text
  * when it is refused: then the session is as it was.
  */
 SCOUT_ON_LOOP struct scout__session *scout__renew(struct scout_server *s, struct scout__peer *peer,
-						  struct scout__pending_op *pending, uint64_t ticket,
+						  struct scout__lookup_op *pending, uint64_t ticket,
 						  uint16_t *ret_status, const char **ret_text);
 
-/* The same for a lookup of several groups: what the session promises stays, and pending_op.walk goes on from there. */
+/* The same for a lookup of several groups: what the session promises stays, and lookup_op.walk goes on from there. */
 SCOUT_ON_LOOP struct scout__session *scout__renew_groups(struct scout_server *s, struct scout__peer *peer,
-							 struct scout__pending_op *pending, uint64_t ticket,
+							 struct scout__lookup_op *pending, uint64_t ticket,
 							 uint16_t *ret_status, const char **ret_text);
 
 /* ---- lookup_groups.c: lookups of several groups ---- */
 
 extern const struct scout__pending_kind scout__lookup_groups_kind;
 /* Answer a renewal now, with what it has found so far. */
-SCOUT_ON_LOOP void scout__lookup_groups_cut(struct scout_server *s, struct scout__pending_op *pending);
+SCOUT_ON_LOOP void scout__lookup_groups_cut(struct scout_server *s, struct scout__lookup_op *pending);
 
 /* ---- lookup_end.c: what both kinds of lookups have in common ---- */
 
 /* Count an answer: @asked and @hit are lengths without what was skipped. */
-SCOUT_ON_LOOP void scout__lookup_count(struct scout_server *s, const struct scout__pending_op *pending,
+SCOUT_ON_LOOP void scout__lookup_count(struct scout_server *s, const struct scout__lookup_op *pending,
 				       const struct scout__lookup_reply *m, uint32_t asked, uint32_t hit);
 /* Whether the finished answer is held back: then the pending operation sleeps until it is due. */
-SCOUT_ON_LOOP bool scout__lookup_is_delayed(struct scout_server *s, struct scout__pending_op *pending);
+SCOUT_ON_LOOP bool scout__lookup_is_delayed(struct scout_server *s, struct scout__lookup_op *pending);
 /* Of a pending operation's kind. */
 SCOUT_ON_LOOP void scout__lookup_take_back(struct scout_server *s, struct scout__pending_op *pending);
 SCOUT_ON_LOOP void scout__lookup_end(struct scout_server *s, struct scout__pending_op *pending);
@@ -109,25 +110,5 @@ SCOUT_ON_LOOP struct scout__ns_group *scout__require_group(struct scout_server *
 SCOUT_ON_LOOP bool scout__require_weights(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op);
 /* The namespace has another weights version from now on; no-op if it is the same. */
 SCOUT_ON_LOOP void scout__weights_change(struct scout_server *s, struct scout__ns *ns, uint64_t weights);
-
-/* ---- grants.c: what STORE and RETRIEVE have in common ---- */
-
-/* Whether a worker meets what both require. False: @op was refused. */
-SCOUT_ON_LOOP bool scout__require_transfer(struct scout_server *s, struct scout__peer *peer,
-					   const struct scout__op *op);
-/* Make the reply and the hold, with @n_parts for the caller to fill in. False: refused, the pending operation is gone. */
-SCOUT_ON_LOOP bool scout__grants_begin(struct scout_server *s, struct scout__pending_op *pending, uint8_t kind,
-				       uint32_t n_parts);
-/* False: a new weights version or a clear has ended the operation: refused, the pending operation is gone. */
-SCOUT_ON_LOOP bool scout__grants_go_on(struct scout_server *s, struct scout__pending_op *pending);
-/* Grant the slot of @entry for the next chunk. */
-SCOUT_ON_LOOP void scout__grants_put(struct scout__pending_op *pending, uint32_t entry);
-/* The next chunk has no slot; @state says why. */
-SCOUT_ON_LOOP void scout__grants_put_state(struct scout__pending_op *pending, uint16_t state);
-/* The last chunk is in the reply: send it, as soon as the worker has all segments. */
-SCOUT_ON_LOOP void scout__grants_answer(struct scout_server *s, struct scout__pending_op *pending);
-/* Of a pending operation's kind. */
-SCOUT_ON_LOOP void scout__grants_take_back(struct scout_server *s, struct scout__pending_op *pending);
-SCOUT_ON_LOOP void scout__grants_end(struct scout_server *s, struct scout__pending_op *pending);
 
 #endif

@@ -5,7 +5,7 @@
 #include "ns.h"
 #include "ops_internal.h"
 #include "peer.h"
-#include "pending_op.h"
+#include "lookup_op.h"
 #include "server_core.h"
 #include "session.h"
 
@@ -30,7 +30,7 @@
 
 /* Whether the last chunk that @session promises is the one that the request names. */
 SCOUT_ON_LOOP static bool
-is_same_prompt(const struct scout__session *session, const struct scout__pending_op *pending)
+is_same_prompt(const struct scout__session *session, const struct scout__lookup_op *pending)
 {
 	const struct scout__kept *kept = &session->of[0];
 	uint32_t last = kept->kept_to - 1;
@@ -40,12 +40,13 @@ is_same_prompt(const struct scout__session *session, const struct scout__pending
 		return true;
 	e = &kept->group->index->entries[kept->handles[last].entry];
 	return e->space == pending->space &&
-	       memcmp(e->hash, pending->hashes + (size_t)last * pending->ns->hash_bytes, pending->ns->hash_bytes) == 0;
+	       memcmp(e->hash, pending->hashes + (size_t)last * pending->op.ns->hash_bytes,
+		      pending->op.ns->hash_bytes) == 0;
 }
 
 /* Why the session cannot be renewed; NULL: it can. */
 SCOUT_ON_LOOP static const char *
-refusal_of(const struct scout__session *session, const struct scout__pending_op *pending, uint16_t *ret_status)
+refusal_of(const struct scout__session *session, const struct scout__lookup_op *pending, uint16_t *ret_status)
 {
 	const struct scout__kept *kept = &session->of[0];
 	bool keeps = kept->kept_from < kept->kept_to;
@@ -72,7 +73,7 @@ refusal_of(const struct scout__session *session, const struct scout__pending_op 
 }
 
 struct scout__session *
-scout__renew(struct scout_server *s, struct scout__peer *peer, struct scout__pending_op *pending, uint64_t ticket,
+scout__renew(struct scout_server *s, struct scout__peer *peer, struct scout__lookup_op *pending, uint64_t ticket,
 	     uint16_t *ret_status, const char **ret_text)
 {
 	struct scout__session *session = scout__session_find(s, peer->ns, ticket);
@@ -109,7 +110,7 @@ scout__renew(struct scout_server *s, struct scout__peer *peer, struct scout__pen
 
 /* Whether the last object that @session promises in @kept is the one that the request names. */
 SCOUT_ON_LOOP static bool
-is_same_object(const struct scout__kept *kept, const struct scout__pending_op *pending, uint32_t g)
+is_same_object(const struct scout__kept *kept, const struct scout__lookup_op *pending, uint32_t g)
 {
 	const struct scout__group_walk *walk = pending->walk;
 	uint32_t i = kept->kept_to;
@@ -121,12 +122,12 @@ is_same_object(const struct scout__kept *kept, const struct scout__pending_op *p
 		return i == kept->kept_from;
 	e = &kept->group->index->entries[kept->handles[i - 1].entry];
 	return e->space == walk->of[g].space && i - 1 >= walk->of[g].named &&
-	       memcmp(e->hash, scout__group_walk_hash(pending, g, i - 1), pending->ns->hash_bytes) == 0;
+	       memcmp(e->hash, scout__group_walk_hash(pending, g, i - 1), pending->op.ns->hash_bytes) == 0;
 }
 
 /* Why the session cannot be renewed; NULL: it can. */
 SCOUT_ON_LOOP static const char *
-groups_refusal_of(const struct scout__session *session, const struct scout__pending_op *pending, uint16_t *ret_status)
+groups_refusal_of(const struct scout__session *session, const struct scout__lookup_op *pending, uint16_t *ret_status)
 {
 	const struct scout__group_walk *walk = pending->walk;
 
@@ -154,8 +155,8 @@ groups_refusal_of(const struct scout__session *session, const struct scout__pend
 }
 
 struct scout__session *
-scout__renew_groups(struct scout_server *s, struct scout__peer *peer, struct scout__pending_op *pending,
-		    uint64_t ticket, uint16_t *ret_status, const char **ret_text)
+scout__renew_groups(struct scout_server *s, struct scout__peer *peer, struct scout__lookup_op *pending, uint64_t ticket,
+		    uint16_t *ret_status, const char **ret_text)
 {
 	struct scout__session *session = scout__session_find(s, peer->ns, ticket);
 

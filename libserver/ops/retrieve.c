@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fetch.h"
+#include "grants.h"
 #include "hold.h"
 #include "list.h"
 #include "msg.h"
@@ -26,6 +27,14 @@
  */
 
 #define COPY_MARGIN_US UINT64_C(100000) /* a RETRIEVE is answered this long, or an eighth of its budget, early */
+
+struct retrieve_op {
+	struct scout__grants_op grants;
+	uint64_t serial;      /* of the session */
+	uint64_t wait_end_us; /* when the wait for loads ends */
+	uint32_t load_part;   /* the part of its hold that has load_next */
+	uint32_t load_next;   /* earlier objects are being loaded */
+};
 
 /* The session's handle of object @i of the group of @part, if the object is still there; else entry NO_ENTRY. */
 SCOUT_ON_LOOP static struct scout__handle
@@ -69,34 +78,34 @@ may_come(const struct scout__hold_part *part, uint32_t entry)
 
 /* Retrieve one object of @part, which is being granted. False: it has to wait. */
 SCOUT_ON_LOOP static bool
-retrieve_one(struct scout_server *s, struct scout__pending_op *pending, struct scout__session *session,
+retrieve_one(struct scout_server *s, struct retrieve_op *pending, struct scout__session *session,
 	     const struct scout__hold_part *part)
 {
 	struct scout__chunk_index *index = part->group->index;
-	struct scout__handle handle = handle_of(part, session, pending->next);
+	struct scout__handle handle = handle_of(part, session, pending->grants.next);
 
 	if (handle.entry == SCOUT__NO_ENTRY || !scout__index_hold(index, handle.entry, part->rank)) {
 		if (handle.entry != SCOUT__NO_ENTRY && s->now_us < pending->wait_end_us &&
 		    may_come(part, handle.entry)) {
-			scout__chunk_wait(pending, index->entries[handle.entry].hash);
-			scout__timer_set(s, &pending->run, pending->wait_end_us);
+			scout__chunk_wait(&pending->grants.op, index->entries[handle.entry].hash);
+			scout__timer_set(s, &pending->grants.op.run, pending->wait_end_us);
 			return false;
 		}
-		scout__grants_put_state(pending, SCOUT_GRANT_MISSING);
-		pending->next++;
+		scout__grants_put_state(&pending->grants, SCOUT_GRANT_MISSING);
+		pending->grants.next++;
 		return true;
 	}
-	scout__kept_use(s, &session->of[part->group->number], pending->next++, part->row);
+	scout__kept_use(s, &session->of[part->group->number], pending->grants.next++, part->row);
 	scout__index_used(index, handle.entry, session->serial);
-	scout__grants_put(pending, handle.entry);
+	scout__grants_put(&pending->grants, handle.entry);
 	return true;
 }
 
 /* Start the loads of at most @n more objects, of all parts. Returns how many objects it looked at. */
 SCOUT_ON_LOOP static uint32_t
-start_loads(struct scout_server *s, struct scout__pending_op *pending, const struct scout__session *session, uint32_t n)
+start_loads(struct scout_server *s, struct retrieve_op *pending, const struct scout__session *session, uint32_t n)
 {
-	const struct scout__hold *hold = pending->hold;
+	const struct scout__hold *hold = pending->grants.hold;
 	uint32_t i = 0;
 
 	while (pending->load_part < hold->n_parts) {
@@ -118,15 +127,15 @@ start_loads(struct scout_server *s, struct scout__pending_op *pending, const str
 
 /* At the end of a part, the next one begins. False: it was the last one. */
 SCOUT_ON_LOOP static bool
-has_more(struct scout__pending_op *pending)
+has_more(struct retrieve_op *pending)
 {
-	struct scout__hold *hold = pending->hold;
+	struct scout__hold *hold = pending->grants.hold;
 
-	while (pending->next == scout__hold_now(hold)->to) {
+	while (pending->grants.next == scout__hold_now(hold)->to) {
 		if (hold->part + 1 == hold->n_parts)
 			return false;
 		hold->part++;
-		pending->next = scout__hold_now(hold)->from;
+		pending->grants.next = scout__hold_now(hold)->from;
 	}
 	return true;
 }
@@ -134,13 +143,13 @@ has_more(struct scout__pending_op *pending)
 SCOUT_ON_LOOP static void
 retrieve_step(struct scout_server *s, struct scout__run_item *item)
 {
-	struct scout__pending_op *pending = SCOUT__OWNER(item, struct scout__pending_op, run);
-	struct scout__session *session = scout__session_find(s, pending->ns, pending->ticket);
+	struct retrieve_op *pending = SCOUT__OWNER(item, struct retrieve_op, grants.op.run);
+	struct scout__session *session = scout__session_find(s, pending->grants.op.ns, pending->grants.ticket);
 	uint32_t left = SCOUT__SLICE_CHUNKS;
 
-	scout__list_del(&pending->waiting);
-	scout__timer_clear(s, &pending->run);
-	if (scout__records_wait(s, pending) || !scout__grants_go_on(s, pending))
+	scout__list_del(&pending->grants.op.waiting);
+	scout__timer_clear(s, &pending->grants.op.run);
+	if (scout__records_wait(s, &pending->grants.op) || !scout__grants_go_on(s, &pending->grants))
 		return;
 	/* A session that ends meanwhile takes its list with it: the rest is missing. */
 	if (session && session->serial != pending->serial)
@@ -148,27 +157,27 @@ retrieve_step(struct scout_server *s, struct scout__run_item *item)
 	if (s->fetch)
 		left -= start_loads(s, pending, session, left);
 	while (left && has_more(pending)) {
-		const struct scout__hold_part *part = scout__hold_now(pending->hold);
+		const struct scout__hold_part *part = scout__hold_now(pending->grants.hold);
 
-		for (; left && pending->next < part->to; left--)
+		for (; left && pending->grants.next < part->to; left--)
 			if (!retrieve_one(s, pending, session, part))
 				return;
 	}
 	if (has_more(pending))
 		scout__run_queue_add(s, item);
 	else
-		scout__grants_answer(s, pending);
+		scout__grants_answer(s, &pending->grants);
 }
 
 /* When RETRIEVE stops waiting for loads: the worker needs the rest of its budget to copy. */
 static uint64_t
-load_wait_end(const struct scout__pending_op *pending)
+load_wait_end(const struct retrieve_op *pending)
 {
-	uint64_t margin_us = (pending->deadline_us - pending->arrived_us) / 8;
+	uint64_t margin_us = (pending->grants.op.deadline_us - pending->grants.op.arrived_us) / 8;
 
-	if (pending->deadline_us == UINT64_MAX)
+	if (pending->grants.op.deadline_us == UINT64_MAX)
 		return UINT64_MAX;
-	return pending->deadline_us - (margin_us < COPY_MARGIN_US ? margin_us : COPY_MARGIN_US);
+	return pending->grants.op.deadline_us - (margin_us < COPY_MARGIN_US ? margin_us : COPY_MARGIN_US);
 }
 
 /* The session that @m names, if it may be retrieved from. */
@@ -178,8 +187,8 @@ session_of(struct scout_server *s, struct scout__peer *peer, const struct scout_
 {
 	struct scout__session *session = scout__session_find(s, peer->ns, m->ticket);
 
-	if (session && session->lookup && session->lookup->renews)
-		scout__lookup_cut(s, session->lookup);
+	if (session)
+		scout__renewal_cut(s, session);
 	if (!session)
 		scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_NO_SESSION,
 			      "no session has this ticket: it has ended, or no LOOKUP was sent with it");
@@ -219,31 +228,31 @@ require_parts(struct scout_server *s, struct scout__peer *peer, const struct sco
 
 /* Fill in the parts of the hold. */
 SCOUT_ON_LOOP static void
-set_parts(struct scout__pending_op *pending, const struct scout__retrieve_msg *m)
+set_parts(struct retrieve_op *pending, const struct scout__retrieve_msg *m)
 {
 	for (uint32_t i = 0; i < m->n_parts; i++) {
-		struct scout__ns_group *group = &pending->ns->by_group[m->parts[i].group];
-		struct scout__hold_part *part = &pending->hold->parts[i];
-		int32_t rank = scout__ns_group_rank(group, pending->peer);
+		struct scout__ns_group *group = &pending->grants.op.ns->by_group[m->parts[i].group];
+		struct scout__hold_part *part = &pending->grants.hold->parts[i];
+		int32_t rank = scout__ns_group_rank(group, pending->grants.op.peer);
 
 		part->group = group;
 		part->rank = rank < 0 ? 0 : (uint32_t)rank; /* no chunk index, and nothing has a handle */
-		part->row = part->rank * group->readers + scout__ns_group_reader(group, pending->peer);
+		part->row = part->rank * group->readers + scout__ns_group_reader(group, pending->grants.op.peer);
 		part->from = m->parts[i].from / group->stride;
 		part->to = m->parts[i].to / group->stride;
 	}
-	pending->next = pending->load_next = pending->hold->parts[0].from;
+	pending->grants.next = pending->load_next = pending->grants.hold->parts[0].from;
 }
 
-static const struct scout__pending_kind retrieve_kind = {
-	.step = retrieve_step, .take_back = scout__grants_take_back, .end = scout__grants_end};
+static const struct scout__pending_kind retrieve_kind = {sizeof(struct retrieve_op), retrieve_step,
+							 scout__grants_take_back, scout__grants_end};
 
 void
 scout__serve_retrieve(struct scout_server *s, struct scout__request *req)
 {
 	struct scout__session *session;
 	struct scout__retrieve_msg m;
-	struct scout__pending_op *pending;
+	struct retrieve_op *pending;
 	const char *field = "";
 	int status = scout__get_retrieve(req->op, &m, &field);
 
@@ -262,13 +271,14 @@ scout__serve_retrieve(struct scout_server *s, struct scout__request *req)
 	pending = scout__pending_op_new(s, &retrieve_kind, req->peer, req->packet, req->op, req->deadline_us);
 	if (!pending)
 		return;
-	pending->ticket = m.ticket;
+	pending->grants.ticket = m.ticket;
 	pending->serial = session->serial;
 	for (uint32_t i = 0; i < m.n_parts; i++)
-		pending->n += (m.parts[i].to - m.parts[i].from) / req->peer->ns->by_group[m.parts[i].group].stride;
+		pending->grants.n +=
+			(m.parts[i].to - m.parts[i].from) / req->peer->ns->by_group[m.parts[i].group].stride;
 	pending->wait_end_us = load_wait_end(pending);
-	if (!scout__grants_begin(s, pending, SCOUT__HOLD_READ, m.n_parts))
+	if (!scout__grants_begin(s, &pending->grants, SCOUT__HOLD_READ, m.n_parts))
 		return;
 	set_parts(pending, &m);
-	scout__run_queue_start(s, &pending->run, pending->n);
+	scout__run_queue_start(s, &pending->grants.op.run, pending->grants.n);
 }

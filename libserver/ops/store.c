@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fetch.h"
+#include "grants.h"
 #include "hold.h"
 #include "list.h"
 #include "msg.h"
@@ -28,44 +29,53 @@
 #define LOOK_CHUNKS 16u    /* between two looks at the clock; a step takes at least this many */
 #define STORE_SKIPS 256u   /* chunks of its own that a step may pass over when it looks for one to evict */
 
-/* @entry is the newest of pending_op.hold: later lookups will meet these entries in the same order. */
+struct store_op {
+	struct scout__grants_op grants;
+	const uint8_t *hashes;
+	struct scout__ns_group *group;
+	uint32_t space;
+	uint32_t limited;        /* 1: there was no room for a chunk, so the ones after it get none */
+	struct scout__user user; /* its session */
+};
+
+/* @entry is the newest of grants_op.hold: later lookups will meet these entries in the same order. */
 SCOUT_ON_LOOP static void
-note_order(const struct scout__pending_op *pending, uint32_t entry)
+note_order(const struct store_op *pending, uint32_t entry)
 {
-	const struct scout__hold *hold = pending->hold;
+	const struct scout__hold *hold = pending->grants.hold;
 
 	/* The hold has no entries that were there already: then the distance differs. */
-	if (hold->n > SCOUT__AHEAD && hold->n == pending->next + 1)
+	if (hold->n > SCOUT__AHEAD && hold->n == pending->grants.next + 1)
 		scout__index_follows(pending->group->index, hold->entries[hold->n - 1 - SCOUT__AHEAD], entry);
 }
 
 /* Store one chunk. GRANTED, PRESENT and NO_ROOM are in the reply. */
 SCOUT_ON_LOOP static enum scout__reserve
-store_one(struct scout_server *s, struct scout__pending_op *pending, struct scout__session *session)
+store_one(struct scout_server *s, struct store_op *pending, struct scout__session *session)
 {
 	struct scout__chunk_index *index = pending->group->index;
-	uint32_t rank = scout__hold_now(pending->hold)->rank;
-	const uint8_t *hash = pending->hashes + (size_t)pending->next * pending->ns->hash_bytes;
+	uint32_t rank = scout__hold_now(pending->grants.hold)->rank;
+	const uint8_t *hash = pending->hashes + (size_t)pending->grants.next * pending->grants.op.ns->hash_bytes;
 	enum scout__reserve what = SCOUT__RESERVE_NO_ROOM;
 	uint32_t entry = SCOUT__NO_ENTRY;
 
 	if (index && !pending->limited)
 		what = scout__index_reserve_for(index, pending->space, hash, rank, &pending->user, &entry);
 	if (what == SCOUT__RESERVE_WAIT || what == SCOUT__RESERVE_AGAIN) {
-		if (s->now_us < pending->deadline_us)
+		if (s->now_us < pending->grants.op.deadline_us)
 			return what;
 		what = SCOUT__RESERVE_NO_ROOM;
 	}
 	if (what == SCOUT__RESERVE_GRANTED) {
 		scout__expected_replaced(s, pending->group, entry, rank);
-		scout__grants_put(pending, entry);
+		scout__grants_put(&pending->grants, entry);
 		note_order(pending, entry);
 	} else if (what == SCOUT__RESERVE_PRESENT) {
-		scout__grants_put_state(pending, SCOUT_GRANT_PRESENT);
+		scout__grants_put_state(&pending->grants, SCOUT_GRANT_PRESENT);
 	} else {
 		/* Only leading chunks: a chunk without the chunks before it is of no use. */
 		pending->limited = 1;
-		scout__grants_put_state(pending, SCOUT_GRANT_NO_ROOM);
+		scout__grants_put_state(&pending->grants, SCOUT_GRANT_NO_ROOM);
 	}
 	/* Every rank stores the same keys, so one of them speaks for all. */
 	if (session && entry != SCOUT__NO_ENTRY && rank == 0)
@@ -74,29 +84,30 @@ store_one(struct scout_server *s, struct scout__pending_op *pending, struct scou
 	/* What this session stores next must not take this chunk's slot. */
 	if (session && entry != SCOUT__NO_ENTRY)
 		scout__index_used(index, entry, session->serial);
-	pending->next++;
+	pending->grants.next++;
 	return what;
 }
 
 SCOUT_ON_LOOP static void
 store_step(struct scout_server *s, struct scout__run_item *item)
 {
-	struct scout__pending_op *pending = SCOUT__OWNER(item, struct scout__pending_op, run);
-	struct scout__session *session = scout__session_find(s, pending->ns, pending->ticket);
+	struct store_op *pending = SCOUT__OWNER(item, struct store_op, grants.op.run);
+	struct scout__session *session = scout__session_find(s, pending->grants.op.ns, pending->grants.ticket);
 	uint64_t end_us = scout__now_us() + STORE_STEP_US;
 	uint32_t left = SCOUT__SLICE_CHUNKS;
 
-	scout__list_del(&pending->waiting);
-	scout__timer_clear(s, &pending->run);
-	if (scout__records_wait(s, pending) || !scout__grants_go_on(s, pending))
+	scout__list_del(&pending->grants.op.waiting);
+	scout__timer_clear(s, &pending->grants.op.run);
+	if (scout__records_wait(s, &pending->grants.op) || !scout__grants_go_on(s, &pending->grants))
 		return;
 	/* The chunk index may have been made since the last step. */
 	if (pending->group->index)
-		pending->hold->parts[0].rank = (uint32_t)scout__ns_group_rank(pending->group, pending->peer);
+		pending->grants.hold->parts[0].rank =
+			(uint32_t)scout__ns_group_rank(pending->group, pending->grants.op.peer);
 	if (session && pending->group->index && pending->user.turn == 0)
 		pending->user = scout__index_user(pending->group->index, session->serial);
 	pending->user.skips = STORE_SKIPS;
-	for (; left && pending->next < pending->n; left--) {
+	for (; left && pending->grants.next < pending->grants.n; left--) {
 		enum scout__reserve what;
 
 		if (left % LOOK_CHUNKS == 0 && left < SCOUT__SLICE_CHUNKS && scout__now_us() >= end_us)
@@ -106,25 +117,24 @@ store_step(struct scout_server *s, struct scout__run_item *item)
 			break;
 		if (what != SCOUT__RESERVE_WAIT)
 			continue;
-		pending->state = SCOUT__OP_WAIT_POOL;
-		scout__list_add(&pending->ns->pool_waiters, &pending->waiting);
-		scout__timer_set(s, &pending->run, pending->deadline_us);
+		scout__list_add(&pending->grants.op.ns->pool_waiters, &pending->grants.op.waiting);
+		scout__timer_set(s, &pending->grants.op.run, pending->grants.op.deadline_us);
 		return;
 	}
-	if (pending->next < pending->n)
+	if (pending->grants.next < pending->grants.n)
 		scout__run_queue_add(s, item);
 	else
-		scout__grants_answer(s, pending);
+		scout__grants_answer(s, &pending->grants);
 }
 
-static const struct scout__pending_kind store_kind = {
-	.step = store_step, .take_back = scout__grants_take_back, .end = scout__grants_end};
+static const struct scout__pending_kind store_kind = {sizeof(struct store_op), store_step, scout__grants_take_back,
+						      scout__grants_end};
 
 void
 scout__serve_store(struct scout_server *s, struct scout__request *req)
 {
 	struct scout__store_msg m;
-	struct scout__pending_op *pending;
+	struct store_op *pending;
 	const char *field = "";
 	struct scout__ns_group *group;
 	uint16_t refusal;
@@ -160,13 +170,13 @@ scout__serve_store(struct scout_server *s, struct scout__request *req)
 	pending = scout__pending_op_new(s, &store_kind, req->peer, req->packet, req->op, req->deadline_us);
 	if (!pending)
 		return;
-	pending->ticket = m.ticket;
+	pending->grants.ticket = m.ticket;
 	pending->hashes = m.hashes;
-	pending->n = m.n;
+	pending->grants.n = m.n;
 	pending->space = space;
 	pending->group = group;
-	if (!scout__grants_begin(s, pending, SCOUT__HOLD_WRITE, 1))
+	if (!scout__grants_begin(s, &pending->grants, SCOUT__HOLD_WRITE, 1))
 		return;
-	pending->hold->parts[0].group = group;
-	scout__run_queue_start(s, &pending->run, pending->n);
+	pending->grants.hold->parts[0].group = group;
+	scout__run_queue_start(s, &pending->grants.op.run, pending->grants.n);
 }

@@ -15,8 +15,9 @@
  * DESIGN
  *
  * A pending operation was read and is not answered yet. It belongs to its peer, and keeps the message alive that it
- * points into. Its kind says how the operation goes on, how it takes back what it has granted so far, and what it frees
- * at its end: so any room can refuse or cancel a pending operation, at any moment, without knowing its kind.
+ * points into. Its kind says how large it is, how the operation goes on, how it takes back what it has granted so far,
+ * and what it frees at its end: so any room can refuse or cancel a pending operation, at any moment, without knowing
+ * its kind.
  *
  * Pending operations that can go on when something happens to one chunk (it is stored, loaded, or given up) wait in a
  * bucket by the chunk's hash. Waking one for nothing costs a look and changes nothing.
@@ -24,11 +25,11 @@
  * Threads: loop.
  */
 
-struct scout__pending_op *
+void *
 scout__pending_op_new(struct scout_server *s, const struct scout__pending_kind *kind, struct scout__peer *peer,
 		      struct scout__packet *packet, const struct scout__op *op, uint64_t deadline_us)
 {
-	struct scout__pending_op *pending = calloc(1, sizeof(*pending));
+	struct scout__pending_op *pending = calloc(1, kind->size);
 
 	if (!pending) {
 		s->count.out_of_memory++;

@@ -314,7 +314,6 @@ scout__session_end(struct scout_server *s, struct scout__session *session, bool 
 	scout__list_del(&session->of_ns);
 	if (lookup) {
 		session->lookup = NULL;
-		lookup->session = NULL;
 		if (session->weights_gen != session->ns->weights_gen)
 			scout__pending_op_refuse(s, lookup, session->ns->ended_by, "%s",
 						 scout__ns_ended_text(session->ns));

@@ -15,6 +15,7 @@
 #include "watch.h"
 
 struct scout_server;
+struct scout__lookup_op;
 struct scout__pending_op;
 
 /*
@@ -60,8 +61,8 @@ struct scout__ask_chunk {
 
 /* One existence question of a lookup: all adapters, all keys. */
 struct scout__ask {
-	struct scout__run_item run;        /* giving back what was found and is not needed */
-	struct scout__pending_op *pending; /* NULL: nobody waits any more */
+	struct scout__run_item run;       /* giving back what was found and is not needed */
+	struct scout__lookup_op *pending; /* NULL: nobody waits any more */
 	struct scout_server *server;
 	uint64_t weights;
 	uint64_t end_us;   /* nobody waits longer */
@@ -225,28 +226,28 @@ SCOUT_ON_LOOP bool scout__bad_is(const struct scout_server *s, struct scout__l2_
 /* ---- l2_lookup.c ---- */
 
 enum scout__asked {
-	SCOUT__ASKED_TAKEN = 1, /* the chunk counts and is promised: pending_op.next has moved */
+	SCOUT__ASKED_TAKEN = 1, /* the chunk counts and is promised: lookup_op.next has moved */
 	SCOUT__ASKED_MORE,      /* a slice is used up: go on in the next turn */
 	SCOUT__ASKED_WAIT,      /* the pending operation is woken when there is something new */
 	SCOUT__ASKED_GAP,       /* the hit ends here, as far as anybody knows */
 	SCOUT__ASKED_LIMITED    /* there is no room for more */
 };
-/* The chunk pending_op.next of a lookup is not in the pool. */
-SCOUT_ON_LOOP enum scout__asked scout__ask_next(struct scout_server *s, struct scout__pending_op *pending);
+/* The chunk lookup_op.next of a lookup is not in the pool. */
+SCOUT_ON_LOOP enum scout__asked scout__ask_next(struct scout_server *s, struct scout__lookup_op *pending);
 /*
  * One question about @n objects of a lookup, with at most @n_keys shards: TAKEN when it is over, GAP when none can be asked,
  * MORE and WAIT as above.
  */
-SCOUT_ON_LOOP enum scout__asked scout__ask_all(struct scout_server *s, struct scout__pending_op *pending, uint32_t n,
+SCOUT_ON_LOOP enum scout__asked scout__ask_all(struct scout_server *s, struct scout__lookup_op *pending, uint32_t n,
 					       uint64_t n_keys);
 /* Whether the question, which is over, found object @number, or what the pool lacks of it. */
-SCOUT_ON_LOOP bool scout__ask_found(const struct scout_server *s, const struct scout__pending_op *pending,
+SCOUT_ON_LOOP bool scout__ask_found(const struct scout_server *s, const struct scout__lookup_op *pending,
 				    uint32_t number);
 /* Promise object @number of the question, with what it found. TAKEN: *ret_entry is promised. Else GAP, WAIT or LIMITED. */
-SCOUT_ON_LOOP enum scout__asked scout__ask_take(struct scout_server *s, struct scout__pending_op *pending,
+SCOUT_ON_LOOP enum scout__asked scout__ask_take(struct scout_server *s, struct scout__lookup_op *pending,
 						uint32_t number, uint32_t *ret_entry);
 /* The lookup needs no answer any more, or has got it. */
-SCOUT_ON_LOOP void scout__ask_drop(struct scout_server *s, struct scout__pending_op *pending);
+SCOUT_ON_LOOP void scout__ask_drop(struct scout_server *s, struct scout__lookup_op *pending);
 
 /* ---- l2_load.c ---- */
 

@@ -3,7 +3,7 @@
 
 #include "fetch.h"
 #include "ns.h"
-#include "pending_op.h"
+#include "lookup_op.h"
 #include "server_core.h"
 #include "session.h"
 #include "state.h"
@@ -75,7 +75,7 @@ wake_waiter(struct scout_server *s)
 }
 
 void
-scout__ask_drop(struct scout_server *s, struct scout__pending_op *pending)
+scout__ask_drop(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	struct scout__ask *ask = pending->ask;
 
@@ -103,9 +103,9 @@ usable(const struct scout_server *s, const struct scout__ns *ns)
 	return adapters & scout__records_stores(ns);
 }
 
-/* How many chunks from pending_op.next on are worth asking for. */
+/* How many chunks from lookup_op.next on are worth asking for. */
 SCOUT_ON_LOOP static uint32_t
-how_many(const struct scout_server *s, const struct scout__pending_op *pending)
+how_many(const struct scout_server *s, const struct scout__lookup_op *pending)
 {
 	uint64_t n = pending->n - pending->next;
 	uint64_t room = s->state->l1.max_promised / pending->group->index->chunk_bytes + 1;
@@ -117,7 +117,7 @@ how_many(const struct scout_server *s, const struct scout__pending_op *pending)
 
 /* About the @n objects from @first on, which have at most @keys shards. */
 SCOUT_ON_LOOP static struct scout__ask *
-ask_new(struct scout_server *s, struct scout__pending_op *pending, uint32_t first, uint32_t n, uint64_t keys)
+ask_new(struct scout_server *s, struct scout__lookup_op *pending, uint32_t first, uint32_t n, uint64_t keys)
 {
 	struct scout__fetch *t = s->fetch;
 	uint64_t bytes = n * sizeof(struct scout__ask_chunk) + keys * (sizeof(struct scout__l2_digest) + 1 + t->n);
@@ -140,12 +140,12 @@ ask_new(struct scout_server *s, struct scout__pending_op *pending, uint32_t firs
 	ask->run.step = dispose_step;
 	ask->server = s;
 	ask->pending = pending;
-	ask->weights = pending->ns->weights;
+	ask->weights = pending->op.ns->weights;
 	ask->first = first;
 	ask->n = n;
 	ask->end_us = s->now_us + t->lookup_timeout_us;
-	if (ask->end_us > scout__pending_op_answer_by(pending))
-		ask->end_us = scout__pending_op_answer_by(pending);
+	if (ask->end_us > scout__pending_op_answer_by(&pending->op))
+		ask->end_us = scout__pending_op_answer_by(&pending->op);
 	return ask;
 }
 
@@ -174,13 +174,13 @@ missing_ranks(const struct scout__object *object)
 
 /* Some more of the keys. True: all are there. */
 SCOUT_ON_LOOP static bool
-build(struct scout__ask *ask, const struct scout__pending_op *pending)
+build(struct scout__ask *ask, const struct scout__lookup_op *pending)
 {
 	uint32_t end = ask->n_keys + SCOUT__SLICE_KEYS;
 	struct scout__l2_key key;
 
 	for (uint32_t left = 4 * SCOUT__SLICE_KEYS; left > 0 && ask->n_built < ask->n && ask->n_keys < end; left--) {
-		struct scout__object object = pending->kind->object(pending, ask->first + ask->n_built);
+		struct scout__object object = pending->object(pending, ask->first + ask->n_built);
 		struct scout__ask_chunk *chunk = &ask->chunks[ask->n_built++];
 
 		chunk->ranks = object.is_asked_for ? missing_ranks(&object) : 0;
@@ -213,7 +213,7 @@ ask_done(void *user, struct scout__l2_op *op)
 	if (ask->n_running == 0 || ask->n_found == ask->n_keys)
 		ask->over = true;
 	if (ask->pending && ask->over)
-		scout__run_queue_add(s, &ask->pending->run);
+		scout__run_queue_add(s, &ask->pending->op.run);
 	else if (!ask->pending && ask->n_running == 0)
 		scout__run_queue_add(s, &ask->run);
 	wake_waiter(s);
@@ -275,14 +275,14 @@ key_at(const struct scout__ask_chunk *chunk, uint32_t rank)
 }
 
 SCOUT_ON_LOOP static const struct scout__ask_chunk *
-chunk_of(const struct scout__pending_op *pending, uint32_t number)
+chunk_of(const struct scout__lookup_op *pending, uint32_t number)
 {
 	return &pending->ask->chunks[number - pending->ask->first];
 }
 
 /* Whether each shard of the object is in the pool, or free to be loaded and found. */
 SCOUT_ON_LOOP static bool
-is_complete(const struct scout_server *s, const struct scout__pending_op *pending, const struct scout__object *object,
+is_complete(const struct scout_server *s, const struct scout__lookup_op *pending, const struct scout__object *object,
 	    uint32_t number, uint32_t entry)
 {
 	const struct scout__ask_chunk *chunk = chunk_of(pending, number);
@@ -307,9 +307,9 @@ is_complete(const struct scout_server *s, const struct scout__pending_op *pendin
 
 /* Whether the question says nothing about a shard that is needed: it was here then and has been evicted since. */
 SCOUT_ON_LOOP static bool
-is_unasked(const struct scout__pending_op *pending)
+is_unasked(const struct scout__lookup_op *pending)
 {
-	struct scout__object object = pending->kind->object(pending, pending->next);
+	struct scout__object object = pending->object(pending, pending->next);
 	const struct scout__ask_chunk *chunk = chunk_of(pending, pending->next);
 	const struct scout__chunk_index *index = object.group->index;
 	uint32_t entry = find(&object);
@@ -325,7 +325,7 @@ is_unasked(const struct scout__pending_op *pending)
 
 /* Move the pins of the found shards into the record of the entry. False: no memory. */
 SCOUT_ON_LOOP static bool
-expect(struct scout__pending_op *pending, struct scout__ns_group *group, const struct scout__ask_chunk *chunk,
+expect(struct scout__lookup_op *pending, struct scout__ns_group *group, const struct scout__ask_chunk *chunk,
        uint32_t entry)
 {
 	struct scout__ask *ask = pending->ask;
@@ -350,34 +350,34 @@ expect(struct scout__pending_op *pending, struct scout__ns_group *group, const s
 }
 
 bool
-scout__ask_found(const struct scout_server *s, const struct scout__pending_op *pending, uint32_t number)
+scout__ask_found(const struct scout_server *s, const struct scout__lookup_op *pending, uint32_t number)
 {
-	struct scout__object object = pending->kind->object(pending, number);
+	struct scout__object object = pending->object(pending, number);
 
 	return is_complete(s, pending, &object, number, find(&object));
 }
 
 enum scout__asked
-scout__ask_take(struct scout_server *s, struct scout__pending_op *pending, uint32_t number, uint32_t *ret_entry)
+scout__ask_take(struct scout_server *s, struct scout__lookup_op *pending, uint32_t number, uint32_t *ret_entry)
 {
-	struct scout__object object = pending->kind->object(pending, number);
+	struct scout__object object = pending->object(pending, number);
 	struct scout__chunk_index *index = object.group->index;
 	uint32_t entry = find(&object);
 
 	if (!is_complete(s, pending, &object, number, entry))
 		return SCOUT__ASKED_GAP;
 	if (!object.space)
-		object.space = scout__ns_space_make(s, pending->ns, &pending->tenant, object.group->number);
+		object.space = scout__ns_space_make(s, pending->op.ns, &pending->tenant, object.group->number);
 	if (!object.space)
 		return SCOUT__ASKED_LIMITED;
 	switch (scout__index_expect(index, object.space, object.hash, s->fetch->temporary, &entry)) {
 	case SCOUT__RESERVE_GRANTED:
 		break;
 	case SCOUT__RESERVE_WAIT:
-		if (s->now_us >= scout__pending_op_answer_by(pending))
+		if (s->now_us >= scout__pending_op_answer_by(&pending->op))
 			return SCOUT__ASKED_LIMITED;
-		scout__list_add(&pending->ns->pool_waiters, &pending->waiting);
-		scout__timer_set(s, &pending->run, scout__pending_op_answer_by(pending));
+		scout__list_add(&pending->op.ns->pool_waiters, &pending->op.waiting);
+		scout__timer_set(s, &pending->op.run, scout__pending_op_answer_by(&pending->op));
 		return SCOUT__ASKED_WAIT;
 	default:
 		return SCOUT__ASKED_LIMITED;
@@ -391,9 +391,9 @@ scout__ask_take(struct scout_server *s, struct scout__pending_op *pending, uint3
 	return SCOUT__ASKED_TAKEN;
 }
 
-/* Chunk pending_op.next of the question, which is over. */
+/* Chunk lookup_op.next of the question, which is over. */
 SCOUT_ON_LOOP static enum scout__asked
-take(struct scout_server *s, struct scout__pending_op *pending)
+take(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	struct scout__kept *kept = &pending->session->of[0];
 	uint32_t entry;
@@ -412,17 +412,17 @@ take(struct scout_server *s, struct scout__pending_op *pending)
 
 /* Whether a question may be asked now. */
 SCOUT_ON_LOOP static bool
-may_ask(struct scout_server *s, struct scout__pending_op *pending)
+may_ask(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	struct scout__fetch *t = s->fetch;
 
-	if (!t || !pending->ns->complete || s->draining)
+	if (!t || !pending->op.ns->complete || s->draining)
 		return false;
 	if (pending->n_rounds > 0 && s->now_us < pending->poll_next_us)
 		return false;
-	if (s->now_us >= scout__pending_op_answer_by(pending))
+	if (s->now_us >= scout__pending_op_answer_by(&pending->op))
 		return false;
-	if (!usable(s, pending->ns)) {
+	if (!usable(s, pending->op.ns)) {
 		t->count.lookups_skipped += pending->n_rounds == 0;
 		return false;
 	}
@@ -431,7 +431,7 @@ may_ask(struct scout_server *s, struct scout__pending_op *pending)
 
 /* Begin a question about the @n objects from @first on. False: no memory. */
 SCOUT_ON_LOOP static bool
-begin(struct scout_server *s, struct scout__pending_op *pending, uint32_t first, uint32_t n, uint64_t keys)
+begin(struct scout_server *s, struct scout__lookup_op *pending, uint32_t first, uint32_t n, uint64_t keys)
 {
 	pending->ask = ask_new(s, pending, first, n, keys);
 	pending->n_rounds++;
@@ -442,7 +442,7 @@ begin(struct scout_server *s, struct scout__pending_op *pending, uint32_t first,
 
 /* The same, behind the run of a lookup of one group. */
 SCOUT_ON_LOOP static bool
-begin_run(struct scout_server *s, struct scout__pending_op *pending)
+begin_run(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	uint32_t n;
 
@@ -454,16 +454,16 @@ begin_run(struct scout_server *s, struct scout__pending_op *pending)
 
 /* The question is not over. */
 SCOUT_ON_LOOP static enum scout__asked
-wait(struct scout_server *s, struct scout__pending_op *pending)
+wait(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	struct scout__ask *ask = pending->ask;
 
 	if (!ask->sent) {
 		if (!build(ask, pending))
 			return SCOUT__ASKED_MORE;
-		if (!send_ask(s, ask, usable(s, pending->ns))) {
-			scout__list_add(&s->fetch->ask_waiters, &pending->waiting);
-			scout__timer_set(s, &pending->run, ask->end_us);
+		if (!send_ask(s, ask, usable(s, pending->op.ns))) {
+			scout__list_add(&s->fetch->ask_waiters, &pending->op.waiting);
+			scout__timer_set(s, &pending->op.run, ask->end_us);
 			return SCOUT__ASKED_WAIT;
 		}
 		if (ask->over)
@@ -471,8 +471,8 @@ wait(struct scout_server *s, struct scout__pending_op *pending)
 	}
 	/* It may also be stored here meanwhile. */
 	if (!pending->walk)
-		scout__chunk_wait(pending, pending->hashes + (size_t)pending->next * pending->ns->hash_bytes);
-	scout__timer_set(s, &pending->run, ask->end_us);
+		scout__chunk_wait(&pending->op, pending->hashes + (size_t)pending->next * pending->op.ns->hash_bytes);
+	scout__timer_set(s, &pending->op.run, ask->end_us);
 	return SCOUT__ASKED_WAIT;
 }
 
@@ -488,7 +488,7 @@ ends(struct scout_server *s, struct scout__ask *ask)
 }
 
 enum scout__asked
-scout__ask_all(struct scout_server *s, struct scout__pending_op *pending, uint32_t n, uint64_t n_keys)
+scout__ask_all(struct scout_server *s, struct scout__lookup_op *pending, uint32_t n, uint64_t n_keys)
 {
 	if (!pending->ask && (!may_ask(s, pending) || !begin(s, pending, 0, n, n_keys)))
 		return SCOUT__ASKED_GAP;
@@ -497,7 +497,7 @@ scout__ask_all(struct scout_server *s, struct scout__pending_op *pending, uint32
 
 /* Go on until there is a question that is over: TAKEN. */
 SCOUT_ON_LOOP static enum scout__asked
-find_out(struct scout_server *s, struct scout__pending_op *pending)
+find_out(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	enum scout__asked what;
 
@@ -521,7 +521,7 @@ find_out(struct scout_server *s, struct scout__pending_op *pending)
 }
 
 enum scout__asked
-scout__ask_next(struct scout_server *s, struct scout__pending_op *pending)
+scout__ask_next(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	enum scout__asked what = find_out(s, pending);
 
