@@ -66,12 +66,11 @@ int
 scout__client_answered(const struct scout_client *client, const char *id, uint32_t *ret_slot)
 {
 	const struct scout__lookup_slot *slot;
-	size_t len;
 	uint32_t i;
+	int rc = scout__table_find_id(client, id, &i);
 
-	if (!scout__id_ok(id, &len))
-		return SCOUT_ERR_REQUEST_ID;
-	i = scout__table_find(client, id, len, scout__id_hash(id, len));
+	if (rc != 0)
+		return rc;
 	if (i == SCOUT__NO_SLOT)
 		return SCOUT_ERR_STATE;
 	slot = &client->slots[i];

@@ -23,9 +23,9 @@
 #include <string.h>
 
 #include "answer_word.h"
+#include "client_checked.h"
 #include "clock.h"
 #include "sized.h"
-#include "utf8.h"
 
 /* So many bytes of the hashes are prefetched, while the slot is made; the processor's own prefetcher finds the rest. */
 #define FETCH_AHEAD_BYTES 1536u
@@ -52,16 +52,14 @@ fits_prompt(const struct scout_client *client, const struct scout_query *q)
 	       before(client, q) + q->n <= SCOUT_MAX_CHUNKS;
 }
 
+/* How a lookup begins, at once or ahead. */
 static int
-check_question(const struct scout_client *client, const struct scout_query *q, size_t *ret_id_len, size_t *ret_tenant)
+begin(const struct scout_client *client, const struct scout_query *q, struct scout__checked *ret)
 {
-	if (!scout__id_ok(q->id, ret_id_len))
-		return SCOUT_ERR_REQUEST_ID;
-	if (q->hash_len != client->cfg.hash_bytes)
-		return SCOUT_ERR_HASH_LEN; /* the configured length is within 16..32 */
-	*ret_tenant = q->tenant ? strlen(q->tenant) : 0;
-	if (*ret_tenant > SCOUT_MAX_NAME)
-		return SCOUT_ERR_TENANT;
+	int rc = scout__ask_begin(client, q->id, q->tenant, q->hash_len, ret);
+
+	if (rc != 0)
+		return rc;
 	if (q->n > SCOUT_MAX_CHUNKS || (q->n > 0 && !q->hashes) || !fits_prompt(client, q) ||
 	    q->want_lengths > SCOUT_MAX_LENGTHS || q->timeout_ms > SCOUT_LOOKUP_TIMEOUT_MAX_MS ||
 	    !scout__arena_can_hold(&client->arena, q->n * (uint64_t)q->hash_len))
@@ -160,27 +158,8 @@ fetch_ahead(const struct scout_query *q)
 		__builtin_prefetch((const uint8_t *)q->hashes + at);
 }
 
-void
-scout__slot_begin(struct scout__lookup_slot *slot)
-{
-	slot->landed.n_lengths = 0;
-	slot->entry.admitted = false;
-	slot->landed.hit = (struct scout_hit){.endpoint = -1};
-	slot->work.ended = false;
-	slot->work.finished = false;
-	slot->work.admit_came = slot->work.was_renewed = slot->work.again = slot->renewal.is_open = false;
-	slot->work.renew_left = 0;
-	slot->question.ahead = slot->entry.unasked = slot->settle.keeps = false;
-	slot->question.n_parts = 0;
-	slot->renewal.ended_us = 0;
-	atomic_store_explicit(&slot->finish_hint, SCOUT_HINT_UNKNOWN, memory_order_relaxed);
-	atomic_store_explicit(&slot->sleeping, 0, memory_order_relaxed);
-	atomic_store_explicit(&slot->answer, SCOUT__PENDING, memory_order_relaxed);
-}
-
 static void
-fill_slot(const struct scout_client *client, struct scout__lookup_slot *slot, const struct scout_query *q,
-	  size_t tenant_len)
+fill_slot(const struct scout_client *client, struct scout__lookup_slot *slot, const struct scout_query *q)
 {
 	slot->terms.first = (uint32_t)before(client, q);
 	slot->question.n = slot->terms.first + (uint32_t)q->n;
@@ -192,12 +171,7 @@ fill_slot(const struct scout_client *client, struct scout__lookup_slot *slot, co
 	slot->question.want = q->want_lengths > 0 ? (uint8_t)q->want_lengths : 1;
 	slot->terms.timeout_ms = timeout_of(client, q, slot->terms.expect);
 	slot->terms.prompt_tokens = q->prompt_tokens;
-	slot->question.tenant_len = (uint8_t)tenant_len;
-	if (tenant_len)
-		memcpy(slot->tenant, q->tenant, tenant_len);
-	slot->tenant[tenant_len] = '\0';
 	memcpy(slot->question.last_hash, last_hash(q), q->hash_len);
-	scout__slot_begin(slot);
 }
 
 /* A server is known to be gone: answer without the courier. */
@@ -226,44 +200,28 @@ enum ask_when {
 	ASK_AHEAD
 };
 
-__attribute__((noinline)) static int
-submit(struct scout_client *client, const struct scout_query *q, size_t id_len, size_t tenant_len, uint32_t hash,
-       enum ask_when when, struct scout_hit *ret_hit)
+/* A slot for a new lookup, filled; @bytes as for scout__slot_open(). Returns 0, SCOUT_ERR_TENANT or SCOUT_ERR_BUSY. */
+static int
+open_slot(struct scout_client *client, const struct scout_query *q, const struct scout__checked *checked, size_t bytes,
+	  uint32_t *ret_slot)
 {
-	unsigned down = atomic_load_explicit(&client->down, memory_order_relaxed);
-	fetch_ahead(q);
-	uint64_t ticket = scout__client_ticket(client), pos = UINT64_MAX;
-	uint32_t i;
+	int rc = scout__slot_open(client, checked, bytes, ret_slot);
 
-	if (ticket == 0)
-		return SCOUT_ERR_BUSY;
-	if (!scout__utf8_is_name(q->tenant, tenant_len))
-		return SCOUT_ERR_TENANT;
-	i = scout__table_add(client, q->id, id_len, hash);
-	if (i == SCOUT__NO_SLOT)
-		return SCOUT_ERR_BUSY;
-	struct scout__lookup_slot *slot = &client->slots[i];
-
-	if (!down) {
-		pos = scout__arena_take(&client->arena, q->n * q->hash_len);
-		if (pos == UINT64_MAX) {
-			scout__table_forget(client, i);
-			scout__table_release(client, i);
-			return SCOUT_ERR_BUSY;
-		}
-	}
-	fill_slot(client, slot, q, tenant_len);
+	if (rc != 0)
+		return rc;
+	fill_slot(client, &client->slots[*ret_slot], q);
 	client->stats.lookups++;
 	client->stats.asked_tokens += q->prompt_tokens;
-	if (down) {
-		scout__answer_unreachable(client, slot, down);
-		*ret_hit = slot->landed.hit;
-		return 0;
-	}
-	memcpy(scout__arena_at(&client->arena, pos), q->hashes, q->n * q->hash_len);
-	slot->ask.arena_pos = pos;
-	slot->ask.ticket = ticket;
-	slot->entry.submitted = true;
+	return 0;
+}
+
+/* Hand a filled slot to the courier. */
+static void
+submit(struct scout_client *client, uint32_t i, const struct scout_query *q, enum ask_when when)
+{
+	struct scout__lookup_slot *slot = &client->slots[i];
+
+	memcpy(scout__arena_at(&client->arena, slot->ask.arena_pos), q->hashes, q->n * q->hash_len);
 	if (slot->question.want > 1 && !client->is_run) /* if malloc() fails, only the longest length is known */
 		slot->lengths = malloc(2 * (slot->question.want - 1u) * sizeof(*slot->lengths));
 	/* Only the objects that each of several servers has tell which lengths they have in common. */
@@ -275,9 +233,32 @@ submit(struct scout_client *client, const struct scout_query *q, size_t id_len, 
 	else
 		scout__step_add(client, i);
 	scout__table_asked(client, i);
-	slot->ask.deadline_us = scout__now_us() + (uint64_t)slot->terms.timeout_ms * 1000;
-	scout__client_push(client, SCOUT__WORD(SCOUT__WORD_LOOKUP, i));
+	scout__slot_submit(client, i);
 	client->stats.not_yet += when == ASK_NOW;
+}
+
+/*
+ * A new lookup. Returns SCOUT_NOT_YET: it is submitted; 0: a server is known to be gone, and @ret_hit says so;
+ * SCOUT_ERR_TENANT or SCOUT_ERR_BUSY.
+ */
+__attribute__((noinline)) static int
+ask_anew(struct scout_client *client, const struct scout_query *q, const struct scout__checked *checked,
+	 enum ask_when when, struct scout_hit *ret_hit)
+{
+	unsigned down = atomic_load_explicit(&client->down, memory_order_relaxed);
+	uint32_t i;
+	int rc;
+
+	fetch_ahead(q);
+	rc = open_slot(client, q, checked, down ? 0 : q->n * q->hash_len, &i);
+	if (rc != 0)
+		return rc;
+	if (down) {
+		scout__answer_unreachable(client, &client->slots[i], down);
+		*ret_hit = client->slots[i].landed.hit;
+		return 0;
+	}
+	submit(client, i, q, when);
 	return SCOUT_NOT_YET;
 }
 
@@ -298,14 +279,17 @@ __attribute__((noinline)) static int
 ask_restarted(struct scout_client *client, uint32_t i, const struct scout_query *q, struct scout_hit *ret_hit)
 {
 	const struct scout__lookup_slot *slot = &client->slots[i];
-	uint32_t hash = slot->entry.id_hash;
-	size_t id_len = slot->entry.id_len, tenant_len = slot->question.tenant_len;
-	int rc;
+	struct scout__checked checked = {
+		.id = q->id,
+		.tenant = q->tenant,
+		.id_len = slot->entry.id_len,
+		.tenant_len = slot->question.tenant_len,
+		.id_hash = slot->entry.id_hash,
+		.slot = SCOUT__NO_SLOT,
+	};
 
 	scout__client_forget(client, i);
-	rc = submit(client, q, id_len, tenant_len, hash, ASK_NOW, ret_hit);
-	client->stats.busy += rc == SCOUT_ERR_BUSY;
-	return rc;
+	return ask_anew(client, q, &checked, ASK_NOW, ret_hit);
 }
 
 /* The answer of a live slot that is asked for again. */
@@ -348,7 +332,7 @@ read_slot(struct scout_client *client, uint32_t i, const struct scout_query *q, 
 }
 
 /*
- * Whether @q is exactly the question of @slot; if not, the caller checks @q in full. An equal question would pass check_question(),
+ * Whether @q is exactly the question of @slot; if not, the caller checks @q in full. An equal question would pass begin(),
  * except for fields that the slot does not keep.
  */
 static bool
@@ -363,57 +347,45 @@ asks_again(const struct scout_client *client, const struct scout__lookup_slot *s
 __attribute__((noinline)) static int
 try_lookup(struct scout_client *client, const struct scout_query *q, struct scout_hit *ret_hit)
 {
-	size_t id_len, tenant_len;
-	int rc = check_question(client, q, &id_len, &tenant_len);
-	uint32_t hash;
-	uint32_t i;
+	struct scout__checked checked;
+	int rc = begin(client, q, &checked);
 
 	if (rc != 0)
 		return rc;
-	hash = scout__id_hash(q->id, id_len);
-	i = scout__table_find(client, q->id, id_len, hash);
-	if (i != SCOUT__NO_SLOT) {
-		struct scout__lookup_slot *slot = &client->slots[i];
+	if (checked.slot != SCOUT__NO_SLOT) {
+		struct scout__lookup_slot *slot = &client->slots[checked.slot];
 
 		if (!slot->entry.admitted && (q->n == 0 || !same_question(client, slot, q)))
 			return SCOUT_ERR_STATE;
 		if (!slot->entry.admitted && covers_skipped(client, slot, q->computed_tokens)) {
-			scout__table_asked(client, i);
-			return read_slot(client, i, q, ret_hit);
+			scout__table_asked(client, checked.slot);
+			return read_slot(client, checked.slot, q, ret_hit);
 		}
-		scout__client_forget(client, i); /* admitted before, or the GPU's own cache shrank: a new generation */
+		scout__client_forget(client,
+				     checked.slot); /* admitted, or the GPU's own cache shrank: a new generation */
 	}
-	if (q->n == 0) {
-		*ret_hit = (struct scout_hit){.reason = SCOUT_REASON_MISS, .endpoint = -1};
-		return 0;
-	}
-	rc = submit(client, q, id_len, tenant_len, hash, ASK_NOW, ret_hit);
-	if (rc == SCOUT_ERR_BUSY)
-		client->stats.busy++;
-	return rc;
+	if (q->n > 0)
+		return ask_anew(client, q, &checked, ASK_NOW, ret_hit);
+	*ret_hit = (struct scout_hit){.reason = SCOUT_REASON_MISS, .endpoint = -1};
+	return 0;
 }
 
 static int
 ask_ahead(struct scout_client *client, const struct scout_query *q)
 {
-	size_t id_len, tenant_len;
+	struct scout__checked checked;
 	struct scout_hit unused;
-	int rc = check_question(client, q, &id_len, &tenant_len);
-	uint32_t hash;
-	uint32_t i;
+	int rc = begin(client, q, &checked);
 
 	if (rc != 0)
 		return rc;
-	hash = scout__id_hash(q->id, id_len);
-	i = scout__table_find(client, q->id, id_len, hash);
-	if (i != SCOUT__NO_SLOT && !client->slots[i].entry.admitted)
-		return q->n == 0 || !same_question(client, &client->slots[i], q) ? SCOUT_ERR_STATE : 0;
+	if (checked.slot != SCOUT__NO_SLOT && !client->slots[checked.slot].entry.admitted)
+		return q->n == 0 || !same_question(client, &client->slots[checked.slot], q) ? SCOUT_ERR_STATE : 0;
 	if (q->n == 0 || atomic_load_explicit(&client->down, memory_order_relaxed))
 		return 0; /* there is nothing to ask, or no server to ask */
-	if (i != SCOUT__NO_SLOT)
-		scout__client_forget(client, i);
-	rc = submit(client, q, id_len, tenant_len, hash, ASK_AHEAD, &unused);
-	client->stats.busy += rc == SCOUT_ERR_BUSY;
+	if (checked.slot != SCOUT__NO_SLOT)
+		scout__client_forget(client, checked.slot);
+	rc = ask_anew(client, q, &checked, ASK_AHEAD, &unused);
 	return rc == SCOUT_NOT_YET ? 0 : rc;
 }
 
@@ -480,12 +452,11 @@ poll_slot(struct scout_client *client, uint32_t i, uint64_t computed_tokens, str
 __attribute__((noinline)) static int
 poll_lookup(struct scout_client *client, const char *id, uint64_t computed_tokens, struct scout_hit *ret_hit)
 {
-	size_t len;
 	uint32_t i;
+	int rc = scout__table_find_id(client, id, &i);
 
-	if (!scout__id_ok(id, &len))
-		return SCOUT_ERR_REQUEST_ID;
-	i = scout__table_find(client, id, len, scout__id_hash(id, len));
+	if (rc != 0)
+		return rc;
 	if (i == SCOUT__NO_SLOT)
 		return SCOUT_NEED_QUERY;
 	scout__table_asked(client, i);
@@ -522,31 +493,30 @@ scout_finish(struct scout_client *client, const char *id)
 int
 scout_finish_hint(struct scout_client *client, const char *id, enum scout_hint hint)
 {
-	size_t len;
 	uint32_t i;
+	int rc;
 
 	if (!client || (unsigned)hint > SCOUT_HINT_UNLIKELY)
 		return SCOUT_ERR_INVALID;
 	if (scout__courier_forked(client->courier))
 		return SCOUT_ERR_FORKED;
-	if (!scout__id_ok(id, &len))
-		return SCOUT_ERR_REQUEST_ID;
 	scout__client_enter(client);
-	i = scout__table_find(client, id, len, scout__id_hash(id, len));
-	if (i != SCOUT__NO_SLOT) {
+	rc = scout__table_find_id(client, id, &i);
+	if (rc == 0 && i != SCOUT__NO_SLOT) {
 		atomic_store_explicit(&client->slots[i].finish_hint, (unsigned char)hint, memory_order_relaxed);
 		scout__client_forget(client, i);
 	}
-	return scout__client_leave(client, 0);
+	return scout__client_leave(client, rc);
 }
 
 /* The slot of a request that was asked for just now. */
 static struct scout__lookup_slot *
 slot_of(struct scout_client *client, const char *id)
 {
-	size_t len = strlen(id);
+	uint32_t i;
 
-	return &client->slots[scout__table_find(client, id, len, scout__id_hash(id, len))];
+	SCOUT_ASSERT(scout__table_find_id(client, id, &i) == 0);
+	return &client->slots[i];
 }
 
 static int

@@ -21,9 +21,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "clock.h"
+#include "client_checked.h"
 #include "sized.h"
-#include "utf8.h"
 
 _Static_assert(SCOUT_KEYS_MAX == SCOUT_MAX_KEYS, "the limit of the protocol");
 
@@ -109,16 +108,12 @@ last_key(const struct scout_key_query *q)
 /* ---- asking ---- */
 
 static int
-check_question(const struct scout_client *client, const struct scout_key_query *q, size_t *ret_id_len,
-	       size_t *ret_tenant)
+begin(const struct scout_client *client, const struct scout_key_query *q, struct scout__checked *ret)
 {
-	if (!scout__id_ok(q->id, ret_id_len))
-		return SCOUT_ERR_REQUEST_ID;
-	if (q->hash_len != client->cfg.hash_bytes)
-		return SCOUT_ERR_HASH_LEN;
-	*ret_tenant = q->tenant ? strlen(q->tenant) : 0;
-	if (*ret_tenant > SCOUT_MAX_NAME)
-		return SCOUT_ERR_TENANT;
+	int rc = scout__ask_begin(client, q->id, q->tenant, q->hash_len, ret);
+
+	if (rc != 0)
+		return rc;
 	if (q->n == 0 || q->n > SCOUT_KEYS_MAX ||
 	    !scout__arena_can_hold(&client->arena, arena_bytes_of(q, client->groups.n)))
 		return SCOUT_ERR_KEY_COUNT;
@@ -127,7 +122,7 @@ check_question(const struct scout_client *client, const struct scout_key_query *
 
 static void
 fill_slot(const struct scout_client *client, struct scout__lookup_slot *slot, const struct scout_key_query *q,
-	  uint32_t n_parts, size_t tenant_len)
+	  uint32_t n_parts)
 {
 	uint32_t timeout_ms = client->cfg.lookup_timeout_ms;
 
@@ -136,60 +131,36 @@ fill_slot(const struct scout_client *client, struct scout__lookup_slot *slot, co
 	slot->question.want = 1;
 	slot->terms.timeout_ms = q->timeout_ms > timeout_ms ? q->timeout_ms : timeout_ms;
 	slot->terms.prompt_tokens = 0;
-	slot->question.tenant_len = (uint8_t)tenant_len;
-	if (tenant_len)
-		memcpy(slot->tenant, q->tenant, tenant_len);
-	slot->tenant[tenant_len] = '\0';
 	memcpy(slot->question.last_hash, last_key(q), q->hash_len);
-	scout__slot_begin(slot);
 	slot->question.n_parts = (uint8_t)n_parts;
 	slot->terms.keys_digest = digest_of(q);
 }
 
-/* Returns SCOUT_NOT_YET; 0: a server is known to be gone, and the slot says so. */
+/* Ask for keys under a new id. Returns SCOUT_NOT_YET; 0: a server is known to be gone, and the slot says so; or an error. */
 static int
-submit(struct scout_client *client, const struct scout_key_query *q, size_t id_len, size_t tenant_len, uint32_t hash,
-       uint32_t *ret_slot)
+ask_anew(struct scout_client *client, const struct scout_key_query *q, const struct scout__checked *checked,
+	 uint32_t *ret_slot)
 {
 	unsigned down = atomic_load_explicit(&client->down, memory_order_relaxed);
+	struct scout__lookup_slot *slot;
 	struct order order;
 	int rc = order_of(client, q, &order);
-	uint64_t ticket, pos = 0;
-	uint32_t i;
 
+	if (rc == 0)
+		rc = scout__slot_open(client, checked, down ? 0 : arena_bytes_of(q, order.n_parts), ret_slot);
 	if (rc != 0)
 		return rc;
-	if (!scout__utf8_is_name(q->tenant, tenant_len))
-		return SCOUT_ERR_TENANT;
-	ticket = scout__client_ticket(client);
-	i = ticket ? scout__table_add(client, q->id, id_len, hash) : SCOUT__NO_SLOT;
-	if (i != SCOUT__NO_SLOT && !down)
-		pos = scout__arena_take(&client->arena, arena_bytes_of(q, order.n_parts));
-	if (i == SCOUT__NO_SLOT || pos == UINT64_MAX) {
-		if (i != SCOUT__NO_SLOT) {
-			scout__table_forget(client, i);
-			scout__table_release(client, i);
-		}
-		client->stats.busy++;
-		return SCOUT_ERR_BUSY;
-	}
-	struct scout__lookup_slot *slot = &client->slots[i];
-
-	fill_slot(client, slot, q, order.n_parts, tenant_len);
+	slot = &client->slots[*ret_slot];
+	fill_slot(client, slot, q, order.n_parts);
 	client->stats.lookups++;
 	client->stats.asked_keys += q->n;
-	*ret_slot = i;
 	if (down) {
 		scout__answer_unreachable(client, slot, down);
 		return 0;
 	}
-	copy_keys(client, q, &order, scout__arena_at(&client->arena, pos));
-	slot->ask.arena_pos = pos;
-	slot->ask.ticket = ticket;
-	slot->entry.submitted = true;
-	scout__step_add(client, i);
-	slot->ask.deadline_us = scout__now_us() + (uint64_t)slot->terms.timeout_ms * 1000;
-	scout__client_push(client, SCOUT__WORD(SCOUT__WORD_LOOKUP, i));
+	copy_keys(client, q, &order, scout__arena_at(&client->arena, slot->ask.arena_pos));
+	scout__step_add(client, *ret_slot);
+	scout__slot_submit(client, *ret_slot);
 	client->stats.not_yet++;
 	return SCOUT_NOT_YET;
 }
@@ -218,7 +189,7 @@ write_states(const struct scout_client *client, const struct scout__lookup_slot 
 	}
 }
 
-static int
+static void
 read_answer(const struct scout_client *client, const struct scout__lookup_slot *slot, const struct scout_key_query *q,
 	    uint8_t *ret_states, struct scout_key_answer *ret_answer)
 {
@@ -232,8 +203,6 @@ read_answer(const struct scout_client *client, const struct scout__lookup_slot *
 		.endpoint = hit->endpoint,
 	};
 
-	if (slot->terms.keys_digest != digest_of(q))
-		return SCOUT_ERR_STATE;
 	if (hit->error != 0)
 		memset(ret_states, SCOUT_KEY_RETRY, q->n);
 	else
@@ -243,7 +212,6 @@ read_answer(const struct scout_client *client, const struct scout__lookup_slot *
 		answer.retries += ret_states[i] == SCOUT_KEY_RETRY;
 	}
 	*ret_answer = answer;
-	return 0;
 }
 
 static bool
@@ -258,33 +226,32 @@ static int
 lookup_keys(struct scout_client *client, const struct scout_key_query *q, uint8_t *ret_states,
 	    struct scout_key_answer *ret_answer)
 {
-	size_t id_len, tenant_len;
-	int rc = check_question(client, q, &id_len, &tenant_len);
-	uint32_t hash;
-	uint32_t i;
+	struct scout__checked checked;
+	int rc = begin(client, q, &checked);
 
 	if (rc != 0)
 		return rc;
-	hash = scout__id_hash(q->id, id_len);
-	i = scout__table_find(client, q->id, id_len, hash);
-	if (i != SCOUT__NO_SLOT && !same_question(&client->slots[i], q))
-		return SCOUT_ERR_STATE;
-	if (i != SCOUT__NO_SLOT &&
-	    atomic_load_explicit(&client->slots[i].answer, memory_order_acquire) == SCOUT__PENDING) {
-		client->stats.not_yet++;
-		return SCOUT_NOT_YET;
-	}
-	/* A server was restarted since the answer: what it promised is gone. */
-	if (i != SCOUT__NO_SLOT &&
-	    client->slots[i].landed.epochs != atomic_load_explicit(&client->epochs, memory_order_relaxed)) {
-		if (client->slots[i].terms.keys_digest != digest_of(q))
+	if (checked.slot != SCOUT__NO_SLOT) {
+		const struct scout__lookup_slot *slot = &client->slots[checked.slot];
+
+		if (!same_question(slot, q))
 			return SCOUT_ERR_STATE;
-		scout__client_forget(client, i);
-		i = SCOUT__NO_SLOT;
+		if (atomic_load_explicit(&slot->answer, memory_order_acquire) == SCOUT__PENDING) {
+			client->stats.not_yet++;
+			return SCOUT_NOT_YET;
+		}
+		if (slot->terms.keys_digest != digest_of(q))
+			return SCOUT_ERR_STATE;
+		if (slot->landed.epochs != atomic_load_explicit(&client->epochs, memory_order_relaxed)) {
+			scout__client_forget(client, checked.slot); /* a restarted server promises nothing any more */
+			checked.slot = SCOUT__NO_SLOT;
+		}
 	}
-	if (i == SCOUT__NO_SLOT)
-		rc = submit(client, q, id_len, tenant_len, hash, &i);
-	return rc == 0 ? read_answer(client, &client->slots[i], q, ret_states, ret_answer) : rc;
+	if (checked.slot == SCOUT__NO_SLOT)
+		rc = ask_anew(client, q, &checked, &checked.slot);
+	if (rc == 0)
+		read_answer(client, &client->slots[checked.slot], q, ret_states, ret_answer);
+	return rc;
 }
 
 int

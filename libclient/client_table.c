@@ -144,6 +144,17 @@ scout__table_find(const struct scout_client *client, const char *id, size_t len,
 	return SCOUT__NO_SLOT;
 }
 
+int
+scout__table_find_id(const struct scout_client *client, const char *id, uint32_t *ret_slot)
+{
+	size_t len;
+
+	if (!scout__id_ok(id, &len))
+		return SCOUT_ERR_REQUEST_ID;
+	*ret_slot = scout__table_find(client, id, len, scout__id_hash(id, len));
+	return 0;
+}
+
 static void
 collect_freed(struct scout_client *client)
 {
@@ -244,10 +255,9 @@ scout__client_stamp_answers(struct scout_client *client)
 uint64_t
 scout__client_landed_ns(const struct scout_client *client, const char *id)
 {
-	size_t len = strlen(id);
-	uint32_t i = scout__table_find(client, id, len, scout__id_hash(id, len));
+	uint32_t i;
 
-	if (i == SCOUT__NO_SLOT || !client->stamps_answers ||
+	if (scout__table_find_id(client, id, &i) != 0 || i == SCOUT__NO_SLOT || !client->stamps_answers ||
 	    atomic_load_explicit(&client->slots[i].answer, memory_order_acquire) == SCOUT__PENDING)
 		return 0;
 	return client->slots[i].landed_ns;

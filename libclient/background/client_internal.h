@@ -176,6 +176,8 @@ void scout__table_fini(struct scout_client *client);
 bool scout__id_ok(const char *id, size_t *ret_len);
 uint32_t scout__id_hash(const char *id, size_t len);
 uint32_t scout__table_find(const struct scout_client *client, const char *id, size_t len, uint32_t hash);
+/* The slot of a request by its id alone; SCOUT__NO_SLOT: there is none. 0 or SCOUT_ERR_REQUEST_ID. */
+int scout__table_find_id(const struct scout_client *client, const char *id, uint32_t *ret_slot);
 /*
  * A live slot; SCOUT__NO_SLOT: none. To forget all slots, start with UINT32_MAX in @bucket, and forget each slot that
  * is returned until there is none.
@@ -240,8 +242,6 @@ int scout__client_ask_ahead(struct scout_client *client, const struct scout_quer
 int scout__client_poll(struct scout_client *client, const char *id, uint64_t computed_tokens,
 		       struct scout_hit *ret_hit);
 
-/* Reset the fields with which a new question of any kind begins. */
-void scout__slot_begin(struct scout__lookup_slot *slot);
 /* A server is known to be gone, as client->down says: write the answer of a new slot. */
 void scout__answer_unreachable(struct scout_client *client, struct scout__lookup_slot *slot, unsigned down);
 
