@@ -29,6 +29,9 @@ class Pool:
         for block in blocks:
             block.ref_cnt -= 1
 
+    def evict_blocks(self, block_ids):
+        """No block is in the prefix cache."""
+
     def get_num_free_blocks(self):
         return self.num_gpu_blocks - 1
 

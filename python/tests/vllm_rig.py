@@ -65,12 +65,17 @@ class Engine:
         test.addCleanup(self.copier.close)
         self.client.wait_ready(60000)
         self.pages = Pages()
-        self.scheduler = scheduler.Scheduler(parsed, own, lambda namespace: self.client, 1, kvscout.KVScoutError, lambda salt: None, None)
+        self.scheduler = scheduler.Scheduler(
+            parsed, own, lambda namespace: self.client, 1, kvscout.KVScoutError, lambda salt: None,
+            types.SimpleNamespace(of=lambda request: None),
+        )
         if joined:
             self.scheduler.join({"vllm/own"})
         null = types.SimpleNamespace(block_id=0)
-        pool = types.SimpleNamespace(num_gpu_blocks=2, get_num_free_blocks=lambda: 1, null_block=null)
-        self.scheduler.bind(types.SimpleNamespace(block_pool=pool))
+        self.evicted = []  # sets of blocks that left vLLM's own prefix cache
+        self.blocks = {}  # of requests, by group
+        pool = types.SimpleNamespace(num_gpu_blocks=9, null_block=null, evict_blocks=self.evicted.append)
+        self.scheduler.bind(types.SimpleNamespace(block_pool=pool, get_block_ids=lambda name: self.blocks.get(name, ([],))))
         self.worker = worker.Worker(own, self.copier, kvscout.KVScoutError, "vllm/own")
         table = {"group": 0, "planes": self.pages.planes, "block_tokens": BLOCK_TOKENS, "n_blocks": self.pages.n}
         self.worker.register([table], make_event=lambda: None)

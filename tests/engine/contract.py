@@ -52,7 +52,7 @@ RELIED_ON = (
     ("vllm/v1/kv_cache_interface.py", "AttentionSpec", FIELDS),
     ("vllm/config/vllm.py", None, ("set_current_vllm_config",)),
     ("vllm/platforms/interface.py", "Platform", ("is_cpu", "is_cuda", "is_unspecified")),
-    ("vllm/v1/core/block_pool.py", "BlockPool", ("touch", "free_blocks", "get_num_free_blocks")),
+    ("vllm/v1/core/block_pool.py", "BlockPool", ("touch", "free_blocks", "get_num_free_blocks", "evict_blocks")),
     ("vllm/v1/core/kv_cache_manager.py", "KVCacheManager", ("get_block_ids",)),
     ("vllm/v1/core/kv_cache_manager.py", "KVCacheBlocks", ("get_block_ids",)),
     ("vllm/v1/core/sched/output.py", "KVConnectorBlockState", FIELDS),

@@ -31,6 +31,7 @@ SESSIONS = (
     ("llama-partial", 1, 900),
     ("llama-two", 2, 1200),
     ("llama-two-versions", 2, 1200),
+    ("llama-reset", 1, 900),
     ("llama-tp2", 1, 900),
     ("llama-pp2", 1, 900),
     ("llama-multi", 1, 900),

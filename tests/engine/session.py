@@ -346,6 +346,15 @@ def two_with_version(context, engine, peer, server):
     context.cases.run("nothing_is_left", two.nothing_is_left, engine, server)
 
 
+def reset_cases(context, engine, server):
+    import reset_cases as of_resets
+    import scenarios
+
+    case = of_resets.new_weights_while_requests_run
+    context.cases.run(case.__name__, case, context, engine)
+    context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
+
+
 def adapter_cases(context, engine, server):
     import scenarios
     import variants
@@ -511,6 +520,7 @@ SESSIONS = {
     "llama-redis-load": connector_session("llama", load_l2, l2=stores.redis(empty=False)),
     "llama-two": two_engines({}, two_without_version),
     "llama-two-versions": two_engines({"weights_version": 1}, two_with_version),
+    "llama-reset": connector_session("llama", reset_cases),
     "llama-tp2": on_two_cpus(connector_session("llama", few_cases, tensor_parallel_size=2)),
     "llama-pp2": on_two_cpus(connector_session("llama", few_cases, pipeline_parallel_size=2)),
     "llama-multi": beside_session,

@@ -19,6 +19,7 @@ class is loaded when it is asked for, by vLLM's plugin mechanism (plugin.py) or 
     connector.py   the class that vLLM makes, one object in the scheduler's process and one in each worker's
     scheduler.py   the scheduler's side: lookups, admits, what to load and to store
     request.py     what the scheduler's side remembers of a request
+    older.py       requests from before a reset that still run
     pins.py        blocks that stores read
     worker.py      the worker's side: retrieves and stores
     layout.py      KV tensors as planes

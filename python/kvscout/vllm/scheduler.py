@@ -21,6 +21,7 @@ import time
 
 from . import adapters
 from .metadata import Load, Metadata, Store, WorkerMetadata
+from .older import Older
 from .pins import Pins
 from .request import MAX_FAILED_LOADS, Tracked
 from .stats import HookTimes, new_counts
@@ -46,6 +47,7 @@ class Scheduler:
         self._stride = groups.stride
         self._requests = {}
         self._pins = Pins(ranks)
+        self._older = Older()
         self._adapters = adapters.Adapters(ranks)
         self._manager = None
         self._loads = []
@@ -72,6 +74,7 @@ class Scheduler:
     def bind(self, kv_cache_manager):
         self._manager = kv_cache_manager
         self._pins.bind(kv_cache_manager.block_pool)
+        self._older.bind(kv_cache_manager)
         self._null_block = kv_cache_manager.block_pool.null_block.block_id
 
     def on_new_request(self, request):
@@ -126,6 +129,8 @@ class Scheduler:
             return  # the second call for an asynchronous load
         tracked.scheduled = True
         tracked.allocated_in = self._steps
+        if self._older and self._older.allocated(request.request_id, block_ids):
+            tracked.may_store = False
         hit = tracked.hit
         if hit is None:
             self._finish_lookup(tracked)
@@ -173,8 +178,11 @@ class Scheduler:
         self._generation = self._new_weights = 0
         if self._may_store:
             self._add_all_stores(meta, scheduler_output)
-        for request_id in getattr(scheduler_output, "preempted_req_ids", None) or ():
+        preempted = getattr(scheduler_output, "preempted_req_ids", None) or ()
+        for request_id in preempted:
             self._preempted(request_id)
+        if self._older:
+            self._older.end_step(preempted)
         self._end_step()
         self._quiet_until = 0.0
         self._steps += 1
@@ -227,6 +235,9 @@ class Scheduler:
         tracked = self._requests.pop(request.request_id, None)
         if tracked is None:
             return
+        if self._older.ended(request.request_id):
+            self._count_older()
+            logger.info("kvscout: the last request from before the reset has ended: all requests store again")
         # Many requests may end in one step: what they give back travels with the next step, or with the next request if
         # that comes first. vLLM takes a step for the ended ones even if there is nothing to schedule.
         if self._client is None:
@@ -257,34 +268,28 @@ class Scheduler:
         except self._error as error:
             logger.warning("kvscout: the cache was not cleared: %s", error)
             return False
-        for tracked in self._requests.values():
-            if tracked.scheduled:
+        self._older.begin(request_id for request_id, tracked in self._requests.items() if tracked.scheduled)
+        for request_id, tracked in self._requests.items():
+            if request_id in self._older:
                 tracked.may_store = False  # its KV was computed before
             else:
                 self._begin_turn(tracked)  # its lookup ended with the clear
-        self._may_store = self._config.may_write and not self._is_out and self._gpu_cache_is_empty()
-        if self._may_store:
-            self._adapters.forget()
-        if self._config.may_write and not self._is_out and not self._may_store:
-            logger.warning(
-                "kvscout: cleared the cache of this namespace, but the engine's own prefix cache still holds blocks "
-                "from before (vLLM cannot "
-                "reset it while requests run or stores are being copied). This engine stores nothing until a reset "
-                "finds it empty"
-            )
-        else:
-            logger.info("kvscout: cleared the cache of this namespace%s", self._number())
+        self._count_older()
+        self._adapters.forget()
+        logger.info(
+            "kvscout: cleared the cache of this namespace%s%s",
+            self._number(),
+            f"; {len(self._older)} requests from before go on, and store nothing" if self._older else "",
+        )
         return True
+
+    def _count_older(self):
+        self.counts["older_requests"] = len(self._older)
 
     def _number(self):
         if not self._weights_version:
             return ""
         return f"; its weights_version is now {self._weights_version}, and engines with another one neither load nor store"
-
-    def _gpu_cache_is_empty(self):
-        """vLLM resets its own cache first. Where it could not, new requests may build on old blocks."""
-        pool = self._manager.block_pool
-        return pool.get_num_free_blocks() == pool.num_gpu_blocks - 1  # all but the null block
 
     def has_pending_stores(self):
         return len(self._pins) > 0
@@ -300,6 +305,8 @@ class Scheduler:
 
     def _begin_turn(self, tracked):
         tracked.begin_turn()
+        if tracked.request.request_id in self._older:
+            tracked.may_store = False
         tracked.may_read = self._may_read(tracked)
 
     def _may_read(self, tracked):

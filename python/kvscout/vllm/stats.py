@@ -38,10 +38,14 @@ WORKER = {
     "store_us": "Microseconds from a store's submit to its end",
 }
 ALL = {**SCHEDULER, **WORKER}
+# What the scheduler's side knows now. The others are counts.
+GAUGES = {
+    "older_requests": "Requests that began before the last reset and still run; they store nothing",
+}
 
 
 def new_counts():
-    return dict.fromkeys(SCHEDULER, 0)
+    return dict.fromkeys((*SCHEDULER, *GAUGES), 0)
 
 
 def new_worker_counts():
@@ -56,7 +60,11 @@ class Delta:
         self._last = dict(counts)
 
     def take(self):
-        changed = {name: value - self._last[name] for name, value in self._counts.items() if value != self._last[name]}
+        changed = {
+            name: value if name in GAUGES else value - self._last[name]
+            for name, value in self._counts.items()
+            if value != self._last[name]
+        }
         if changed:
             self._last = dict(self._counts)
         return changed
@@ -101,7 +109,7 @@ class Stats(KVConnectorStats):
 
     def aggregate(self, other):
         for name, value in other.data.items():
-            self.data[name] = self.data.get(name, 0) + value
+            self.data[name] = value if name in GAUGES else self.data.get(name, 0) + value
         return self
 
     def reduce(self):
@@ -134,9 +142,21 @@ class PromMetrics(KVConnectorPromMetrics):
                 name=f"vllm:kvscout_{name}", documentation=f"kvscout: {meaning}.", labelnames=labelnames
             )
             self._counters[name] = {engine: family.labels(*labels) for engine, labels in per_engine_labelvalues.items()}
+        self._gauges = {}
+        for name, meaning in GAUGES.items():
+            family = self._gauge_cls(
+                name=f"vllm:kvscout_{name}",
+                documentation=f"kvscout: {meaning}.",
+                multiprocess_mode="mostrecent",
+                labelnames=labelnames,
+            )
+            self._gauges[name] = {engine: family.labels(*labels) for engine, labels in per_engine_labelvalues.items()}
 
     def observe(self, transfer_stats_data, engine_idx=0):
         for name, value in transfer_stats_data.items():
+            gauges = self._gauges.get(name)
+            if gauges is not None:
+                gauges[engine_idx].set(value)
             counters = self._counters.get(name)
             if counters is not None and value > 0:
                 counters[engine_idx].inc(value)
