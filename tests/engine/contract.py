@@ -79,7 +79,7 @@ RELIED_ON = (
     (f"{_OFFLOAD}/config.py", "OffloadingModelConfig", FIELDS),
     (f"{_OFFLOAD}/config.py", "OffloadingCacheConfig", FIELDS),
     (f"{_OFFLOAD}/config.py", "OffloadingParallelConfig", FIELDS),
-    (f"{_V1}/offloading/metrics.py", "OffloadingConnectorStats", ("increase_counter",)),
+    (f"{_V1}/offloading/metrics.py", "OffloadingConnectorStats", ("increase_counter", "set_gauge", "observe_histogram")),
 )
 # Our classes and what they stand for, with a blank between several; whether each public method must override one of
 # theirs.

@@ -162,6 +162,11 @@ class Served:
             if found.get(name, 0) >= least or time.monotonic() > end:
                 return found
 
+    def gauges(self):
+        """Gauges of ours, and how many times each histogram has, by name."""
+        found = re.findall(r"^vllm:kvscout_(\w+)\{[^}]*\} ([0-9.e+]+)$", self._metrics(), re.M)
+        return {name: float(value) for name, value in found if not name.endswith(("_total", "_bucket", "_created", "_sum"))}
+
     def log_lines(self, part):
         with open(self.log, encoding="utf-8", errors="replace") as file:
             return [line for line in file if part in line]
@@ -215,6 +220,24 @@ def a_shared_prefix_over_http(context, served):
     need(served.log_lines("kvscout: namespace"), "vLLM's log does not name the connector's namespace")
     served.count_hits()
     return f"{cold_s * 1e3:.0f} ms without hit, {warm_s * 1e3:.0f} with"
+
+
+def metrics_tell_of_the_server_and_of_times(context, served):
+    """vLLM tells its metrics with its steps, so each look comes after a request."""
+    asked, n = prompts.of("exact")
+    end = time.monotonic() + 60
+    while True:
+        answer, _ = served.ask(asked[0], n)
+        context.reference.compare([asked[0]], n, [answer])
+        found = served.gauges()
+        if found.get("pool_bytes_used", 0) > 0 or time.monotonic() > end:
+            break
+    need(found.get("server_up") == 1 and found.get("older_requests") == 0, f"/metrics has {found}")
+    need(0 < found["pool_bytes_used"] <= found["pool_bytes"], f"/metrics has {found}")
+    for name in ("lookup_seconds_count", "load_seconds_count", "store_seconds_count"):
+        need(found.get(name, 0) > 0, f"{name} of /metrics: {found}")
+    served.count_hits()
+    return f"{found['pool_bytes_used'] / 1e6:.1f} MB in use"
 
 
 def the_server_is_killed_and_comes_back(context, served):

@@ -455,7 +455,11 @@ def serve_session(options):
         context.cases.run("vllm_serve_starts", served.start)
         if context.cases.counts["failed"]:
             return context.cases
-        for case in (serve.a_shared_prefix_over_http, serve.the_server_is_killed_and_comes_back):
+        for case in (
+            serve.a_shared_prefix_over_http,
+            serve.metrics_tell_of_the_server_and_of_times,
+            serve.the_server_is_killed_and_comes_back,
+        ):
             context.cases.run(case.__name__, case, context, served)
     finally:
         served.stop()

@@ -25,7 +25,9 @@ class is loaded when it is asked for, by vLLM's plugin mechanism (plugin.py) or 
     layout.py      KV tensors as planes
     logs.py        the library's log lines in vLLM's log
     metadata.py    what the two sides send each other
-    stats.py       counters, for vLLM's log and its /metrics
+    stats.py       counters and times, for vLLM's log and its /metrics
+    times.py       of events, for its histograms
+    watch.py       the server's numbers among them
 """
 
 __all__ = ["KVScoutConnector"]

@@ -15,7 +15,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 
 from . import config as configuration
-from . import adapters, device, groups, hints, identity, layout, logs, namespace, ranks, refusals, server, start
+from . import adapters, device, groups, hints, identity, layout, logs, namespace, ranks, refusals, server, start, watch
 from .metadata import Handshake, Metadata
 from .scheduler import Scheduler
 from .stats import Delta, PromMetrics, Stats, timed
@@ -88,7 +88,7 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
             namespace.tenant,
             hints.of_engine(self._vllm_config),
         )
-        self._stats = Delta(self._scheduler.counts)
+        self._stats = Delta(self._scheduler.counts, self._scheduler.waits)
         self._times = self._scheduler.times
         for sentence in (
             *configuration.notes(extra, self._config, getattr(parallel, "data_parallel_size", 1)),
@@ -108,7 +108,9 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
             " ".join(group.item() for group in self._groups),
             common["endpoint"],
         )
-        return kvscout.Client(**common, **self._config.library.client)
+        client = kvscout.Client(**common, **self._config.library.client)
+        self._scheduler.watch = watch.Watch(client, common["endpoint"], self._config.library.both, self._scheduler.counts)
+        return client
 
     def _start_worker(self):
         """The model is loaded."""
@@ -125,7 +127,7 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
         if getattr(self._vllm_config, "lora_config", None) is not None:
             lora = adapters.LoadedAdapters(self._adapters_of_runner(), f"{rank.kv_rank:06}.{rank.reader:06}")
         self._worker = Worker(self._groups, worker, kvscout.KVScoutError, name_space, lora)
-        self._stats = Delta(self._worker.counts)
+        self._stats = Delta(self._worker.counts, self._worker.took)
         self._times = self._worker.times
 
     @staticmethod
@@ -153,6 +155,8 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
                 side.close()
 
     def get_kv_connector_stats(self):
+        if self._scheduler is not None and self._scheduler.watch is not None:
+            self._scheduler.watch.look()
         changed = self._stats.take() if self._stats is not None else None
         return Stats(data=changed) if changed else None
 

@@ -62,6 +62,7 @@ class Tracked:
         "may_read",
         "known",
         "asked",
+        "asked_s",
         "hit",
         "computed",
         "scheduled",
@@ -85,6 +86,7 @@ class Tracked:
         self.may_read = False  # this turn may ask for it
         self.known = False  # the client knows a lookup of this id
         self.asked = False  # the scheduler has asked for it
+        self.asked_s = 0.0  # when it first did
         self.hit = None
         self.computed = 0  # leading tokens that the GPU had at the last ask
         self.scheduled = False  # its blocks are allocated

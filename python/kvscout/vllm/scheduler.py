@@ -25,6 +25,7 @@ from .older import Older
 from .pins import Pins
 from .request import MAX_FAILED_LOADS, Tracked
 from .stats import HookTimes, new_counts
+from .times import Times
 
 logger = logging.getLogger("vllm.kvscout")
 
@@ -66,7 +67,9 @@ class Scheduler:
         self._may_store = False
         self._last_log = 0.0
         self._suppressed = 0
+        self.watch = None  # of watch.py, from join() on
         self.counts = new_counts()
+        self.waits = Times()  # of requests for their answers
         self.times = HookTimes()
 
     # ---- what vLLM calls --------------------------------------------------------------------------------------------
@@ -104,6 +107,8 @@ class Scheduler:
         if not tracked.may_read or tracked.failed_loads >= MAX_FAILED_LOADS:
             return 0
         first = not tracked.asked
+        if first:
+            tracked.asked_s = time.monotonic()
         tracked.asked = True
         tracked.computed = computed
         hit = self._ask(tracked, computed)
@@ -118,6 +123,8 @@ class Scheduler:
             self._answers_come = True
         if hit is None:
             return None
+        if tracked.hit is None:
+            self.waits.add("lookup_seconds", time.monotonic() - tracked.asked_s)
         tracked.hit = hit
         return max(0, hit.tokens - computed)
 
@@ -298,6 +305,8 @@ class Scheduler:
         return self._pins.hold_back_blocks()
 
     def close(self):
+        if self.watch is not None:
+            self.watch.close()
         if self._client is not None:
             self._client.close()
 

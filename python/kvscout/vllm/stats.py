@@ -9,6 +9,9 @@ import time
 
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics, KVConnectorStats
 
+from .times import BUCKETS
+from .watch import GAUGES as SERVER_GAUGES
+
 SCHEDULER = {
     "asked": "Lookups asked by get_num_new_matched_tokens",
     "answered_at_first_ask": "Lookups that were answered when they were first asked for",
@@ -23,6 +26,7 @@ SCHEDULER = {
     "failed_loads": "Loads of which a block was not filled",
     "stores": "Stores sent to the workers",
     "store_chunks": "Chunks of those stores",
+    "evictions": "Chunks that the server evicted since this engine started, of all engines that use it",
 }
 WORKER = {
     "loads_ended": "Loads that ended, by worker",
@@ -40,7 +44,14 @@ WORKER = {
 ALL = {**SCHEDULER, **WORKER}
 # What the scheduler's side knows now. The others are counts.
 GAUGES = {
+    **SERVER_GAUGES,
     "older_requests": "Requests that began before the last reset and still run; they store nothing",
+}
+# Seconds, one value for each event: {name: meaning}.
+TIMES = {
+    "lookup_seconds": "From the step that first asked for a request to the one that had its answer",
+    "load_seconds": "From a load's submit to its end, by worker",
+    "store_seconds": "From a store's submit to its end, by worker",
 }
 
 
@@ -53,11 +64,12 @@ def new_worker_counts():
 
 
 class Delta:
-    """What has changed in @counts since the last take()."""
+    """What has changed in @counts since the last take(), and the values of @times."""
 
-    def __init__(self, counts):
+    def __init__(self, counts, times=None):
         self._counts = counts
         self._last = dict(counts)
+        self._times = times
 
     def take(self):
         changed = {
@@ -67,6 +79,8 @@ class Delta:
         }
         if changed:
             self._last = dict(self._counts)
+        if self._times is not None:
+            changed.update(self._times.take())
         return changed
 
 
@@ -109,7 +123,8 @@ class Stats(KVConnectorStats):
 
     def aggregate(self, other):
         for name, value in other.data.items():
-            self.data[name] = value if name in GAUGES else self.data.get(name, 0) + value
+            mine = self.data.get(name)
+            self.data[name] = value if mine is None or name in GAUGES else mine + value  # values of TIMES are lists
         return self
 
     def reduce(self):
@@ -136,27 +151,31 @@ class PromMetrics(KVConnectorPromMetrics):
 
     def __init__(self, vllm_config, metric_types, labelnames, per_engine_labelvalues):
         super().__init__(vllm_config, metric_types, labelnames, per_engine_labelvalues)
-        self._counters = {}
-        for name, meaning in ALL.items():
-            family = self._counter_cls(
-                name=f"vllm:kvscout_{name}", documentation=f"kvscout: {meaning}.", labelnames=labelnames
-            )
-            self._counters[name] = {engine: family.labels(*labels) for engine, labels in per_engine_labelvalues.items()}
-        self._gauges = {}
-        for name, meaning in GAUGES.items():
-            family = self._gauge_cls(
-                name=f"vllm:kvscout_{name}",
-                documentation=f"kvscout: {meaning}.",
-                multiprocess_mode="mostrecent",
-                labelnames=labelnames,
-            )
-            self._gauges[name] = {engine: family.labels(*labels) for engine, labels in per_engine_labelvalues.items()}
+        self._engines = per_engine_labelvalues
+        self._labels = labelnames
+        self._families = {
+            **self._make(self._counter_cls, ALL),
+            **self._make(self._gauge_cls, GAUGES, multiprocess_mode="mostrecent"),
+            **self._make(self._histogram_cls, TIMES, buckets=BUCKETS),
+        }
+
+    def _make(self, cls, meanings, **more):
+        """{name: {engine: metric}}"""
+        found = {}
+        for name, meaning in meanings.items():
+            family = cls(name=f"vllm:kvscout_{name}", documentation=f"kvscout: {meaning}.", labelnames=self._labels, **more)
+            found[name] = {engine: family.labels(*labels) for engine, labels in self._engines.items()}
+        return found
 
     def observe(self, transfer_stats_data, engine_idx=0):
         for name, value in transfer_stats_data.items():
-            gauges = self._gauges.get(name)
-            if gauges is not None:
-                gauges[engine_idx].set(value)
-            counters = self._counters.get(name)
-            if counters is not None and value > 0:
-                counters[engine_idx].inc(value)
+            metric = self._families.get(name, {}).get(engine_idx)
+            if metric is None:
+                continue
+            if name in GAUGES:
+                metric.set(value)
+            elif name in TIMES:
+                for seconds in value:
+                    metric.observe(seconds)
+            elif value > 0:
+                metric.inc(value)

@@ -27,6 +27,7 @@ from . import layout
 from .held import Held
 from .metadata import WorkerMetadata
 from .stats import HookTimes, new_worker_counts
+from .times import Times
 
 logger = logging.getLogger("vllm.kvscout")
 
@@ -60,6 +61,7 @@ class Worker:
         self._last_log = 0.0
         self._suppressed = 0
         self.counts = new_worker_counts()
+        self.took = Times()  # of loads and stores
         self.times = HookTimes()
 
     def register(self, tables, make_event):
@@ -241,6 +243,7 @@ class Worker:
         self.counts[f"{kind}s_ended"] += 1
         self.counts[f"{kind}_bytes"] += done.bytes
         self.counts[f"{kind}_us"] += done.total_us
+        self.took.add(f"{kind}_seconds", done.total_us / 1e6)
         if done.status != 0:
             self.counts[f"{kind}s_failed"] += 1
             self._say(f"a {kind} ended with {done.error}", None)

@@ -3,6 +3,8 @@
 
 import time
 
+from ..vllm.watch import GAUGES
+
 MEANINGS = {
     "lookups": "Batches of keys that the server was asked for",
     "lookup_keys": "Keys in those batches",
@@ -22,11 +24,18 @@ MEANINGS = {
     "stores_failed": "Stores that ended with an error",
     "stores_skipped": "Stores of requests that began before a reset; their KV may be of older weights",
     "resets": "Times that the namespace was cleared",
+    "evictions": "Chunks that the server evicted since this engine started, of all engines that use it",
+}
+# Seconds, one value for each event.
+TIMES = {
+    "lookup_seconds": "From the end of the step that asked a batch to the look that found its answer",
+    "load_seconds": "From a load's submit to its end",
+    "store_seconds": "From a store's submit to its end",
 }
 
 
 def new_counts():
-    return dict.fromkeys(MEANINGS, 0)
+    return dict.fromkeys((*MEANINGS, *GAUGES), 0)
 
 
 class Teller:

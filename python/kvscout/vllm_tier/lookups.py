@@ -11,6 +11,9 @@ ends. A key of which the server could not tell counts as missing: a request neve
 A key whose copy failed counts as missing until its request ends, or vLLM would try it for ever.
 """
 
+import time
+
+from ..vllm.times import Times
 from .keys import hashes_of
 
 _MISSING = False
@@ -25,7 +28,7 @@ KEY_HIT = 1  # kvscout.KEY_HIT; importing this package imports no library
 class _Batch:
     """One question. `left`: found keys whose copies were not submitted; `loads`: submitted copies that have not ended."""
 
-    __slots__ = ("id", "request", "keys", "hashes", "ticket", "left", "loads", "closing")
+    __slots__ = ("id", "request", "keys", "hashes", "ticket", "left", "loads", "closing", "asked_s")
 
     def __init__(self, id, request, keys):
         self.id = id
@@ -35,6 +38,7 @@ class _Batch:
         self.ticket = 0
         self.left = self.loads = 0
         self.closing = False
+        self.asked_s = time.monotonic()
 
 
 class _Request:
@@ -66,6 +70,7 @@ class Lookups:
         self._error = errors
         self._counts = counts
         self._teller = teller
+        self.took = Times()
         self._requests = {}
         self._pending = {}  # id: _Batch without an answer
         self._asking = []  # requests with new keys
@@ -230,6 +235,7 @@ class Lookups:
         self._touching = None
 
     def _answered(self, batch, answer):
+        self.took.add("lookup_seconds", time.monotonic() - batch.asked_s)
         known = batch.request.known
         batch.ticket = answer.ticket
         batch.left = answer.hits

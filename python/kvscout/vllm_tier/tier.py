@@ -16,15 +16,19 @@ from vllm.v1.kv_offload.base import (
     LookupResult,
     Medium,
     OffloadingCounterMetadata,
+    OffloadingGaugeMetadata,
+    OffloadingHistogramMetadata,
     RequestOffloadingContext,
 )
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 
 from ..vllm import identity, library, logs, server
 from ..vllm.stats import Delta
+from ..vllm.times import BUCKETS
+from ..vllm.watch import Watch
 from . import config as configuration
 from . import namespace
-from .counts import MEANINGS, Teller, new_counts
+from .counts import GAUGES, MEANINGS, TIMES, Teller, new_counts
 from .keys import HASH_BYTES
 from .lookups import Lookups
 from .transfers import Transfers
@@ -73,6 +77,7 @@ class KVScoutTier(SecondaryTierManager):
         self._weights_version = self._config.weights_version
         self._live = set()  # requests
         self._before_reset = set()  # those of them that began before the last reset
+        self._watch = None
         self._client = kvscout.Client(**common, **self._config.library.client)
         try:
             worker = kvscout.Worker(**common, **self._config.library.worker, backend="host")
@@ -86,6 +91,7 @@ class KVScoutTier(SecondaryTierManager):
         except Exception:
             self.shutdown()
             raise
+        self._watch = Watch(self._client, self._endpoint, self._config.library.both, self._counts)
         self._log_start(rows, row_bytes)
 
     def _log_start(self, rows, row_bytes):
@@ -176,6 +182,8 @@ class KVScoutTier(SecondaryTierManager):
         logger.info("kvscout tier: cleared the cache of namespace %s%s", self._namespace, number)
 
     def shutdown(self):
+        if self._watch is not None:
+            self._watch.close()
         self._transfers.close()
         self._client.close()
 
@@ -183,20 +191,34 @@ class KVScoutTier(SecondaryTierManager):
 
     @classmethod
     def build_metric_definitions(cls, extra_config):
+        def about(meaning):
+            return f"kvscout tier: {meaning}."
+
         return {
-            METRIC + name: OffloadingCounterMetadata(documentation=f"kvscout tier: {meaning}.")
-            for name, meaning in MEANINGS.items()
+            **{METRIC + name: OffloadingCounterMetadata(documentation=about(meaning)) for name, meaning in MEANINGS.items()},
+            **{METRIC + name: OffloadingGaugeMetadata(documentation=about(meaning)) for name, meaning in GAUGES.items()},
+            **{
+                METRIC + name: OffloadingHistogramMetadata(documentation=about(meaning), buckets=BUCKETS)
+                for name, meaning in TIMES.items()
+            },
         }
 
     def get_stats(self):
         from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
 
-        changed = self._delta.take()
+        self._watch.look()
+        changed = {**self._delta.take(), **self._lookups.took.take(), **self._transfers.took.take()}
         if not changed:
             return None
         stats = OffloadingConnectorStats()
         for name, value in changed.items():
-            stats.increase_counter(METRIC + name, value)
+            if name in GAUGES:
+                stats.set_gauge(METRIC + name, value)
+            elif name not in TIMES:
+                stats.increase_counter(METRIC + name, value)
+            else:
+                for seconds in value:
+                    stats.observe_histogram(METRIC + name, seconds)
         return stats
 
     @classmethod

@@ -9,6 +9,7 @@ import select
 import time
 from dataclasses import dataclass
 
+from ..vllm.times import Times
 from .keys import hashes_of
 
 # drain() gives jobs this long, then cancels those that have not begun to copy.
@@ -51,6 +52,7 @@ class Transfers:
         self._run_ended = run_ended
         self._parts = {}  # kvscout's job: (_Job, Run of a load)
         self._ended = []
+        self.took = Times()
 
     def register(self, address, row_bytes, rows, tag):
         """@address: of the region, which outlives this object. Does not wait for the server."""
@@ -145,6 +147,7 @@ class Transfers:
             kind = "load" if job.is_load else "store"
             self._counts[f"{kind}_bytes"] += done.bytes
             self._counts[f"{kind}_us"] += done.total_us
+            self.took.add(f"{kind}_seconds", done.total_us / 1e6)
             if not done.ok:
                 self._teller.warn("a %s ended with %s", kind, done.error)
             if run is not None:
