@@ -30,7 +30,7 @@ extern "C" {
  * dialect:
  *
  *                        SCOUT_HASH_VLLM_0_30              SCOUT_HASH_VLLM_0_31
- *   engine versions      vLLM 0.20 to 0.30                 vLLM 0.31 and newer (checked up to 0.32)
+ *   engine versions      vLLM 0.20 to 0.30                 vLLM 0.31 and newer (checked up to 0.33)
  *   LoRA adapter         name                              ["lora", name, path]
  *   multimodal item      [identifier, offset]              ["mm", identifier, offset]
  *   cache salt           salt                              ["cache_salt", salt]
