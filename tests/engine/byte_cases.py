@@ -2,7 +2,7 @@
 """Cases that compare KV byte for byte, for models whose answers this build of vLLM does not repeat.
 
 With its kernels for MLA on a CPU an engine without a connector gives other answers behind its own cached prefix than
-without one (docs/vllm.md). What a connector has to do can be shown all the same: the pages of a loaded prefix hold the
+without one (docs/vllm-tested.md). What a connector has to do can be shown all the same: the pages of a loaded prefix hold the
 bytes that were there when it was stored.
 """
 

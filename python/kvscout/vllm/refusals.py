@@ -42,7 +42,7 @@ def _groups_refusal(groups):
     return next((sentence for sentence in map(_spec_refusal, cached) if sentence is not None), None)
 
 
-_TIER = "vLLM's offloading with the tier of kvscout (docs/vllm.md), which copies nothing on the GPU itself"
+_TIER = "vLLM's offloading with the tier of kvscout (docs/vllm-reference.md), which copies nothing on the GPU itself"
 
 
 def reason_of_platform(platform, cuda_problem):

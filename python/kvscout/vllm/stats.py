@@ -85,7 +85,7 @@ class Delta:
 
 
 class HookTimes:
-    """How long the hooks took in each step, in nanoseconds: the last steps, for tests and for docs/vllm.md. Off
+    """How long the hooks took in each step, in nanoseconds: the last steps, for tests and for docs/vllm-tested.md. Off
     until start()."""
 
     ROOM = 4096
