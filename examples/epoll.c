@@ -35,7 +35,7 @@ start(void)
 		.block_tokens = CHUNK, .n_planes = 1, .planes = &plane, .n_blocks = REQUESTS, .null_block = -1};
 	struct scout_client_config asks;
 	struct scout_worker_config copies;
-	char why[256];
+	char why[512];
 
 	scout_client_config_init(&asks);
 	scout_worker_config_init(&copies);

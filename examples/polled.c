@@ -18,7 +18,7 @@ main(void)
 	struct scout_client_config cfg;
 	struct scout_client *client;
 	struct scout_hit hit;
-	char why[256], id[32];
+	char why[512], id[32];
 	int rc;
 
 	scout_client_config_init(&cfg);

@@ -34,7 +34,7 @@ start(struct engine *engine, uint32_t late_ms)
 		.block_tokens = CHUNK, .n_planes = 1, .planes = &plane, .n_blocks = CHUNKS, .null_block = -1};
 	struct scout_client_config asks;
 	struct scout_worker_config copies;
-	char why[256];
+	char why[512];
 
 	scout_client_config_init(&asks);
 	scout_worker_config_init(&copies);

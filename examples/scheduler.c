@@ -22,7 +22,7 @@ main(void)
 	struct scout_client *client;
 	struct scout_hasher *hasher;
 	struct scout_hit hit;
-	char why[256];
+	char why[512];
 	int rc;
 
 	if (scout_hasher_new(NULL, &hasher) != 0 ||

@@ -22,7 +22,7 @@
 static unsigned char pages[TP][CHUNKS][BYTES]; /* in an engine: of four processes, on four GPUs */
 static uint8_t hashes[CHUNKS][32];
 static int64_t ids[CHUNKS];
-static char why[256];
+static char why[512];
 
 static struct scout_worker *
 start_worker(uint32_t rank)

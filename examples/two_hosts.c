@@ -22,7 +22,7 @@
 #define BYTES 4096
 
 static unsigned char pages[HOSTS][BYTES]; /* each rank has the KV of its own heads */
-static char why[256];
+static char why[512];
 
 static struct scout_server *
 start_server(void)

@@ -32,7 +32,7 @@ start(struct scout_client **client, struct scout_worker **worker)
 		.block_tokens = BLOCK, .n_planes = 2, .planes = planes, .n_blocks = BLOCKS, .null_block = -1};
 	struct scout_client_config asks;
 	struct scout_worker_config copies;
-	char why[256];
+	char why[512];
 
 	scout_client_config_init(&asks);
 	scout_worker_config_init(&copies);
