@@ -18,7 +18,7 @@ usage: ./dev engine --peers [--rounds N] [OPTIONS...]    OPTIONS go to tests/eng
   ./dev engine --peers --rounds 1 --systems none,kvscout --threads
                                            two of the four, with the CPU time of each thread
 
-The command prints the table of docs/measurements.md, and writes all results to build-engine/peers.json. From that file
+The command prints the table of docs/measurements-record.md, and writes all results to build-engine/peers.json. From that file
 bench/scripts/first_token_picture.py makes docs/img/first_token.svg.
 END
 }
