@@ -78,8 +78,8 @@
  *   frame header, is counted and dropped without an answer: its sender does not speak this protocol.
  *
  * ORDER OF A CONVERSATION
- *   HELLO first: before it every operation but PING and STATUS is refused with SCOUT_WIRE_NO_HELLO
- *   (even if the epoch is wrong, too). HELLO again after each
+ *   HELLO first: before it every operation but PING, STATUS and those of operators (PEERS, TENANTS, DROP) is
+ *   refused with SCOUT_WIRE_NO_HELLO (even if the epoch is wrong, too). HELLO again after each
  *   reconnect (a DEALER that reconnects is a new peer for the ROUTER; `token` tells the server that it is the
  *   same peer), and after every STALE_EPOCH. A peer without a lease connection that sends no frame for
  *   peer_timeout_ms (a key of the server, default 10 s), and for three of its heartbeats (at most half an hour), is
@@ -87,17 +87,17 @@
  *   the server did not run does not count. A peer with a lease connection lives as long as its process.
  *
  * STOPPING
- *   A server that was told to stop refuses every operation but PING and STATUS with SCOUT_WIRE_SHUTDOWN, and does
- *   not carry it out. Operations that wait for their answers then get them within 200 ms, or else SHUTDOWN. A RESET
+ *   A server that was told to stop refuses every operation but PING, STATUS, PEERS and TENANTS with
+ *   SCOUT_WIRE_SHUTDOWN, and does not carry it out. Operations that wait for their answers then get them within 200 ms, or else SHUTDOWN. A RESET
  *   or CLEAR that was answered SHUTDOWN, or not at all, has to be sent to the next server, before any LOOKUP, STORE
  *   or RETRIEVE; so has one that was refused with SCOUT_WIRE_LIMIT. A hold needs no DONE any more: it ends with the
  *   server. HELLO to the next server carries the stamps of the last reply that was not refused.
  *
  * FLOW CONTROL
  *   Operations: a peer may have `credits` (of HELLO's reply) unanswered; one more is refused with
- *   SCOUT_WIRE_LIMIT. PING and STATUS need no credit. A frame may have one STATUS; each further one in it is
- *   refused with SCOUT_WIRE_LIMIT. Wait for the reply to a STATUS before the next STATUS: a reply may have several
- *   hundred KB.
+ *   SCOUT_WIRE_LIMIT. PING and STATUS need no credit, nor do PEERS, TENANTS and DROP. A frame may have one of
+ *   STATUS, PEERS and TENANTS; each further one in it is refused with SCOUT_WIRE_LIMIT. Wait for the reply before
+ *   the next of them: a reply may have several hundred KB.
  *   Bytes: read replies as they come. The server ends the connection of a peer that has more than SCOUT_MAX_UNREAD
  *   bytes of unread replies (on the ZeroMQ connection: bytes that its sockets could not pass on; in a channel:
  *   bytes that wait for room in the ring), and a connection without HELLO that has more than
@@ -433,6 +433,45 @@
  *   reply:       u32 n, then n times { str name, u64 value }: counters by name, for example "l1.bytes_used".
  *                Names are only ever added.
  *
+ * PEERS          (for operators, without HELLO, as TENANTS and DROP: the sender becomes no peer)
+ *                u32 first           number of the first peer wanted; 0: from the start
+ *                u32 reserved        0
+ *   reply:       u32 next            `first` of the request that goes on; 0: these were the last
+ *                u32 n               peers that follow, at most SCOUT_MAX_LISTED
+ *                n * { u64 token
+ *                      u16 role            SCOUT_ROLE_*
+ *                      u16 kv_rank         that it has registered, plus 1; 0: none
+ *                      u32 pid             0: unknown (no lease connection)
+ *                      u64 unread_bytes    replies that wait for room in its channel: it does not read them
+ *                      u32 silent_ms       since its last frame
+ *                      u32 waiting         operations that it sent and that are not answered
+ *                      u32 sessions        requests that it looked up and has not finished
+ *                      u32 holds           retrieves and stores of it that are running
+ *                      str namespace }
+ *
+ * TENANTS        str namespace       1..255 bytes; none of that name: SCOUT_WIRE_STATE
+ *   reply:       u32 tenants         that have stored something
+ *                u32 n               of these, those with most in host memory, the largest first; at most
+ *                                    SCOUT_MAX_LISTED
+ *                n * { u64 bytes     in host memory
+ *                      str tenant }
+ *
+ * DROP           u64 generation      random, neither 0 nor 2^64 - 1: names this drop. With L2, a name that is known
+ *                                    drops nothing, so that the DROP may be repeated
+ *                u32 flags           SCOUT_DROP_TENANT: only what that tenant has stored; all other bits are 0
+ *                u32 reserved        0
+ *                str namespace       1..255 bytes; none of that name: SCOUT_WIRE_STATE
+ *                str tenant          0..255 bytes; without the flag empty
+ *                An operator drops what is cached, in host memory and in L2, as CLEAR does. But workers go on
+ *                storing: the ones that are there count as joined after it, until this server ends. Of one tenant:
+ *                only without L2 (otherwise SCOUT_WIRE_UNSUPPORTED, and nothing is dropped), and requests that
+ *                were promised its objects before keep them
+ *   reply:       u64 bytes           that were dropped from host memory; those that are being read leave when
+ *                                    they have been
+ *                u32 stores          L2 stores of the server
+ *                u32 pending         of these, those that have not recorded the drop yet: repeat the DROP until it
+ *                                    is 0
+ *
  * GRANT (24 bytes)
  *                u32 segment         pool segment id, as named on the lease connection
  *                u16 state           SCOUT_GRANT_*; all other fields are 0 unless GRANTED
@@ -459,6 +498,7 @@
 #define SCOUT_MAX_KEYS 16384
 #define SCOUT_MAX_RANKS 64
 #define SCOUT_MAX_READERS 64
+#define SCOUT_MAX_LISTED 256 /* peers or tenants in one reply */
 #define SCOUT_MAX_PLANES 4096
 #define SCOUT_MAX_GROUPS 32
 #define SCOUT_MAX_LENGTHS 64
@@ -490,7 +530,10 @@
 #define SCOUT_OP_ERROR 13
 #define SCOUT_OP_CLEAR 14
 #define SCOUT_OP_KEYS 15
-#define SCOUT_OP_LAST 15 /* libcommon/wire/msg.h lists what a new one needs */
+#define SCOUT_OP_PEERS 16
+#define SCOUT_OP_TENANTS 17
+#define SCOUT_OP_DROP 18
+#define SCOUT_OP_LAST 18 /* libcommon/wire/msg.h lists what a new one needs */
 
 #define SCOUT_KIND_REQUEST 0
 #define SCOUT_KIND_REPLY 1
@@ -504,6 +547,9 @@
 #define SCOUT_LOOKUP_RENEW 1u
 #define SCOUT_LOOKUP_AHEAD 2u
 #define SCOUT_LOOKUP_FLAGS 3u /* all of them */
+
+/* Flags of DROP. */
+#define SCOUT_DROP_TENANT 1u
 
 /* What a group needs for a length: see GROUPS. */
 #define SCOUT_POLICY_ALL 0

@@ -228,6 +228,9 @@ static const char *const op_names[] = {
 	[SCOUT_OP_ERROR] = "ERROR",
 	[SCOUT_OP_CLEAR] = "CLEAR",
 	[SCOUT_OP_KEYS] = "KEYS",
+	[SCOUT_OP_PEERS] = "PEERS",
+	[SCOUT_OP_TENANTS] = "TENANTS",
+	[SCOUT_OP_DROP] = "DROP",
 };
 _Static_assert(sizeof(op_names) / sizeof(op_names[0]) == SCOUT_OP_LAST + 1, "an opcode has no name");
 

@@ -16,7 +16,8 @@
  * "length" when the body is longer or shorter than its fields say. It looks neither at the opcode (except for
  * one_u64) nor at the status: the caller has dispatched.
  *
- * Frames and names: msg.c. Bodies: msg_peer.c, msg_lookup.c, msg_keys.c, msg_transfer.c. Lease connection: msg_lease.c.
+ * Frames and names: msg.c. Bodies: msg_peer.c, msg_lookup.c, msg_keys.c, msg_transfer.c, msg_operator.c. Lease connection:
+ * msg_lease.c.
  *
  * A new operation needs, in this order:
  *   its opcode and bodies                 include/kvscout/protocol.h (with SCOUT_OP_LAST)
@@ -343,6 +344,58 @@ void scout__put_status_item(struct scout__writer *w, const char *name, uint64_t 
 int scout__get_status(const struct scout__op *op, uint32_t *ret_n, struct scout__reader *ret_items,
 		      const char **ret_field);
 bool scout__get_status_item(struct scout__reader *items, struct scout__str *ret_name, uint64_t *ret_value);
+
+/* ---- operations of operators ---- */
+
+void scout__put_peers(struct scout__writer *w, uint32_t first);
+int scout__get_peers(const struct scout__op *op, uint32_t *ret_first, const char **ret_field);
+
+/* Replies of PEERS and TENANTS: put the head, then each item. A get checks all items; then the reader returns m.n of them. */
+struct scout__list_reply {
+	uint32_t head; /* PEERS: next; TENANTS: tenants */
+	uint32_t n;
+	struct scout__reader items;
+};
+void scout__put_list_head(struct scout__writer *w, uint32_t head, uint32_t n);
+
+struct scout__peer_item {
+	uint64_t token;
+	uint16_t role, kv_rank;
+	uint32_t pid;
+	uint64_t unread_bytes;
+	uint32_t silent_ms, waiting, sessions, holds;
+	struct scout__str name_space;
+};
+#define SCOUT__PEER_ITEM_BYTES 42u /* without the namespace */
+void scout__put_peer_item(struct scout__writer *w, const struct scout__peer_item *m);
+int scout__get_peers_reply(const struct scout__op *op, struct scout__list_reply *ret, const char **ret_field);
+bool scout__get_peer_item(struct scout__reader *items, struct scout__peer_item *ret);
+
+void scout__put_tenants(struct scout__writer *w, const struct scout__str *name_space);
+int scout__get_tenants(const struct scout__op *op, struct scout__str *ret_name_space, const char **ret_field);
+struct scout__tenant_item {
+	uint64_t bytes;
+	struct scout__str tenant;
+};
+#define SCOUT__TENANT_ITEM_BYTES 10u /* without the tenant */
+void scout__put_tenant_item(struct scout__writer *w, const struct scout__tenant_item *m);
+int scout__get_tenants_reply(const struct scout__op *op, struct scout__list_reply *ret, const char **ret_field);
+bool scout__get_tenant_item(struct scout__reader *items, struct scout__tenant_item *ret);
+
+struct scout__drop_msg {
+	uint64_t generation;
+	uint32_t flags; /* SCOUT_DROP_* */
+	struct scout__str name_space, tenant;
+};
+void scout__put_drop(struct scout__writer *w, const struct scout__drop_msg *m);
+int scout__get_drop(const struct scout__op *op, struct scout__drop_msg *ret, const char **ret_field);
+struct scout__drop_reply {
+	uint64_t bytes;
+	uint32_t stores, pending;
+};
+#define SCOUT__DROP_REPLY_BYTES 16u
+void scout__put_drop_reply(struct scout__writer *w, const struct scout__drop_reply *m);
+int scout__get_drop_reply(const struct scout__op *op, struct scout__drop_reply *ret, const char **ret_field);
 
 /* Lease connection messages, little-endian, fixed sizes. */
 #define SCOUT__LEASE_SHORT_BYTES 16

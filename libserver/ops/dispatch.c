@@ -76,6 +76,9 @@ static const struct {
 	[SCOUT_OP_RETRIEVE_DONE] = {scout__serve_retrieve_done, PEER, .gives_back = true},
 	[SCOUT_OP_STATUS] = {scout__serve_status, NOTHING},
 	[SCOUT_OP_CLEAR] = {scout__serve_clear, PEER},
+	[SCOUT_OP_PEERS] = {scout__serve_peers, NOTHING},
+	[SCOUT_OP_TENANTS] = {scout__serve_tenants, NOTHING},
+	[SCOUT_OP_DROP] = {scout__serve_drop, RUNNING},
 	[SCOUT_OP_KEYS] = {scout__serve_keys, PEER, .take_back = scout__session_undo},
 };
 
@@ -233,7 +236,7 @@ frame(struct scout_server *s, struct scout__packet *packet)
 	in->ops = scout__frame_ops(data, len);
 	in->read_us = s->now_us;
 	in->waited_us = 0;
-	in->has_status = false;
+	in->has_report = false;
 	if (peer) {
 		in->waited_us = scout__peer_heard(s, peer, in->frame.sent_us);
 		scout__latency_add(&s->count.frame_wait, in->waited_us);

@@ -20,6 +20,7 @@ struct scout__lookup_op;
 struct scout__pending_kind;
 struct scout__pending_op;
 struct scout__session;
+struct scout__str;
 
 /* The functions that the files of this room call in each other. */
 
@@ -39,6 +40,10 @@ struct scout__request {
 SCOUT_ON_LOOP void scout__serve_hello(struct scout_server *s, struct scout__request *req);
 SCOUT_ON_LOOP void scout__serve_ping(struct scout_server *s, struct scout__request *req);
 SCOUT_ON_LOOP void scout__serve_status(struct scout_server *s, struct scout__request *req);
+/* Of operators: the sender need not be a peer. */
+SCOUT_ON_LOOP void scout__serve_peers(struct scout_server *s, struct scout__request *req);
+SCOUT_ON_LOOP void scout__serve_tenants(struct scout_server *s, struct scout__request *req);
+SCOUT_ON_LOOP void scout__serve_drop(struct scout_server *s, struct scout__request *req);
 /* Answered at once, or when everything is given back. RESET: weights.c. */
 SCOUT_ON_LOOP void scout__serve_finish(struct scout_server *s, struct scout__request *req);
 SCOUT_ON_LOOP void scout__serve_reset(struct scout_server *s, struct scout__request *req);
@@ -103,6 +108,12 @@ SCOUT_ON_LOOP struct scout__session *scout__require_session(struct scout_server 
 /* The group of this number, if the namespace has it and this worker has registered a table of it. */
 SCOUT_ON_LOOP struct scout__ns_group *scout__require_group(struct scout_server *s, struct scout__peer *peer,
 							   const struct scout__op *op, uint16_t group);
+
+/* Whether no other report (STATUS, PEERS, TENANTS) of this frame was answered before. False: it was refused. */
+SCOUT_ON_LOOP bool scout__require_only_report(struct scout_server *s, const struct scout__request *req);
+/* The namespace of this name, of an operator's question. */
+SCOUT_ON_LOOP struct scout__ns *scout__require_namespace(struct scout_server *s, const struct scout__request *req,
+							 const struct scout__str *name);
 
 /* ---- weights.c ---- */
 

@@ -4,7 +4,9 @@
 #include "ops_internal.h"
 #include "peer.h"
 #include "reply.h"
+#include "server_core.h"
 #include "session.h"
+#include "transport.h"
 
 /*
  * What several operations require of their sender. Each function refuses the operation when the sender does not meet
@@ -36,4 +38,28 @@ scout__require_session(struct scout_server *s, struct scout__peer *peer, const s
 	scout__refuse(s, &peer->dest, op->opcode, op->corr, SCOUT_WIRE_NO_SESSION,
 		      "no session of this client has this ticket: it has ended, or no LOOKUP was sent with it");
 	return NULL;
+}
+
+bool
+scout__require_only_report(struct scout_server *s, const struct scout__request *req)
+{
+	bool *has_report = &s->transport->inbox.has_report;
+
+	if (*has_report)
+		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_LIMIT,
+			      "this is the second STATUS, PEERS or TENANTS of its frame: must be one for each frame");
+	else
+		return *has_report = true;
+	return false;
+}
+
+struct scout__ns *
+scout__require_namespace(struct scout_server *s, const struct scout__request *req, const struct scout__str *name)
+{
+	struct scout__ns *ns = scout__ns_find(s, name);
+
+	if (!ns)
+		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_STATE,
+			      "this server has no namespace \"%.*s\"", (int)name->len, name->p);
+	return ns;
 }

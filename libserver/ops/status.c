@@ -3,7 +3,6 @@
 #include "reply.h"
 #include "server_core.h"
 #include "stats.h"
-#include "transport.h"
 
 /*
  * DESIGN
@@ -32,12 +31,8 @@ scout__serve_status(struct scout_server *s, struct scout__request *req)
 	size_t at, op_at;
 	int status = scout__get_empty(req->op, &field);
 
-	if (s->transport->inbox.has_status) {
-		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_LIMIT,
-			      "this is the second STATUS of its frame: must be one for each frame");
+	if (!scout__require_only_report(s, req))
 		return;
-	}
-	s->transport->inbox.has_status = true;
 	if (status) {
 		scout__refuse_body(s, req->dest, req->op, status, field);
 		return;

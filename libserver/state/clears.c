@@ -196,6 +196,31 @@ scout__clears_add(struct scout_server *s, struct scout__peer *peer, uint64_t gen
 		peer->joined = scout__clears_draw_stamp(s);
 }
 
+bool
+scout__clears_drop(struct scout_server *s, struct scout__ns *ns, uint64_t generation)
+{
+	uint64_t in_since = ns->in_since;
+
+	if (is_known(ns, generation))
+		return false;
+	s->count.clears++;
+	scout__log_limited(&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
+			   "namespace \"%s\" is cleared by an operator", ns->name);
+	if (!s->fetch) {
+		scout__ns_outdate(s, ns, SCOUT_WIRE_CLEARED);
+		return true;
+	}
+	push_older(ns);
+	change(s, ns, generation, scout__clears_draw_stamp(s), true);
+	for (uint32_t i = 0; i < s->cfg.max_peers; i++) {
+		struct scout__peer *peer = s->state->peers[i];
+
+		if (peer && peer->ns == ns && peer->role == SCOUT_ROLE_WORKER && peer->joined >= in_since)
+			peer->joined = scout__clears_draw_stamp(s);
+	}
+	return true;
+}
+
 /* ---- which workers are in ---- */
 
 bool

@@ -27,6 +27,11 @@ SCOUT_ON_LOOP uint64_t scout__clears_draw_stamp(struct scout_server *s);
  */
 SCOUT_ON_LOOP void scout__clears_add(struct scout_server *s, struct scout__peer *peer, uint64_t generation);
 /*
+ * An operator clears @ns under the name @generation; workers that are in stay in. False: the name is known, and nothing
+ * was cleared.
+ */
+SCOUT_ON_LOOP bool scout__clears_drop(struct scout_server *s, struct scout__ns *ns, uint64_t generation);
+/*
  * There was a CLEAR: carry it out here if it is later than the last one. Returns whether it is. @older: the earlier
  * names, SCOUT__OLD_GENERATIONS; NULL: not known. @asks: questions to L2 may be under way.
  */

@@ -209,6 +209,7 @@ scout__ns_outdate(struct scout_server *s, struct scout__ns *ns, uint16_t status)
 	ns->weights_gen++;
 	ns->ended_by = status;
 	ns->space_floor = ns->space_first = ns->next_space;
+	ns->has_dropped = false;
 	ns->n_space_at = 0;
 	scout__accounts_outdate(&ns->l1, ns->next_space);
 	for (uint32_t i = 0; i < ns->n_spaces; i++)
@@ -233,8 +234,10 @@ void
 scout__ns_unpinned(struct scout__ns_group *group, uint32_t entry)
 {
 	const struct scout__entry *e = &group->index->entries[entry];
+	const struct scout__ns *ns = group->ns;
 
-	if (e->in_use && e->space < group->ns->space_floor)
+	if (e->in_use && (e->space < ns->space_floor ||
+			  (ns->has_dropped && ns->spaces[scout__ns_space_index(ns, e->space)].id != e->space)))
 		(void)scout__index_drop(group->index, entry); /* if another pin is left, its end drops the entry */
 }
 

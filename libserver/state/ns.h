@@ -93,6 +93,7 @@ struct scout__ns {
 	struct scout__map space_map; /* hash of tenant and group -> index */
 	uint32_t next_space;         /* never used twice, so an old number can never name new chunks */
 	uint32_t space_floor;        /* entries of lower spaces are unreachable */
+	bool has_dropped;            /* so are entries of some spaces above: of tenants that an operator has dropped */
 	uint32_t *space_at;          /* index of each space number that was given since space_first */
 	uint32_t space_first, n_space_at, cap_space_at;
 	struct scout__list pool_waiters; /* pending operations */
@@ -166,6 +167,13 @@ SCOUT_ON_LOOP uint32_t scout__ns_space_make(struct scout_server *s, struct scout
 					    const struct scout__str *tenant, uint16_t group);
 /* The index in ns.spaces of a space number that was given under the present weights. */
 SCOUT_ON_LOOP uint32_t scout__ns_space_index(const struct scout__ns *ns, uint32_t id);
+
+/*
+ * An operator drops what the tenant has stored. Returns its bytes in the pool; chunks that are promised or held leave when
+ * they have been given back.
+ */
+SCOUT_ON_LOOP uint64_t scout__ns_drop_tenant(struct scout_server *s, struct scout__ns *ns,
+					     const struct scout__str *tenant);
 
 /* ---- ns_shares.c ---- */
 

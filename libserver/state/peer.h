@@ -41,7 +41,7 @@ struct scout__peer {
 	uint64_t window_us;   /* start of this window; 0: no frame yet */
 	uint32_t connection;  /* counts HELLOs from a new identity: answers to an older one are dropped */
 	uint32_t unanswered;
-	uint32_t n_holds;
+	uint32_t n_holds, n_sessions;
 	/* For each group: first segment id of the last extent that the lease connection has delivered; 0: none. */
 	uint32_t segments_sent[SCOUT_MAX_GROUPS];
 	bool leaving;

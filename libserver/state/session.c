@@ -151,6 +151,7 @@ scout__session_new(struct scout_server *s, struct scout__peer *peer, uint64_t ti
 	session->n = n;
 	scout__list_add(&peer->sessions, &session->of_peer);
 	scout__list_add(&peer->ns->sessions, &session->of_ns);
+	peer->n_sessions++;
 	peer->ns->n_sessions++;
 	return session;
 
@@ -322,6 +323,7 @@ scout__session_end(struct scout_server *s, struct scout__session *session, bool 
 	}
 	if (!session->deferred.reply) {
 		scout__list_del(&session->of_peer);
+		session->peer->n_sessions--;
 		session->peer = NULL;
 	}
 	s->state->n_releasing++;
@@ -348,8 +350,10 @@ touch(const struct scout__session *session, struct scout__kept *kept, struct sco
 SCOUT_ON_LOOP static void
 session_free(struct scout_server *s, struct scout__session *session)
 {
-	if (session->peer)
+	if (session->peer) {
+		session->peer->n_sessions--;
 		scout__deferred_reply_send(s, &session->deferred, session->peer, 0);
+	}
 	if (session->weights_gen != session->ns->weights_gen)
 		scout__stale_tickets_add(s, session->ticket, session->ns->ended_by);
 	scout__list_del(&session->of_peer);

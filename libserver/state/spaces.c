@@ -160,3 +160,25 @@ scout__ns_space_make(struct scout_server *s, struct scout__ns *ns, const struct 
 	}
 	return number_space(ns, i);
 }
+
+uint64_t
+scout__ns_drop_tenant(struct scout_server *s, struct scout__ns *ns, const struct scout__str *tenant)
+{
+	const struct scout__account *account = scout__ns_account_of(s, ns, tenant);
+	bool taken;
+
+	/* What it stores from now on is in spaces of other numbers. */
+	for (uint16_t group = 0; group < ns->groups.n; group++) {
+		uint32_t i = space_find(s, ns, tenant, group, &taken);
+
+		if (i != SCOUT__MAP_NONE)
+			ns->spaces[i].id = 0;
+		ns->by_group[group].sweep_next = 0;
+	}
+	ns->has_dropped = true;
+	scout__run_queue_add(s, &ns->sweep);
+	scout__log_limited(&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
+			   "namespace \"%s\": tenant \"%.*s\" is cleared by an operator", ns->name, (int)tenant->len,
+			   tenant->p);
+	return account ? account->bytes : 0;
+}

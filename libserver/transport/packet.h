@@ -26,7 +26,7 @@ struct scout__inbox {
 	struct scout__reader ops;
 	uint64_t read_us;
 	uint64_t waited_us; /* before it was read */
-	bool has_status;    /* a STATUS in it was answered: the next one is refused */
+	bool has_report;    /* a STATUS, PEERS or TENANTS in it was answered: the next one is refused */
 };
 
 SCOUT_ON_LOOP void scout__packet_ref(struct scout__packet *packet);

@@ -146,6 +146,12 @@ scout__unsent_fini(struct scout_server *s)
 }
 
 size_t
+scout__unsent_of(const struct scout__dest *dest)
+{
+	return dest->unsent ? bytes_of(dest->unsent) : 0;
+}
+
+size_t
 scout__unsent_bytes(const struct scout_server *s)
 {
 	return bytes_of(s->transport->unsent.peers_all) + bytes_of(s->transport->unsent.unknown_all);

@@ -41,6 +41,8 @@ SCOUT_ON_LOOP int scout__unsent_send(struct scout_server *s, struct scout__dest 
 SCOUT_ON_LOOP void scout__unsent_note_fd(struct scout__dest *dest, int fd);
 /* @dest has another connection from now on, or none. */
 SCOUT_ON_LOOP void scout__unsent_forget(struct scout__dest *dest);
+/* Bytes that the connection of @dest has unsent. */
+SCOUT_ON_LOOP size_t scout__unsent_of(const struct scout__dest *dest);
 /* Bytes that all connections have unsent. */
 SCOUT_ON_LOOP size_t scout__unsent_bytes(const struct scout_server *s);
 /* How many more bytes peers may have unsent, on both transports together. */

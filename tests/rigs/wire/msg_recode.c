@@ -39,6 +39,10 @@ STRUCTURE(store_done, scout__store_done_msg)
 NUMBER(store_done_reply, uint32_t)
 STRUCTURE(retrieve, scout__retrieve_msg)
 STRUCTURE(retrieve_done, scout__retrieve_done_msg)
+NUMBER(peers, uint32_t)
+RECODE(tenants, struct scout__str, scout__get_tenants(op, &m, ret_field), scout__put_tenants(w, &m))
+STRUCTURE(drop, scout__drop_msg)
+STRUCTURE(drop_reply, scout__drop_reply)
 
 static int
 recode_empty(const struct scout__op *op, unsigned hash_bytes, struct scout__writer *w, const char **ret_field)
@@ -122,6 +126,26 @@ recode_status(const struct scout__op *op, unsigned hash_bytes, struct scout__wri
 	return status;
 }
 
+/* Replies that are a list. */
+#define LIST(what, item)                                                                                               \
+	static int recode_##what##_reply(const struct scout__op *op, unsigned hash_bytes, struct scout__writer *w,     \
+					 const char **ret_field)                                                       \
+	{                                                                                                              \
+		struct scout__list_reply m;                                                                            \
+		struct scout__##item one;                                                                              \
+		int status = scout__get_##what##_reply(op, &m, ret_field);                                             \
+                                                                                                                       \
+		(void)hash_bytes;                                                                                      \
+		if (status != SCOUT_WIRE_OK)                                                                           \
+			return status;                                                                                 \
+		scout__put_list_head(w, m.head, m.n);                                                                  \
+		while (m.n-- > 0 && scout__get_##item(&m.items, &one))                                                 \
+			scout__put_##item(w, &one);                                                                    \
+		return status;                                                                                         \
+	}
+LIST(peers, peer_item)
+LIST(tenants, tenant_item)
+
 #define BODY(op, kind, recode, golden)                                                                                 \
 	{                                                                                                              \
 #op " " #kind, SCOUT_OP_##op, SCOUT_KIND_##kind, recode, golden, sizeof(golden)                        \
@@ -160,6 +184,12 @@ const struct msg_codec msg_codecs[] = {
 	BODY(ERROR, REPLY, recode_text, golden_error),
 	BODY(KEYS, REQUEST, recode_keys, golden_keys),
 	BODY(KEYS, REPLY, recode_keys_reply, golden_keys_reply),
+	BODY(PEERS, REQUEST, recode_peers, golden_peers),
+	BODY(PEERS, REPLY, recode_peers_reply, golden_peers_reply),
+	BODY(TENANTS, REQUEST, recode_tenants, golden_tenants),
+	BODY(TENANTS, REPLY, recode_tenants_reply, golden_tenants_reply),
+	BODY(DROP, REQUEST, recode_drop, golden_drop),
+	BODY(DROP, REPLY, recode_drop_reply, golden_drop_reply),
 };
 _Static_assert(sizeof(msg_codecs) / sizeof(msg_codecs[0]) == N_MSG_CODECS, "a new operation needs its codecs here");
 

@@ -259,6 +259,57 @@ put_keys_reply(struct scout__writer *w)
 	scout__put_keys_reply(w, &m);
 }
 
+static void
+put_peers(struct scout__writer *w)
+{
+	scout__put_peers(w, 0x01020304);
+}
+
+static void
+put_peers_reply(struct scout__writer *w)
+{
+	const struct scout__peer_item items[] = {
+		{0x2122232425262728, SCOUT_ROLE_WORKER, 64, 0x31323334, 0x4142434445464748, 0x51525354, 0x61626364,
+		 0x71727374, 0x81828384, str("ns")},
+		{0x3132333435363738, SCOUT_ROLE_CLIENT, 0, 0, 0, 1, 2, 3, 4, str("m")},
+	};
+
+	scout__put_list_head(w, 0x11121314, 2);
+	scout__put_peer_item(w, &items[0]);
+	ck_assert_uint_eq(w->len, 8 + SCOUT__PEER_ITEM_BYTES + 2);
+	scout__put_peer_item(w, &items[1]);
+}
+
+static void
+put_tenants(struct scout__writer *w)
+{
+	const struct scout__str name = str("ns1");
+
+	scout__put_tenants(w, &name);
+}
+
+static void
+put_tenants_reply(struct scout__writer *w)
+{
+	scout__put_list_head(w, 0x01020304, 2);
+	scout__put_tenant_item(w, &(struct scout__tenant_item){0x2122232425262728, str("te")});
+	ck_assert_uint_eq(w->len, 8 + SCOUT__TENANT_ITEM_BYTES + 2);
+	scout__put_tenant_item(w, &(struct scout__tenant_item){0x1112131415161718, str("")});
+}
+
+static void
+put_drop(struct scout__writer *w)
+{
+	scout__put_drop(w, &(struct scout__drop_msg){0x6162636465666768, SCOUT_DROP_TENANT, str("ns"), str("te")});
+}
+
+static void
+put_drop_reply(struct scout__writer *w)
+{
+	scout__put_drop_reply(w, &(struct scout__drop_reply){0x2122232425262728, 0x01020304, 0x01020303});
+	ck_assert_uint_eq(w->len, SCOUT__DROP_REPLY_BYTES);
+}
+
 /* The bodies that are not empty. */
 #define REQUEST(op) SCOUT_OP_##op, SCOUT_KIND_REQUEST
 #define REPLY(op) SCOUT_OP_##op, SCOUT_KIND_REPLY
@@ -289,6 +340,12 @@ static const struct sample {
 	{REPLY(ERROR), put_error},
 	{REQUEST(KEYS), put_keys},
 	{REPLY(KEYS), put_keys_reply},
+	{REQUEST(PEERS), put_peers},
+	{REPLY(PEERS), put_peers_reply},
+	{REQUEST(TENANTS), put_tenants},
+	{REPLY(TENANTS), put_tenants_reply},
+	{REQUEST(DROP), put_drop},
+	{REPLY(DROP), put_drop_reply},
 };
 #define N_SAMPLES (sizeof(samples) / sizeof(samples[0]))
 
@@ -506,9 +563,10 @@ END_TEST
 
 START_TEST(operations_have_names)
 {
-	static const char *const names[] = {"op 0",   "HELLO",    "PING",  "LOOKUP",     "ADMIT",    "FINISH",
-					    "RESET",  "REGISTER", "STORE", "STORE_DONE", "RETRIEVE", "RETRIEVE_DONE",
-					    "STATUS", "ERROR",    "CLEAR", "KEYS"};
+	static const char *const names[] = {"op 0",     "HELLO",         "PING",     "LOOKUP", "ADMIT",
+					    "FINISH",   "RESET",         "REGISTER", "STORE",  "STORE_DONE",
+					    "RETRIEVE", "RETRIEVE_DONE", "STATUS",   "ERROR",  "CLEAR",
+					    "KEYS",     "PEERS",         "TENANTS",  "DROP"};
 
 	_Static_assert(sizeof(names) / sizeof(names[0]) == SCOUT_OP_LAST + 1, "a new operation needs its name here");
 	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)

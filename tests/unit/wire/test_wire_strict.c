@@ -97,6 +97,7 @@ static const struct {
 	{REPLY(STORE), 22, 2},      {REPLY(STORE), 46, 2},      {REPLY(STORE), 70, 2},
 	{REQUEST(FINISH), 12, 4},   {REPLY(STORE_DONE), 4, 4},  {REPLY(RETRIEVE), 12, 4},
 	{REPLY(RETRIEVE), 22, 2},   {REPLY(RETRIEVE), 46, 2},   {REQUEST(RETRIEVE_DONE), 12, 4},
+	{REQUEST(PEERS), 4, 4},     {REQUEST(DROP), 9, 3},      {REQUEST(DROP), 12, 4},
 };
 
 START_TEST(a_reserved_field_that_is_not_zero_is_refused)
@@ -268,6 +269,22 @@ static const struct range {
 	{REPLY(CLEAR), 16, 8, SCOUT_MAX_STAMP + 1, "cleared"},
 	{REPLY(CLEAR), 28, 4, 0x01020304, NULL},
 	{REPLY(CLEAR), 28, 4, 0x01020305, "pending"},
+	{REQUEST(PEERS), 0, 4, UINT32_MAX, NULL}, /* beyond the last: the server's to say */
+	{REPLY(PEERS), 4, 4, 257, "n"},
+	{REPLY(PEERS), 16, 2, 0, "role"},
+	{REPLY(PEERS), 60, 2, 3, "role"},
+	{REPLY(PEERS), 18, 2, 65, "kv_rank"},
+	{REPLY(PEERS), 94, 1, '\n', "namespace"},
+	{REQUEST(TENANTS), 2, 1, '\n', "namespace"},
+	{REPLY(TENANTS), 4, 4, 257, "n"},
+	{REPLY(TENANTS), 18, 1, '\n', "tenant"},
+	{REQUEST(DROP), 0, 8, 0, "generation"},
+	{REQUEST(DROP), 0, 8, UINT64_MAX, "generation"},
+	{REQUEST(DROP), 8, 4, 0, "tenant"}, /* is named, and not wanted */
+	{REQUEST(DROP), 18, 1, '\n', "namespace"},
+	{REQUEST(DROP), 22, 1, '\n', "tenant"},
+	{REPLY(DROP), 12, 4, 0x01020304, NULL},
+	{REPLY(DROP), 12, 4, 0x01020305, "pending"},
 	{REQUEST(REGISTER), 0, 2, 63, NULL},
 	{REQUEST(REGISTER), 0, 2, 64, "kv_rank"},
 	{REQUEST(REGISTER), 2, 2, 63, NULL},
@@ -359,6 +376,8 @@ static const struct range lengths[] = {
 	{REPLY(STATUS), 0, 4, 1, "length"},          {REPLY(STATUS), 0, 4, 3, "length"},
 	{REPLY(STATUS), 0, 4, UINT32_MAX, "length"}, {REPLY(STATUS), 4, 2, 3, "length"},
 	{REPLY(ERROR), 0, 2, 3, "length"},           {REPLY(ERROR), 0, 2, 65535, "length"},
+	{REPLY(PEERS), 4, 4, 1, "length"},           {REPLY(PEERS), 4, 4, 3, "length"},
+	{REPLY(TENANTS), 4, 4, 1, "length"},         {REPLY(TENANTS), 4, 4, 256, "length"},
 };
 
 START_TEST(a_count_that_does_not_fit_the_body_is_refused)
@@ -396,6 +415,14 @@ static const struct {
 	{REQUEST(LOOKUP), 40, 2, 255, NULL},
 	{REQUEST(LOOKUP), 40, 2, 256, "tenant"},
 	{REQUEST(LOOKUP), 40, 2, 65535, "tenant"},
+	{REQUEST(TENANTS), 0, 3, 0, "namespace"},
+	{REQUEST(TENANTS), 0, 3, 255, NULL},
+	{REQUEST(TENANTS), 0, 3, 256, "namespace"},
+	{REPLY(TENANTS), 16, 2, 256, "tenant"},
+	{REPLY(PEERS), 48, 2, 0, "namespace"},
+	{REQUEST(DROP), 16, 2, 0, "namespace"},
+	{REQUEST(DROP), 20, 2, 0, NULL},
+	{REQUEST(DROP), 20, 2, 256, "tenant"},
 	{REQUEST(REGISTER), 20, 3, 0, NULL},
 	{REQUEST(REGISTER), 20, 3, 255, NULL},
 	{REQUEST(REGISTER), 20, 3, 256, "layout_tag"},
