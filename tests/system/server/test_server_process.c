@@ -224,6 +224,15 @@ START_TEST(a_pool_larger_than_the_memory_is_refused)
 }
 END_TEST
 
+static void
+cut_at(char *text, const char *word)
+{
+	char *at = strstr(text, word);
+
+	if (at)
+		*at = 0;
+}
+
 /* What is wrong is told without a start, in the words of the start; a store that is not there is not wrong. */
 START_TEST(a_check_says_what_a_start_would)
 {
@@ -253,6 +262,8 @@ START_TEST(a_check_says_what_a_start_would)
 		ck_assert_msg(scout_server_config_check(&cfg, checked, sizeof(checked)) == wrong[i].rc, "%s: %s",
 			      wrong[i].value, checked);
 		ck_assert_int_eq(scout_server_start(&cfg, &server, started, sizeof(started)), wrong[i].rc);
+		cut_at(checked, "MemAvailable"); /* other programs change that number meanwhile */
+		cut_at(started, "MemAvailable");
 		ck_assert_str_eq(checked, started);
 		ck_assert_ptr_null(strstr(checked, "secret"));
 		scout_server_config_fini(&cfg);
