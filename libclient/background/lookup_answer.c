@@ -427,13 +427,58 @@ cut_lanes(struct scout_client *c, uint32_t i, uint32_t length)
 		}
 }
 
+/* The lane with the shortest hit: no longer one can be restored from all servers. */
+static const struct scout__lookup_lane *SCOUT_ON_COURIER
+shortest_lane(const struct scout_client *c, const struct scout__lookup_slot *slot)
+{
+	const struct scout__lookup_lane *least = &slot->work.lanes[0];
+
+	for (uint32_t link = 1; link < c->n_links; link++)
+		if (slot->work.lanes[link].hit < least->hit)
+			least = &slot->work.lanes[link];
+	return least;
+}
+
+/* Whether max_promised cut each server whose hit ends at @length: only then could the hit be longer. */
 static bool SCOUT_ON_COURIER
-lookup_minimum(struct scout_client *c, uint32_t i, struct scout_hit *ret_hit)
+is_limited(const struct scout_client *c, const struct scout__lookup_slot *slot, uint32_t length)
+{
+	for (uint32_t link = 0; link < c->n_links; link++)
+		if (slot->work.lanes[link].hit <= length && !slot->work.lanes[link].limited)
+			return false;
+	return true;
+}
+
+/* What the caller reads of a hit that ends where @least ends. */
+static void SCOUT_ON_COURIER
+write_hit(const struct scout_client *c, const struct scout__lookup_slot *slot, const struct scout__lookup_lane *least,
+	  struct scout_hit *ret_hit)
+{
+	uint64_t tokens = (uint64_t)least->hit * c->cfg.hash_tokens;
+	bool is_settled = slot->work.base_l2 || slot->work.base; /* a lookup ahead */
+
+	*ret_hit = (struct scout_hit){
+		.tokens = tokens < slot->terms.prompt_tokens ? tokens : slot->terms.prompt_tokens - 1,
+		.chunks = (uint32_t)(tokens / c->cfg.chunk_tokens),
+		.l1_chunks = c->is_plain && is_settled ? least->hit - slot->work.base - slot->work.base_l2 - least->l2
+						       : least->l1,
+		.l2_chunks = slot->work.base_l2 + least->l2,
+		.reason = is_limited(c, slot, least->hit) ? SCOUT_REASON_LIMITED
+			  : least->hit                    ? SCOUT_REASON_HIT
+							  : SCOUT_REASON_MISS,
+		.endpoint = -1,
+	};
+}
+
+/*
+ * Each lane has its server's hit: the answer is the shortest one, and servers that promise more give the rest back.
+ * False: the servers have no length in common that is known to be restorable; they give back all since the last answer.
+ */
+static bool SCOUT_ON_COURIER
+agree_on_hit(struct scout_client *c, uint32_t i, struct scout_hit *ret_hit)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
-	const struct scout__lookup_lane *least = &slot->work.lanes[0];
-	bool limited = true;
-	uint64_t tokens;
+	const struct scout__lookup_lane *least;
 
 	if (!lanes_agree(c, slot)) {
 		if (slot->work.again)
@@ -441,26 +486,8 @@ lookup_minimum(struct scout_client *c, uint32_t i, struct scout_hit *ret_hit)
 		cut_lanes(c, i, slot->work.least);
 		return false;
 	}
-
-	for (uint32_t link = 1; link < c->n_links; link++)
-		if (slot->work.lanes[link].hit < least->hit)
-			least = &slot->work.lanes[link];
-	/* The hit could be longer only if max_promised cut each server whose hit ends here. */
-	for (uint32_t link = 0; link < c->n_links; link++)
-		limited &= slot->work.lanes[link].hit > least->hit || slot->work.lanes[link].limited;
-	tokens = (uint64_t)least->hit * c->cfg.hash_tokens;
-	*ret_hit = (struct scout_hit){
-		.tokens = tokens < slot->terms.prompt_tokens ? tokens : slot->terms.prompt_tokens - 1,
-		.chunks = (uint32_t)(tokens / c->cfg.chunk_tokens),
-		.l1_chunks = c->is_plain && (slot->work.base_l2 || slot->work.base)
-				     ? least->hit - slot->work.base - slot->work.base_l2 - least->l2
-				     : least->l1,
-		.l2_chunks = slot->work.base_l2 + least->l2,
-		.reason = limited      ? SCOUT_REASON_LIMITED
-			  : least->hit ? SCOUT_REASON_HIT
-				       : SCOUT_REASON_MISS,
-		.endpoint = -1,
-	};
+	least = shortest_lane(c, slot);
+	write_hit(c, slot, least, ret_hit);
 	slot->work.least = least->hit;
 	if (!slot->question.ahead) /* a lookup ahead gives back when it is settled */
 		cut_lanes(c, i, slot->work.least);
@@ -475,7 +502,7 @@ scout__lookup_all_answered(struct scout_client *c, uint32_t i)
 	if (c->slots[i].question.n_parts)
 		keys_hit(c, i, &hit);
 	else
-		(void)lookup_minimum(c, i, &hit);
+		(void)agree_on_hit(c, i, &hit);
 	publish(c, i, &hit);
 }
 
@@ -592,7 +619,7 @@ scout__renew_reply(struct scout_client *c, uint32_t i, uint32_t link, const stru
 		return;
 	c->n_renewals--;
 	/* Without news the lengths stay what they were. */
-	if ((!is_news && c->n_links == 1) || !lookup_minimum(c, i, &hit)) {
+	if ((!is_news && c->n_links == 1) || !agree_on_hit(c, i, &hit)) {
 		no_news(c, i);
 		return;
 	}
