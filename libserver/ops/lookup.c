@@ -308,7 +308,7 @@ walk(struct scout_server *s, struct scout__lookup_op *pending, uint32_t left)
 			continue;
 		if (pending->limited)
 			return SCOUT__ASKED_LIMITED;
-		what = scout__ask_next(s, pending);
+		what = scout__l2_take_next(s, pending);
 		if (what == SCOUT__ASKED_GAP && pending->ahead && pending->next >= pending->expect)
 			pass_hole(pending);
 		else if (what != SCOUT__ASKED_TAKEN)

@@ -232,8 +232,8 @@ enum scout__asked {
 	SCOUT__ASKED_GAP,       /* the hit ends here, as far as anybody knows */
 	SCOUT__ASKED_LIMITED    /* there is no room for more */
 };
-/* The chunk lookup_op.next of a lookup is not in the pool. */
-SCOUT_ON_LOOP enum scout__asked scout__ask_next(struct scout_server *s, struct scout__lookup_op *pending);
+/* The chunk lookup_op.next of a lookup is not in the pool: take it from L2, after a question to L2 if there is none. */
+SCOUT_ON_LOOP enum scout__asked scout__l2_take_next(struct scout_server *s, struct scout__lookup_op *pending);
 /*
  * One question about @n objects of a lookup, with at most @n_keys shards: TAKEN when it is over, GAP when none can be asked,
  * MORE and WAIT as above.

@@ -21,7 +21,7 @@
  * every key is found, or when its time is up: then what is known by then is the answer, and the rest is given back when
  * it comes.
  *
- * A lookup of one group asks behind its run, chunk by chunk (scout__ask_next); one of several groups asks once about all
+ * A lookup of one group asks after its run, chunk by chunk (scout__l2_take_next); one of several groups asks once about all
  * objects that are not in the pool, and then takes those that it needs (scout__ask_all, _found, _take).
  *
  * A question outlives its lookup: its memory is the adapters' until the last operation is reaped.
@@ -520,24 +520,29 @@ find_out(struct scout_server *s, struct scout__lookup_op *pending)
 	}
 }
 
+/* The question is over: take the chunk, if L2 has it. The question stays as long as it can tell of the chunks after it. */
+SCOUT_ON_LOOP static enum scout__asked
+take_or_drop(struct scout_server *s, struct scout__lookup_op *pending)
+{
+	enum scout__asked what = take(s, pending);
+
+	if (what == SCOUT__ASKED_TAKEN || what == SCOUT__ASKED_WAIT)
+		return what;
+	if (what == SCOUT__ASKED_GAP && is_unasked(pending)) {
+		/* What makes room for the head of a prompt may be its own tail: the next question is about that. */
+		pending->poll_next_us = 0;
+		what = SCOUT__ASKED_MORE;
+	} else if (what == SCOUT__ASKED_GAP && pending->ahead && pending->next >= pending->expect) {
+		return what; /* a lookup ahead goes on after the gap, with this question */
+	}
+	scout__ask_drop(s, pending);
+	return what;
+}
+
 enum scout__asked
-scout__ask_next(struct scout_server *s, struct scout__lookup_op *pending)
+scout__l2_take_next(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	enum scout__asked what = find_out(s, pending);
 
-	if (what != SCOUT__ASKED_TAKEN)
-		return what;
-	what = take(s, pending);
-	if (what == SCOUT__ASKED_TAKEN || what == SCOUT__ASKED_WAIT)
-		return what;
-	/* What makes room for the head of a prompt may be its own tail: the next question is about that. */
-	if (what == SCOUT__ASKED_GAP && is_unasked(pending)) {
-		pending->poll_next_us = 0;
-		what = SCOUT__ASKED_MORE;
-	}
-	/* A lookup ahead goes on behind the gap: the question is about that, too. */
-	if (what == SCOUT__ASKED_GAP && pending->ahead && pending->next >= pending->expect)
-		return what;
-	scout__ask_drop(s, pending);
-	return what;
+	return what == SCOUT__ASKED_TAKEN ? take_or_drop(s, pending) : what;
 }
