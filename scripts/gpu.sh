@@ -268,7 +268,7 @@ gpu_pack_wheel()
 	mkdir -p "$GPU_CARRY/wheel" "$GPU_CARRY/tests/gpu/rig" "$GPU_CARRY/python/tests" || return 1
 	cp "$gw_wheel" "$GPU_CARRY/wheel" &&
 		cp "$ROOT/tests/gpu/wheel_gpu.py" "$GPU_CARRY/tests/gpu" &&
-		cp "$ROOT/tests/gpu/rig/kv_cache.py" "$GPU_CARRY/tests/gpu/rig" &&
+		cp "$ROOT"/tests/gpu/rig/*.py "$GPU_CARRY/tests/gpu/rig" &&
 		(cd "$ROOT/python/tests" && cp pages.py rig.py vllm_rig.py test_vllm_groups.py "$GPU_CARRY/python/tests")
 }
 

@@ -384,6 +384,33 @@ def a_server_that_is_killed_costs_only_the_cache(device):
             engine.wait_for(lambda: comes_back(engine, 10 + prompt), "the server to come back")
 
 
+@case
+def continuous_batching_of_transformers_goes_on_bit_for_bit(device):
+    """With the KV of all requests stored, spoiled and loaded between steps; and not, if it is not loaded."""
+    import kvscout
+
+    if not hasattr(device, "torch"):
+        raise Skip("without torch there is no model")
+    try:
+        import batching
+        from transformers import ContinuousBatchingConfig  # noqa: F401
+    except ImportError as error:
+        raise Skip(f"no continuous batching: {error}") from None
+    model = batching.make_model(device.name)
+    plain = batching.generate(model)
+    if not batching.same(plain, batching.generate(model)):
+        raise Skip("without a worker, too, the logits of two runs differ")
+    record = device.event_maker(next(model.parameters()))
+    with server() as serving:
+        for is_whole in (True, False):
+            keys = {"endpoint": serving.endpoint, "chunk_tokens": batching.PAGE_TOKENS, "namespace": f"batching {is_whole}"}
+            with kvscout.Client(**keys, lookup_timeout_ms=10000) as client, kvscout.Worker(**keys) as worker:
+                client.wait_ready(20000)
+                swap = batching.Swap(client, worker, record, is_whole)
+                assert batching.same(plain, batching.generate(model, swap)) == is_whole, f"loaded: {is_whole}"
+                say(f"{len(plain[0])} steps, {swap.blocks} blocks in {swap.steps} of them, loaded: {is_whole}")
+
+
 def comes_back(engine, prompt):
     engine.store(prompt)
     engine.spoil()
