@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -19,6 +20,7 @@
 #include "log.h"
 #include "log_queue.h"
 #include "option_list.h"
+#include "text.h"
 
 /*
  * DESIGN
@@ -162,25 +164,57 @@ set_option(struct scout_server_config *cfg, const char *key, const char *value, 
 	return scout_server_config_set(cfg, key, value, err, err_len);
 }
 
+static int
+complain(const char *err)
+{
+	(void)fprintf(stderr, "kvscoutd: %s\n", err);
+	return 1;
+}
+
+/* A name may contain what a peer chose (its namespace), and any server may answer: unprintable bytes are escaped. */
+static int
+print_counters(const struct scout__status_client *client, const struct scout__op *op)
+{
+	struct scout__text text = {NULL, 0, 0, false};
+	struct scout__reader items;
+	struct scout__str name;
+	const char *field = "";
+	char err[512];
+	uint64_t value;
+	uint32_t n;
+
+	if (scout__get_status(op, &n, &items, &field) != SCOUT_WIRE_OK) {
+		(void)scout__status_client_bad_reply(client, err, sizeof(err));
+		return complain(err);
+	}
+	for (; n > 0 && scout__get_status_item(&items, &name, &value); n--) {
+		scout__text_line(&text, name.p, name.len);
+		scout__text_add(&text, " %" PRIu64 "\n", value);
+	}
+	if (!text.failed)
+		(void)fwrite(text.p, 1, text.len, stdout);
+	scout__text_fini(&text);
+	return text.failed ? complain("the answer is too long") : printed();
+}
+
 /* --status; for auto, say which server it is. */
 static int
 ask_status(const char *endpoint, const char *secret_file)
 {
-	struct scout__instance paths;
-	char listen[SCOUT__INSTANCE_PATH + 8], err[512];
+	struct scout__status_client client;
+	struct scout__op op;
+	char err[512];
+	int rc = scout__status_client_open(&client, endpoint, secret_file, NULL, err, sizeof(err));
 
-	if (!scout__instance_is_auto(endpoint))
-		return scout__ask_status(endpoint, secret_file);
-	if (scout__instance_look(endpoint, &paths, err, sizeof(err)) != 0) {
-		(void)fprintf(stderr, "kvscoutd: %s\n", err);
-		return 1;
+	if (rc == 0 && client.log_path[0])
+		(void)fprintf(stderr, "kvscoutd: %s, its log is %s\n", client.endpoint, client.log_path);
+	if (rc == 0) {
+		(void)scout__status_client_begin(&client, SCOUT_OP_STATUS);
+		rc = scout__status_client_ask(&client, &op, err, sizeof(err));
 	}
-	(void)snprintf(listen, sizeof(listen), "ipc://%s", paths.socket);
-	(void)fprintf(stderr, "kvscoutd: %s, its log is %s\n", listen, paths.log);
-	if (scout__instance_listens(&paths))
-		return scout__ask_status(listen, secret_file);
-	(void)fprintf(stderr, "kvscoutd: %s: no server serves there\n", listen);
-	return 1;
+	rc = rc ? complain(err) : print_counters(&client, &op);
+	scout__status_client_close(&client);
+	return rc;
 }
 
 /* Take apart option @*i, and move on to its value if that is a separate word. *ret_value: NULL when there is none. */

@@ -2,37 +2,38 @@
 #include "status_client.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <zmq.h>
+
+#include <kvscout/error.h>
 
 #include "clock.h"
 #include "curve.h"
-#include "msg.h"
-#include "text.h"
+#include "log.h"
 
 /*
  * DESIGN
  *
- * kvscoutd --status: one STATUS frame and its reply, for a person or a script. STATUS needs no HELLO, so asking makes
- * no peer and takes none of max_peers. Waits at most WAIT_MS twice: for the connection, and for the answer.
+ * One frame with one operation and its reply, for a person or a script. STATUS and the operations of operators need no
+ * HELLO, so asking makes no peer and takes none of max_peers. Waits at most SCOUT__ASK_MS twice: for the connection, and
+ * for the answer. An answer that comes later than that is dropped before the next one is read.
  *
- * A name may contain what a peer chose (its namespace), and any server may answer: unprintable bytes are escaped.
- *
- * A server with CURVE keys is asked with its own key, which it accepts: the owner of that key could be the server.
+ * A server with CURVE keys is asked with its own key, which it accepts, or with a key of its list: then the server's public
+ * key is needed, too.
  *
  * Threads: main.
  */
 
-#define WAIT_MS 2000
+static const char no_answer[] =
+	"no answer within 2 s: does the server run, is it neither stopped nor hanging, is it this user's, "
+	"and has it CURVE keys (curve_secret_file)?";
 
 static int
-complain(const char *endpoint, const char *what)
+fail_zmq(const struct scout__status_client *c, char *err, size_t err_len)
 {
-	(void)fprintf(stderr, "kvscoutd: %s: %s\n", endpoint, what);
-	return 1;
+	if (errno == EAGAIN)
+		return scout__fail(err, err_len, SCOUT_ERR_UNREACHABLE, "%s: %s", c->endpoint, no_answer);
+	return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "%s: %s", c->endpoint, zmq_strerror(errno));
 }
 
 static bool
@@ -41,101 +42,163 @@ set_int(void *sock, int option, int value)
 	return zmq_setsockopt(sock, option, &value, sizeof(value)) == 0;
 }
 
-/* Returns 0, or 1 after printing why. */
 static int
-set_keys(void *sock, const char *secret_file)
+set_keys(void *sock, const char *secret_file, const char *server_key, char *err, size_t err_len)
 {
-	char secret[SCOUT__CURVE_KEY + 1], public[SCOUT__CURVE_KEY + 1], err[512] = "";
+	char secret[SCOUT__CURVE_KEY + 1], public[SCOUT__CURVE_KEY + 1], why[512] = "";
 	bool ok;
 
 	if (!secret_file)
 		return 0;
-	if (scout__curve_read_secret(secret_file, secret, err, sizeof(err)) != 0)
-		return complain("curve_secret_file", err);
+	if (scout__curve_read_secret(secret_file, secret, why, sizeof(why)) != 0)
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "curve_secret_file: %s", why);
 	ok = zmq_curve_public(public, secret) == 0 &&
-	     zmq_setsockopt(sock, ZMQ_CURVE_SERVERKEY, public, sizeof(public)) == 0 &&
+	     zmq_setsockopt(sock, ZMQ_CURVE_SERVERKEY, server_key ? server_key : public, SCOUT__CURVE_KEY + 1) == 0 &&
 	     zmq_setsockopt(sock, ZMQ_CURVE_PUBLICKEY, public, sizeof(public)) == 0 &&
 	     zmq_setsockopt(sock, ZMQ_CURVE_SECRETKEY, secret, sizeof(secret)) == 0;
 	explicit_bzero(secret, sizeof(secret));
-	return ok ? 0 : complain(secret_file, "not a secret key");
+	return ok ? 0
+		  : scout__fail(err, err_len, SCOUT_ERR_INVALID, "%s: %s", secret_file,
+				server_key ? "not a secret key, or curve_server_key is not a public one"
+					   : "not a secret key");
 }
 
+/* The socket of the server of this host. */
 static int
-print_counters(const char *endpoint, const void *data, size_t len)
+find_local(struct scout__status_client *c, const char *endpoint, char *err, size_t err_len)
 {
-	struct scout__reader ops, items;
-	struct scout__frame frame;
-	struct scout__op op;
-	struct scout__str name;
-	struct scout__text text = {NULL, 0, 0, false};
-	const char *field = "";
-	uint64_t value;
-	uint32_t n;
-	int rc = 0;
+	struct scout__instance paths;
 
-	if (scout__frame_check(data, len, false, &frame) != SCOUT_WIRE_OK)
-		return complain(endpoint, "the answer is not of this version of the protocol");
-	ops = scout__frame_ops(data, len);
-	if (!scout__frame_next(&ops, &op) || op.opcode != SCOUT_OP_STATUS || op.status != SCOUT_WIRE_OK ||
-	    scout__get_status(&op, &n, &items, &field) != SCOUT_WIRE_OK)
-		return complain(endpoint, "the server refused STATUS");
-	for (; n > 0 && scout__get_status_item(&items, &name, &value); n--) {
-		scout__text_line(&text, name.p, name.len);
-		scout__text_add(&text, " %" PRIu64 "\n", value);
-	}
-	if (text.failed)
-		rc = complain(endpoint, "the answer is too long");
-	else
-		(void)fwrite(text.p, 1, text.len, stdout);
-	scout__text_fini(&text);
-	if (rc)
-		return rc;
-	if (fflush(stdout) == 0 && !ferror(stdout))
+	/* Without its folder there was never a server. */
+	if (scout__instance_look(endpoint, &paths, err, err_len) != 0)
+		return SCOUT_ERR_UNREACHABLE;
+	(void)snprintf(c->socket, sizeof(c->socket), "ipc://%s", paths.socket);
+	(void)snprintf(c->log_path, sizeof(c->log_path), "%s", paths.log);
+	c->endpoint = c->socket;
+	if (scout__instance_listens(&paths))
 		return 0;
-	return complain("standard output", "could not be written");
-}
-
-static const char no_answer[] =
-	"no answer within 2 s: does the server run, is it neither stopped nor hanging, is it this user's, "
-	"and has it CURVE keys (curve_secret_file)?";
-
-static int
-ask(void *sock, const char *endpoint)
-{
-	uint8_t frame[128];
-	struct scout__writer w = {.buf = frame, .cap = sizeof(frame)};
-	zmq_msg_t msg;
-	int rc;
-
-	scout__frame_begin(&w);
-	scout__op_end(&w, scout__op_begin(&w, SCOUT_OP_STATUS, SCOUT_KIND_REQUEST, SCOUT_WIRE_OK, 1, 0));
-	scout__frame_end(&w, 1, 0, scout__now_us());
-	if (zmq_send(sock, frame, w.len, 0) < 0)
-		return complain(endpoint, errno == EAGAIN ? no_answer : zmq_strerror(errno));
-	(void)zmq_msg_init(&msg); /* cannot fail */
-	if (zmq_msg_recv(&msg, sock, 0) < 0)
-		rc = complain(endpoint, errno == EAGAIN ? no_answer : zmq_strerror(errno));
-	else
-		rc = print_counters(endpoint, zmq_msg_data(&msg), zmq_msg_size(&msg));
-	(void)zmq_msg_close(&msg);
-	return rc;
+	return scout__fail(err, err_len, SCOUT_ERR_UNREACHABLE, "%s: no server serves there; its last log is %s",
+			   c->socket, c->log_path);
 }
 
 int
-scout__ask_status(const char *endpoint, const char *secret_file)
+scout__status_client_open(struct scout__status_client *c, const char *endpoint, const char *secret_file,
+			  const char *server_key, char *err, size_t err_len)
 {
-	void *ctx = zmq_ctx_new();
-	void *sock = ctx ? zmq_socket(ctx, ZMQ_DEALER) : NULL;
 	int rc;
 
-	if (!sock || !set_int(sock, ZMQ_IMMEDIATE, 1) || !set_int(sock, ZMQ_LINGER, 0) ||
-	    !set_int(sock, ZMQ_SNDTIMEO, WAIT_MS) || !set_int(sock, ZMQ_RCVTIMEO, WAIT_MS))
-		rc = complain(endpoint, zmq_strerror(errno));
-	else if ((rc = set_keys(sock, secret_file)) == 0)
-		rc = zmq_connect(sock, endpoint) == 0 ? ask(sock, endpoint) : complain(endpoint, zmq_strerror(errno));
-	if (sock)
-		(void)zmq_close(sock);
-	if (ctx)
-		(void)zmq_ctx_term(ctx);
+	memset(c, 0, sizeof(*c));
+	c->endpoint = endpoint;
+	if (scout__instance_is_auto(endpoint)) {
+		rc = find_local(c, endpoint, err, err_len);
+		if (rc)
+			return rc;
+	}
+	c->ctx = zmq_ctx_new();
+	c->sock = c->ctx ? zmq_socket(c->ctx, ZMQ_DEALER) : NULL;
+	if (!c->sock || !set_int(c->sock, ZMQ_IMMEDIATE, 1) || !set_int(c->sock, ZMQ_LINGER, 0) ||
+	    !set_int(c->sock, ZMQ_SNDTIMEO, SCOUT__ASK_MS) || !set_int(c->sock, ZMQ_RCVTIMEO, SCOUT__ASK_MS))
+		return fail_zmq(c, err, err_len);
+	rc = set_keys(c->sock, secret_file, server_key, err, err_len);
+	if (rc == 0 && zmq_connect(c->sock, c->endpoint) != 0)
+		rc = fail_zmq(c, err, err_len);
 	return rc;
+}
+
+struct scout__writer *
+scout__status_client_begin(struct scout__status_client *c, uint8_t opcode)
+{
+	c->w = (struct scout__writer){.buf = c->frame, .cap = sizeof(c->frame)};
+	c->opcode = opcode;
+	scout__frame_begin(&c->w);
+	c->op_at = scout__op_begin(&c->w, opcode, SCOUT_KIND_REQUEST, SCOUT_WIRE_OK, ++c->corr, 0);
+	return &c->w;
+}
+
+int
+scout__status_client_bad_reply(const struct scout__status_client *c, char *err, size_t err_len)
+{
+	return scout__fail(err, err_len, SCOUT_ERR_PROTOCOL,
+			   "%s: the answer to %s makes no sense: are server and tool of the same release?", c->endpoint,
+			   scout__op_name(c->opcode));
+}
+
+static int
+refused(const struct scout__status_client *c, const struct scout__op *op, char *err, size_t err_len)
+{
+	struct scout__str text = {"", 0};
+	char shown[256];
+	size_t n = 0;
+
+	(void)scout__get_text(op, &text);
+	/* Any server may answer: its text must not speak to a terminal. */
+	for (; n < text.len && n < sizeof(shown) - 1; n++)
+		shown[n] = (unsigned char)text.p[n] < ' ' || text.p[n] == 127 ? '?' : text.p[n];
+	shown[n] = '\0';
+	if (op->status == SCOUT_WIRE_UNKNOWN_OP)
+		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED,
+				   "%s: the server is of an older release, which does not know %s", c->endpoint,
+				   scout__op_name(c->opcode));
+	return scout__fail(err, err_len, scout__wire_error(op->status), "%s: the server refused %s: %s", c->endpoint,
+			   scout__op_name(c->opcode), shown);
+}
+
+/* Whether the message is the reply to the last question: 1, 0, or SCOUT_ERR_*. */
+static int
+take_reply(struct scout__status_client *c, struct scout__op *ret_op, char *err, size_t err_len)
+{
+	const void *data = zmq_msg_data(&c->reply);
+	size_t len = zmq_msg_size(&c->reply);
+	struct scout__frame frame;
+	struct scout__reader ops;
+	int status = scout__frame_check(data, len, false, &frame);
+
+	if (status == SCOUT_WIRE_BAD_VERSION)
+		return scout__fail(err, err_len, SCOUT_ERR_VERSION,
+				   "%s: the answer is not of this version of the protocol: the server speaks version "
+				   "%u, this tool speaks version %d",
+				   c->endpoint, scout__frame_version(data), SCOUT_WIRE_VERSION);
+	if (status != SCOUT_WIRE_OK)
+		return scout__status_client_bad_reply(c, err, err_len);
+	ops = scout__frame_ops(data, len);
+	if (!scout__frame_next(&ops, ret_op))
+		return scout__status_client_bad_reply(c, err, err_len);
+	if (ret_op->corr != 0 && ret_op->corr != c->corr)
+		return 0;
+	if (ret_op->status != SCOUT_WIRE_OK)
+		return refused(c, ret_op, err, err_len);
+	return ret_op->opcode == c->opcode ? 1 : scout__status_client_bad_reply(c, err, err_len);
+}
+
+int
+scout__status_client_ask(struct scout__status_client *c, struct scout__op *ret_op, char *err, size_t err_len)
+{
+	int rc = 0;
+
+	scout__op_end(&c->w, c->op_at);
+	scout__frame_end(&c->w, 1, 0, scout__now_us());
+	SCOUT_ASSERT(!c->w.bad);
+	if (zmq_send(c->sock, c->frame, c->w.len, 0) < 0)
+		return fail_zmq(c, err, err_len);
+	while (rc == 0) {
+		if (c->has_reply)
+			(void)zmq_msg_close(&c->reply);
+		(void)zmq_msg_init(&c->reply); /* cannot fail */
+		c->has_reply = true;
+		if (zmq_msg_recv(&c->reply, c->sock, 0) < 0)
+			return fail_zmq(c, err, err_len);
+		rc = take_reply(c, ret_op, err, err_len);
+	}
+	return rc > 0 ? 0 : rc;
+}
+
+void
+scout__status_client_close(struct scout__status_client *c)
+{
+	if (c->has_reply)
+		(void)zmq_msg_close(&c->reply);
+	if (c->sock)
+		(void)zmq_close(c->sock);
+	if (c->ctx)
+		(void)zmq_ctx_term(c->ctx);
 }
