@@ -144,6 +144,14 @@ take_ns(const struct scout__ns *ns, struct scout__stats_ns *t)
 	t->asked_tokens = ns->count.asked_tokens;
 	t->hit_tokens = ns->count.hit_tokens;
 	t->chunks_set_aside = ns->l1.n_set_aside;
+	t->chunk_tokens = ns->chunk_tokens;
+	t->hash_tokens = ns->hash_tokens;
+	t->hash_bytes = ns->hash_bytes;
+	t->kv_ranks = ns->kv_ranks;
+	t->rank_first = ns->rank_first;
+	t->rank_count = ns->rank_count;
+	t->readers = ns->readers;
+	t->groups = ns->groups.n;
 }
 
 /* The groups of namespace @i, if there are several, as many as there is room for. */
@@ -152,6 +160,7 @@ take_groups(const struct scout__ns *ns, uint32_t i, struct scout__stats *ret)
 {
 	for (uint32_t g = 0; ns->groups.n > 1 && g < ns->groups.n && ret->n_groups < SCOUT__STATS_GROUPS; g++) {
 		const struct scout__chunk_index *index = ns->by_group[g].index;
+		const struct scout__group *group = &ns->groups.group[g];
 
 		if (!index)
 			continue;
@@ -164,6 +173,11 @@ take_groups(const struct scout__ns *ns, uint32_t i, struct scout__stats *ret)
 			.unneeded = index->unneeded.n,
 			.evictions = index->order.evictions,
 			.hit_objects = ns->by_group[g].hit_objects,
+			.policy = group->policy,
+			.readers = group->readers,
+			.unit_tokens = group->unit_tokens,
+			.span_tokens = group->span_tokens,
+			.margin_tokens = group->margin_tokens,
 		};
 	}
 }

@@ -65,6 +65,8 @@ struct scout__stats_ns {
 	uint64_t chunks, slots, bytes, bytes_promised, bytes_held, bytes_extents;
 	uint64_t lookups, asked_chunks, hit_chunks, asked_tokens, hit_tokens;
 	uint64_t bytes_guaranteed, chunks_set_aside;
+	/* As its first HELLO said: what a client needs to ask with. */
+	uint64_t chunk_tokens, hash_tokens, hash_bytes, kv_ranks, rank_first, rank_count, readers, groups;
 };
 
 /* A group of a namespace that has several. */
@@ -72,6 +74,7 @@ struct scout__stats_group {
 	uint32_t ns;     /* in scout__stats.ns */
 	uint32_t number; /* its place in the key `group` */
 	uint64_t bytes, bytes_extents, objects, unneeded, evictions, hit_objects;
+	uint64_t policy, readers, unit_tokens, span_tokens, margin_tokens;
 };
 
 /* A tenant that tenant_share names, in a namespace where it has stored something. */

@@ -261,6 +261,14 @@ static const struct scout__stats_item ns_items[] = {
 	{"chunks_set_aside", NULL,
 	 "Chunks that would have been evicted if the share of their tenant did not keep them.", AT(chunks_set_aside),
 	 SCOUT__GAUGE, 0, false},
+	{"chunk_tokens", NULL, NULL, AT(chunk_tokens), SCOUT__GAUGE, 0, false},
+	{"hash_tokens", NULL, NULL, AT(hash_tokens), SCOUT__GAUGE, 0, false},
+	{"hash_bytes", NULL, NULL, AT(hash_bytes), SCOUT__GAUGE, 0, false},
+	{"kv_ranks", NULL, NULL, AT(kv_ranks), SCOUT__GAUGE, 0, false},
+	{"rank_first", NULL, NULL, AT(rank_first), SCOUT__GAUGE, 0, false},
+	{"rank_count", NULL, NULL, AT(rank_count), SCOUT__GAUGE, 0, false},
+	{"readers", NULL, NULL, AT(readers), SCOUT__GAUGE, 0, false},
+	{"groups", NULL, NULL, AT(groups), SCOUT__GAUGE, 0, false},
 };
 
 #undef AT
@@ -276,6 +284,11 @@ static const struct scout__stats_item group_items[] = {
 	{"evictions", NULL, "Its objects that left the pool to make room.", AT(evictions), SCOUT__COUNTER, 0, false},
 	{"hit_objects", NULL, "Its objects that the hits of lookups needed.", AT(hit_objects), SCOUT__COUNTER, 0,
 	 false},
+	{"policy", NULL, NULL, AT(policy), SCOUT__GAUGE, 0, false},
+	{"readers", NULL, NULL, AT(readers), SCOUT__GAUGE, 0, false},
+	{"unit_tokens", NULL, NULL, AT(unit_tokens), SCOUT__GAUGE, 0, false},
+	{"span_tokens", NULL, NULL, AT(span_tokens), SCOUT__GAUGE, 0, false},
+	{"margin_tokens", NULL, NULL, AT(margin_tokens), SCOUT__GAUGE, 0, false},
 };
 
 #undef AT
@@ -399,6 +412,20 @@ put_ops(struct list *list, const struct scout__counters *count)
 	}
 }
 
+/* Of /metrics' histogram: how many took longer than the bound before this one, and not longer than this. */
+static void
+put_times(struct list *list, const char *prefix, const struct scout__latency *times)
+{
+	char name[64];
+
+	for (unsigned i = 0; i < SCOUT__LATENCY_BOUNDS; i++) {
+		(void)snprintf(name, sizeof(name), "%s%u", prefix, (unsigned)scout__latency_bounds_us[i]);
+		put(list, name, times->counts[i]);
+	}
+	(void)snprintf(name, sizeof(name), "%slonger", prefix);
+	put(list, name, times->counts[SCOUT__LATENCY_BOUNDS]);
+}
+
 /* What has not happened yet is not listed. */
 static void
 put_refusals(struct list *list, const struct scout__counters *count)
@@ -450,6 +477,7 @@ scout__stats_each(const struct scout__stats *stats, scout__stats_fn fn, void *us
 
 	put_rows(&list, &scout__stats_server, "", stats);
 	put_ops(&list, &stats->count);
+	put_times(&list, "lookups.time_us.", &stats->count.lookup_time);
 	put_refusals(&list, &stats->count);
 	if (stats->has_fetch)
 		put_rows(&list, &scout__stats_fetch, "", stats);

@@ -15,7 +15,8 @@
 
 /* Enough for all names and values, generously. */
 #define BODY_BYTES                                                                                                     \
-	(16384u + SCOUT__L2_MAX_ADAPTERS * 4096u + SCOUT__STATS_NS * 18u * 320u + SCOUT__STATS_TENANTS * 5u * 576u)
+	(16384u + SCOUT__L2_MAX_ADAPTERS * 4096u + SCOUT__STATS_NS * 26u * 320u + SCOUT__STATS_GROUPS * 11u * 320u +   \
+	 SCOUT__STATS_TENANTS * 5u * 576u)
 
 static void
 put_item(void *user, const char *name, uint64_t value)

@@ -73,7 +73,9 @@ END_TEST
 /* A value has one name; what /metrics does not have is told by STATUS alone, and these are the only ones. */
 START_TEST(each_value_is_in_both)
 {
-	static const char *const only[] = {"epoch", "weights"};
+	static const char *const only[] = {"epoch",    "weights",     "chunk_tokens", "hash_tokens",  "hash_bytes",
+					   "kv_ranks", "rank_first",  "rank_count",   "readers",      "groups",
+					   "policy",   "unit_tokens", "span_tokens",  "margin_tokens"};
 	const struct scout__stats_table *const tables[] = {&scout__stats_server, &scout__stats_fetch,
 							   &scout__stats_l2,     &scout__stats_ns,
 							   &scout__stats_group,  &scout__stats_tenant};
@@ -184,6 +186,35 @@ START_TEST(values_are_those_of_status)
 		n += differences(p, &scout__stats_ns, "ns.test.", "namespace=\"test\"");
 	}
 	l2_down(&r);
+}
+END_TEST
+
+/* What an operator's lookup needs, so that its HELLO does not change the namespace. */
+START_TEST(status_tells_the_parameters_and_the_times_of_lookups)
+{
+	struct rig rig;
+	uint64_t n = 0;
+
+	rig_up(&rig, 8);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.chunk_tokens"), rig.client.hello.chunk_tokens);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.hash_tokens"), rig.client.hello.chunk_tokens);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.hash_bytes"), 16);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.kv_ranks"), 1);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.rank_first"), 0);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.rank_count"), 1);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.readers"), 1);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.groups"), 1);
+	for (uint32_t i = 0; i < 3; i++)
+		(void)rig_peek(&rig.client, 1, 4);
+	for (uint32_t i = 0; i <= SCOUT__LATENCY_BOUNDS; i++) {
+		char name[64] = "lookups.time_us.longer";
+
+		if (i < SCOUT__LATENCY_BOUNDS)
+			(void)snprintf(name, sizeof(name), "lookups.time_us.%u", (unsigned)scout__latency_bounds_us[i]);
+		n += wire_status(&rig.client, name);
+	}
+	ck_assert_uint_eq(n, 3);
+	rig_down(&rig);
 }
 END_TEST
 
@@ -409,6 +440,7 @@ suite_of_this_file(void)
 	tcase_add_test(tcase, each_value_is_in_both);
 	tcase_add_test(tcase, names_in_metrics_follow_those_of_status);
 	tcase_add_test(tcase, values_are_those_of_status);
+	tcase_add_test(tcase, status_tells_the_parameters_and_the_times_of_lookups);
 	tcase_add_test(tcase, values_are_what_happened);
 	tcase_add_test(tcase, lookups_fall_into_the_bucket_of_their_time);
 	tcase_add_test(tcase, stores_of_the_second_tier_are_timed);

@@ -113,6 +113,17 @@ START_TEST(what_a_missing_window_loses_is_counted)
 	ck_assert_uint_eq(wire_status(&rig.client, "lookups.lost_chunks"), 4);
 	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.group.0.hit_objects"), 4);
 	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.group.1.hit_objects"), 2);
+	for (uint32_t g = 0; g < 2; g++) {
+		const struct scout__group *group = &rig.client.hello.groups.group[g];
+		char name[64];
+
+		(void)snprintf(name, sizeof(name), "ns.test.group.%u.policy", (unsigned)g);
+		ck_assert_uint_eq(wire_status(&rig.client, name), group->policy);
+		(void)snprintf(name, sizeof(name), "ns.test.group.%u.unit_tokens", (unsigned)g);
+		ck_assert_uint_eq(wire_status(&rig.client, name), group->unit_tokens);
+		(void)snprintf(name, sizeof(name), "ns.test.group.%u.span_tokens", (unsigned)g);
+		ck_assert_uint_eq(wire_status(&rig.client, name), group->span_tokens);
+	}
 	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.group.0.objects"), 8);
 	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.group.1.bytes"), 2 * SHARD_BYTES);
 	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.group.1.evictions"), 0);
