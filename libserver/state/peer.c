@@ -221,13 +221,17 @@ scout__peer_leave(struct scout_server *s, struct scout__peer *peer, bool died)
 {
 	char who[SCOUT__WHO_BYTES];
 
+	/* Engines kill some of their processes at an ordinary end. That costs something only if the peer held slots. */
+	bool is_loss = died && peer->n_holds > 0;
+	const char *how = is_loss ? "died" : died ? "ended without closing" : "left";
+
 	if (peer->leaving)
 		return;
 	peer->leaving = true;
 	peer->died = died;
 	scout__peer_who(s, &peer->dest, who);
-	scout__log_limited(&s->log, died ? &s->limit_died : &s->limit_leave, s->now_us, SCOUT__LOG_INTERVAL_US,
-			   died ? SCOUT_LOG_WARN : SCOUT_LOG_INFO, "%s %s, with %u holds", who, died ? "died" : "left",
+	scout__log_limited(&s->log, is_loss ? &s->limit_died : &s->limit_leave, s->now_us, SCOUT__LOG_INTERVAL_US,
+			   is_loss ? SCOUT_LOG_WARN : SCOUT_LOG_INFO, "%s %s, with %u holds", who, how,
 			   (unsigned)peer->n_holds);
 	s->count.peers_left++;
 	if (died)
