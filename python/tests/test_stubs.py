@@ -4,6 +4,7 @@
 import importlib.util
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,7 @@ import unittest
 
 import kvscout
 import rig
+from kvscout import _kvscout, config
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -27,12 +29,20 @@ class Stubs(unittest.TestCase):
             return subprocess.run([sys.executable, "-m", *command], cwd=folder, env=env, text=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=rig.LIMIT_S)
 
+    def config(self):
+        """mypy before 1.7 knows Unpack, and wants to be asked."""
+        file = tempfile.NamedTemporaryFile("w", suffix=".ini")
+        self.addCleanup(file.close)
+        file.write("[mypy]\nenable_incomplete_feature = Unpack\n")
+        file.flush()
+        return file.name
+
     def test_they_say_what_the_extension_has(self):
-        ended = self.run_module("mypy.stubtest", "kvscout._kvscout")
+        ended = self.run_module("mypy.stubtest", "kvscout._kvscout", "--mypy-config-file", self.config())
         self.assertEqual(ended.returncode, 0, ended.stdout)
 
     def test_a_program_that_uses_them_is_checked_strictly(self):
-        ended = self.run_module("mypy", "--strict", "--cache-dir", os.devnull, str(HERE / "typed_sample.py"))
+        ended = self.run_module("mypy", "--strict", "--config-file", self.config(), "--cache-dir", os.devnull, str(HERE / "typed_sample.py"))
         self.assertEqual(ended.returncode, 0, ended.stdout)
 
     def test_public_names_have_docstrings(self):
@@ -44,6 +54,28 @@ class Stubs(unittest.TestCase):
             for member, value in vars(thing).items() if isinstance(thing, type) else ():
                 if member[0] != "_" and not isinstance(value, (int, str)):
                     self.assertTrue(value.__doc__, f"{name}.{member}")
+
+
+class Keys(unittest.TestCase):
+    """kvscout.config against the library's tables of options."""
+
+    KINDS = {"Client": config.ClientConfig, "Worker": config.WorkerConfig, "Server": config.ServerConfig}
+
+    def test_each_key_is_one_that_the_library_has(self):
+        for kind, keys in self.KINDS.items():
+            for key in keys.__annotations__:
+                with self.subTest(kind=kind, key=key):
+                    try:
+                        _kvscout.check_keys(kind, **{key: "\x01"})
+                    except kvscout.ConfigError as error:
+                        self.assertNotEqual(error.name, "SCOUT_ERR_CONFIG_KEY")
+
+    @unittest.skipUnless((HERE.parents[1] / "docs" / "configuration.md").exists(), "docs/configuration.md is not here")
+    def test_each_key_of_the_library_is_there(self):
+        text = (HERE.parents[1] / "docs" / "configuration.md").read_text(encoding="utf-8")
+        for kind, keys in self.KINDS.items():
+            rows = text.partition(f"\n## {kind}\n")[2].partition("\n## ")[0]
+            self.assertEqual(set(keys.__annotations__), set(re.findall(r"^\| `(\w+)` \|", rows, re.M)), kind)
 
 
 if __name__ == "__main__":

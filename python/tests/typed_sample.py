@@ -4,7 +4,10 @@
 import array
 import selectors
 
+from typing import Unpack
+
 import kvscout
+from kvscout.config import ClientConfig
 
 
 def schedule(client: kvscout.Client, id: str, hashes: list[bytes], prompt: int, on_gpu: int) -> int:
@@ -30,6 +33,16 @@ def wrong(client: kvscout.Client) -> None:
     client.try_lookup("r", [5], 5)  # type: ignore[list-item]
     client.poll("r").tokens  # type: ignore[union-attr]
     client.finish()  # type: ignore[call-arg]
+    kvscout.Client(chunk_token=256)  # type: ignore[call-arg]
+    kvscout.Client(lookup_mode="blocking")  # type: ignore[arg-type]
+    kvscout.Worker(kv_rank=0.5)  # type: ignore[arg-type]
+    kvscout.Server(endpoint="auto")  # type: ignore[call-arg]
+    kvscout.ensure_server(l1_bytes=[5])  # type: ignore[arg-type]
+
+
+def hands_on(**keys: Unpack[ClientConfig]) -> kvscout.Client:
+    more: ClientConfig = {"chunk_tokens": "1Ki", "endpoint": ("ipc:///run/a",)}
+    return kvscout.Client(**keys) if keys else kvscout.Client(**more)
 
 
 def main() -> list[bytes]:
