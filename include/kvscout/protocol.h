@@ -83,7 +83,9 @@
  *   reconnect (a DEALER that reconnects is a new peer for the ROUTER; `token` tells the server that it is the
  *   same peer), and after every STALE_EPOCH. A peer without a lease connection that sends no frame for
  *   peer_timeout_ms (a key of the server, default 10 s), and for three of its heartbeats (at most half an hour), is
- *   forgotten within a second more: its sessions end, and its next operation is refused with NO_HELLO. Time in which
+ *   forgotten within a second more: its sessions end, and its next operation is refused with NO_HELLO. So is a peer
+ *   without a lease connection whose ZeroMQ connection ends, unless it says HELLO with its token within
+ *   SCOUT_RECONNECT_MS; until then it keeps what it had. Time in which
  *   the server did not run does not count. A peer with a lease connection lives as long as its process.
  *
  * STOPPING
@@ -503,6 +505,7 @@
 #define SCOUT_MAX_GROUPS 32
 #define SCOUT_MAX_LENGTHS 64
 #define SCOUT_MAX_POLL_MS 3600000
+#define SCOUT_RECONNECT_MS 10000                /* see ORDER OF A CONVERSATION */
 #define SCOUT_MAX_NAME 255                      /* namespace, tenant, request id */
 #define SCOUT_MAX_UNREAD 33554432u              /* 32 MiB of replies that a peer does not read */
 #define SCOUT_MAX_UNREAD_STRANGER 2097152u      /* 2 MiB before HELLO */

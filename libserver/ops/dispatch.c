@@ -220,8 +220,9 @@ frame(struct scout_server *s, struct scout__packet *packet)
 	int status = scout__frame_check(data, len, true, &in->frame);
 
 	s->count.frames_received++;
-	if (!peer) {
+	if (!peer || peer->ended_us) {
 		scout__unsent_note_fd(&s->transport->unknown_sender, zmq_msg_get(&packet->msg, ZMQ_SRCFD));
+		scout__conns_heard(s, s->transport->unknown_sender.fd);
 	} else { /* it may leave before the last operation of its frame is answered */
 		s->transport->unknown_sender.fd = peer->dest.fd;
 		s->transport->unknown_sender.fd_inode = peer->dest.fd_inode;
@@ -267,5 +268,6 @@ const struct scout__transport_hooks scout__dispatch_hooks = {
 	.channel_broken = scout__channel_broken,
 	.lease_message = scout__lease_message,
 	.lease_ended = scout__lease_ended,
+	.conn_ended = scout__peer_conn_ended,
 	.who = scout__peer_who,
 };

@@ -289,8 +289,8 @@ scout__serve_hello(struct scout_server *s, struct scout__request *req)
 	}
 	if (!known) {
 		known = scout__peer_new(s, ns, hello.token, hello.role);
-	} else if (known != req->peer && !scout__peer_move(s, known)) {
-		known = NULL;
+	} else if ((known != req->peer || known->ended_us) && !scout__peer_move(s, known)) {
+		known = NULL; /* a peer that sets its own ZeroMQ identity moves, too, when it has connected again */
 	}
 	if (!known) {
 		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_LIMIT,

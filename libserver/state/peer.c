@@ -31,6 +31,11 @@
  * forgotten, and only the end of its process frees the slots: memory under a running copy is not reused. Time in which
  * this loop itself did not run (a stopped server) does not count as silence.
  *
+ * The end of its ZeroMQ connection: a peer without lease connection has SCOUT_RECONNECT_MS to come back with its token,
+ * however long its heartbeat is. Then it is forgotten; of one that must not be, because it holds slots, the sessions
+ * end. The event of the end may have been meant for another connection (conns.c), so the server looks at the socket
+ * again before it acts; the descriptor of a connection that has ended is closed long before.
+ *
  * The server does not trust a peer's clock. A timestamp from the future makes later frames look as if they had waited;
  * so when the clock jumps back by more than CLOCK_BACK_US, the server forgets what it knew of that clock. A peer's
  * clock makes only that peer's operations expire.
@@ -126,6 +131,8 @@ take_identity(struct scout_server *s, struct scout__peer *peer)
 	memcpy(peer->dest.identity, sender->identity, sender->identity_len);
 	peer->dest.identity_len = sender->identity_len;
 	scout__unsent_note_fd(&peer->dest, sender->fd);
+	peer->ended_us = 0;
+	scout__conns_bind(s, &peer->dest);
 	return true;
 }
 
@@ -174,6 +181,7 @@ scout__peer_new(struct scout_server *s, struct scout__ns *ns, uint64_t token, ui
 	return peer;
 
 err_unmap:
+	scout__conns_unbind(s, &peer->dest);
 	(void)scout__map_del(&s->state->by_identity, peer->identity_key);
 err_free_peer:
 	free(peer);
@@ -190,6 +198,7 @@ scout__peer_move(struct scout_server *s, struct scout__peer *peer)
 	scout__dest_drop(s, &peer->dest);
 	(void)scout__map_del(&s->state->by_identity, peer->identity_key);
 	peer->connection++;
+	scout__conns_unbind(s, &peer->dest);
 	scout__unsent_forget(&peer->dest);
 	if (take_identity(s, peer))
 		return true;
@@ -302,6 +311,7 @@ leave_step(struct scout_server *s, struct scout__run_item *item)
 		return;
 	}
 	scout__dest_drop(s, &peer->dest);
+	scout__conns_unbind(s, &peer->dest);
 	scout__unsent_forget(&peer->dest);
 	peer->ns->n_leaving--;
 	s->state->peers[peer->number] = NULL;
@@ -309,17 +319,54 @@ leave_step(struct scout_server *s, struct scout__run_item *item)
 	free(peer);
 }
 
+void
+scout__peer_conn_ended(struct scout_server *s, struct scout__dest *dest)
+{
+	struct scout__peer *peer = SCOUT__OWNER(dest, struct scout__peer, dest);
+
+	peer->ended_us = s->now_us;
+}
+
+/* The time to come back is over. */
 SCOUT_ON_LOOP static bool
-is_forgotten(const struct scout_server *s, const struct scout__peer *peer)
+is_gone(const struct scout_server *s, const struct scout__peer *peer)
+{
+	return peer->ended_us && s->now_us - peer->ended_us > SCOUT_RECONNECT_MS * UINT64_C(1000);
+}
+
+SCOUT_ON_LOOP static bool
+is_silent(const struct scout_server *s, const struct scout__peer *peer)
 {
 	uint64_t promised_ms = (uint64_t)SILENT_HEARTBEATS * peer->heartbeat_ms;
 	uint64_t silent_ms = promised_ms > s->cfg.peer_timeout_ms ? promised_ms : s->cfg.peer_timeout_ms;
 
-	if (peer->leaving || peer->lease)
-		return false;
-	if (peer->n_holds && peer->process.fd >= 0)
-		return false;
 	return s->now_us - peer->seen_us > silent_ms * 1000;
+}
+
+/* Forget @peer if it is gone or silent for too long, or end its promises if it must not be forgotten. */
+SCOUT_ON_LOOP static void
+look_at(struct scout_server *s, struct scout__peer *peer)
+{
+	if (peer->leaving || peer->lease)
+		return;
+	if (is_gone(s, peer) && scout__conns_is_open(&peer->dest)) {
+		peer->ended_us = 0; /* the event was another connection's */
+		scout__conns_bind(s, &peer->dest);
+	}
+	if (!is_gone(s, peer) && !is_silent(s, peer))
+		return;
+	if (!peer->n_holds || peer->process.fd < 0) {
+		s->count.peers_forgotten++;
+		scout__peer_leave(s, peer, false);
+		return;
+	}
+	for (uint32_t left = LEAVE_STEP; left && is_gone(s, peer) && !scout__list_empty(&peer->sessions); left--) {
+		struct scout__session *session = SCOUT__OWNER(peer->sessions.next, struct scout__session, of_peer);
+
+		if (session->ended)
+			break;
+		scout__session_end(s, session, false);
+	}
 }
 
 /* This loop did not run for @gap_us: this time must not count as silence of the peers. */
@@ -334,6 +381,8 @@ forgive(struct scout_server *s, uint64_t gap_us)
 		peer->seen_us += gap_us;
 		if (peer->seen_us > s->now_us)
 			peer->seen_us = s->now_us;
+		if (peer->ended_us)
+			peer->ended_us = s->now_us - peer->ended_us > gap_us ? peer->ended_us + gap_us : s->now_us;
 	}
 }
 
@@ -360,10 +409,8 @@ scout__peers_tick(struct scout_server *s)
 		struct scout__peer *peer = s->state->peers[s->state->tick_peer];
 
 		s->state->tick_peer = (s->state->tick_peer + 1) % s->cfg.max_peers;
-		if (peer && is_forgotten(s, peer)) {
-			s->count.peers_forgotten++;
-			scout__peer_leave(s, peer, false);
-		}
+		if (peer)
+			look_at(s, peer);
 	}
 	scout__leases_tick(s);
 	scout__segments_tick(s);

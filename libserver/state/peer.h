@@ -39,6 +39,7 @@ struct scout__peer {
 	uint64_t sent_us;     /* when it sent its last frame, by its own clock */
 	int64_t offset_us[2]; /* smallest (our clock - its clock): in this window and the last */
 	uint64_t window_us;   /* start of this window; 0: no frame yet */
+	uint64_t ended_us;    /* when its connection ended, as it seems; 0: it has one */
 	uint32_t connection;  /* counts HELLOs from a new identity: answers to an older one are dropped */
 	uint32_t unanswered;
 	uint32_t n_holds, n_sessions;
@@ -66,6 +67,8 @@ SCOUT_ON_LOOP struct scout__peer *scout__peer_new(struct scout_server *s, struct
  * False: nothing reaches the peer until its next HELLO.
  */
 SCOUT_ON_LOOP bool scout__peer_move(struct scout_server *s, struct scout__peer *peer);
+/* The hook of the transport: the connection of the peer of @dest has ended, as it seems. */
+SCOUT_ON_LOOP void scout__peer_conn_ended(struct scout_server *s, struct scout__dest *dest);
 /* @peer said goodbye, was forgotten, or died (@died: slots that it was writing are set aside). */
 SCOUT_ON_LOOP void scout__peer_leave(struct scout_server *s, struct scout__peer *peer, bool died);
 /* How many of @n peers or leases one tick looks at: the next ticks look at the rest. */

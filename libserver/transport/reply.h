@@ -12,6 +12,7 @@
 #include "thread.h"
 
 struct scout_server;
+struct scout__conn;
 struct scout__unsent;
 
 /* Answers, and frames on their way out (reply.c). */
@@ -40,6 +41,7 @@ struct scout__dest {
 	int fd;                       /* -1: unknown */
 	uint64_t fd_inode;            /* of the socket that fd named when its first frame came */
 	bool is_dropped;              /* it did not read, and its connection ends */
+	struct scout__conn *conn;     /* its entry, see conns.c; NULL: none */
 	struct scout__shm shm;
 };
 

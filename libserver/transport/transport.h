@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "conns.h"
 #include "packet.h"
 #include "paths.h"
 #include "reply.h"
@@ -30,6 +31,8 @@ struct scout__transport_hooks {
 	void (*lease_ended)(struct scout_server *s, struct scout__lease *lease);
 	/* Take back what the reply to an @opcode granted: the reply could not be sent. @id: of a session or hold. */
 	void (*take_back)(struct scout_server *s, uint8_t opcode, uint64_t id);
+	/* The connection of @dest has ended, as it seems: look again later. */
+	void (*conn_ended)(struct scout_server *s, struct scout__dest *dest);
 	/* Names the peer of @dest for log lines. */
 	void (*who)(const struct scout_server *s, struct scout__dest *dest, char who[SCOUT__WHO_BYTES]);
 };
@@ -40,9 +43,10 @@ struct scout__transport {
 	struct scout__paths paths;
 	void *zctx;
 	void *router;
-	void *monitor;                /* of the router: events of connections that come and go */
-	uint32_t n_conns;             /* connections of the router */
-	uint32_t conns_limit;         /* const after start */
+	void *monitor;        /* of the router: events of connections that come and go */
+	uint32_t n_conns;     /* connections of the router */
+	uint32_t conns_limit; /* const after start */
+	struct scout__conns conns;
 	void *zap;                    /* ZAP: libzmq asks here which keys may connect; NULL: any peer may */
 	uint8_t (*curve_clients)[32]; /* public keys that may connect; const after start */
 	uint32_t n_curve_clients;     /* const after start */

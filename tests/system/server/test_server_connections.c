@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "server_rig.h"
@@ -78,6 +79,73 @@ START_TEST(many_at_once_do_not_keep_the_loop)
 }
 END_TEST
 
+#define FLOOD 300u
+
+/* Another process, with a connection that says nothing. Exits 0 if it is still open when the test says so. */
+static pid_t
+neighbour(int *ret_to, int *ret_from)
+{
+	char byte, endpoint[128] = "", bytes[256];
+	int to[2], from[2], fd;
+	ssize_t n;
+	pid_t pid;
+
+	ck_assert_int_eq(pipe(to), 0);
+	ck_assert_int_eq(pipe(from), 0);
+	pid = fork();
+	ck_assert_int_ge(pid, 0);
+	if (pid) {
+		*ret_to = to[1];
+		*ret_from = from[0];
+		(void)close(to[0]);
+		(void)close(from[1]);
+		return pid;
+	}
+	(void)close(to[1]);
+	if (read(to[0], endpoint, sizeof(endpoint) - 1) <= 0)
+		_exit(1);
+	fd = stranger(endpoint);
+	if (write(from[1], "x", 1) != 1 || read(to[0], &byte, 1) != 1)
+		_exit(1);
+	while ((n = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0)
+		; /* the server's greeting */
+	_exit(n == 0);
+}
+
+START_TEST(connections_without_HELLO_keep_no_peer_out)
+{
+	struct scout_server_config cfg = rig_config(8);
+	int fds[FLOOD], to, from, status;
+	struct wire_peer good;
+	struct rig rig;
+	uint64_t limit;
+	char byte;
+	pid_t pid = neighbour(&to, &from);
+
+	cfg.max_peers = 16;
+	rig_up_with(&rig, &cfg);
+	ck_assert_int_eq(write(to, rig.endpoint, strlen(rig.endpoint)), (ssize_t)strlen(rig.endpoint));
+	ck_assert_int_eq(read(from, &byte, 1), 1);
+	limit = wire_status(&rig.client, "connections.limit");
+	for (unsigned i = 0; i < FLOOD; i++)
+		fds[i] = stranger(rig.endpoint);
+	wire_wait_status(&rig.client, "connections.refused", FLOOD + 3 - limit);
+	/* It gets in while all places are still taken, not when the flood has run out of time. */
+	rig_client(&good, rig.endpoint);
+	ck_assert_uint_eq(wire_status(&good, "connections.refused"), FLOOD + 4 - limit);
+	wire_wait_status(&good, "connections", limit);
+	/* The neighbour was there before the flood, and was silent for longer. */
+	ck_assert_int_eq(write(to, "x", 1), 1);
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	for (unsigned i = 0; i < FLOOD; i++)
+		(void)close(fds[i]);
+	wire_wait_status(&good, "connections", 3);
+	wire_close(&good);
+	rig_down(&rig);
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -85,6 +153,7 @@ suite_of_this_file(void)
 	TCase *tcase = tcase_create("connections");
 
 	tcase_add_test(tcase, many_at_once_do_not_keep_the_loop);
+	tcase_add_test(tcase, connections_without_HELLO_keep_no_peer_out);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }

@@ -697,6 +697,83 @@ START_TEST(a_forked_child_cannot_stop_the_server_of_its_parent)
 }
 END_TEST
 
+#define GHOSTS 16u
+
+/* Clients that need not say anything for ten minutes. */
+static void
+act_ghosts(struct wire_peer *p, const char *endpoint)
+{
+	static struct wire_peer ghosts[GHOSTS];
+	struct scout__lookup_reply m;
+
+	(void)p;
+	for (uint32_t i = 0; i < GHOSTS; i++) {
+		wire_open(&ghosts[i], endpoint);
+		ghosts[i].hello.heartbeat_ms = 600000;
+		if (wire_hello(&ghosts[i]) != 0 || wire_lookup(&ghosts[i], 100 + i, 1, 2, 0, &m) != 0 || m.hit != 2)
+			_exit(1);
+	}
+}
+
+/* A client of a long heartbeat that lost its connection and is back; its session promises keys 3 and 4. */
+static void
+come_back(struct wire_peer *p, const char *endpoint)
+{
+	uint64_t token;
+
+	wire_open(p, endpoint);
+	p->hello.heartbeat_ms = 600000;
+	assert_wire(wire_hello(p), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(rig_hit(p, 50, 3, 2), 2);
+	token = p->hello.token;
+	wire_close(p);
+	wire_open(p, endpoint);
+	p->hello.heartbeat_ms = 600000;
+	p->hello.token = token;
+	assert_wire(wire_hello(p), SCOUT_WIRE_OK);
+}
+
+/* Takes SCOUT_RECONNECT_MS. */
+START_TEST(of_killed_peers_without_a_lease_nothing_is_left_when_they_do_not_come_back)
+{
+	struct scout_server_config cfg = rig_config(8);
+	struct wire_peer reader, back, next;
+	struct wire_grants g;
+	struct child child;
+	struct rig rig;
+	uint64_t killed_us;
+
+	child_start(&child, act_ghosts);
+	cfg.listen = "tcp://127.0.0.1:*";
+	cfg.max_peers = GHOSTS + 4;
+	rig_up_with(&rig, &cfg);
+	rig_store(&rig.worker, 0, 1, 8);
+	child_act(&child, rig.endpoint);
+	rig_worker(&reader, rig.endpoint);
+	rig_hit(&rig.client, 9, 7, 2);
+	ck_assert_int_eq(wire_retrieve(&reader, 9, 0, 2, &g), SCOUT_WIRE_OK);
+	rig_finish(&rig.client, 9);
+	wire_close(&reader); /* its process, this one, lives: it may still copy */
+	come_back(&back, rig.endpoint);
+	wire_open(&next, rig.endpoint);
+	ck_assert_int_eq(wire_hello(&next), SCOUT_WIRE_LIMIT);
+	killed_us = scout__now_us();
+	child_kill(&child);
+	wire_wait_status(&rig.client, "peers", 4);
+	ck_assert_uint_ge(scout__now_us() - killed_us, SCOUT_RECONNECT_MS * UINT64_C(1000));
+	ck_assert_int_eq(wire_hello(&next), SCOUT_WIRE_OK);
+	/* What is left: the session of the client that came back, and the hold of the worker that did not. */
+	ck_assert_uint_eq(wire_status(&rig.client, "sessions"), 1);
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 2 * SHARD_BYTES);
+	ck_assert_uint_eq(wire_status(&rig.client, "holds"), 1);
+	rig_finish(&back, 50);
+	free(g.grants);
+	wire_close(&back);
+	wire_close(&next);
+	rig_down(&rig);
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -726,6 +803,7 @@ suite_of_this_file(void)
 	tcase_add_test(death, what_a_killed_worker_was_writing_is_set_aside_for_a_while);
 	tcase_add_test(death, a_worker_in_another_pid_namespace_is_its_process);
 	tcase_add_test(death, the_files_of_a_killed_server_are_taken_over);
+	tcase_add_test(death, of_killed_peers_without_a_lease_nothing_is_left_when_they_do_not_come_back);
 	suite_add_tcase(suite, death);
 	return suite;
 }
