@@ -225,6 +225,37 @@ scout__peer_who(const struct scout_server *s, struct scout__dest *dest, char who
 		(void)snprintf(who + n, SCOUT__WHO_BYTES - (size_t)n, " (pid %d)", (int)peer->pid);
 }
 
+/* The line about the process that died last: one for all of its peers. */
+SCOUT_ON_LOOP static void
+tell_death(struct scout_server *s)
+{
+	uint32_t n = s->state->dead.n_peers;
+	char others[40] = "";
+
+	if (n == 0)
+		return;
+	s->state->dead.n_peers = 0;
+	if (n > 1)
+		(void)snprintf(others, sizeof(others), " and %u more of its peers", (unsigned)(n - 1));
+	scout__log_limited(&s->log, &s->limit_died, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
+			   "%s%s died, with %u holds", s->state->dead.first, others, (unsigned)s->state->dead.n_holds);
+}
+
+SCOUT_ON_LOOP static void
+note_death(struct scout_server *s, struct scout__peer *peer, const char who[SCOUT__WHO_BYTES])
+{
+	/* A process without a pid here is in another pid namespace. */
+	if (peer->pid <= 0 || peer->pid != s->state->dead.pid)
+		tell_death(s);
+	if (s->state->dead.n_peers++ == 0) {
+		s->state->dead.n_holds = 0;
+		memcpy(s->state->dead.first, who, SCOUT__WHO_BYTES);
+	}
+	s->state->dead.pid = peer->pid;
+	s->state->dead.n_holds += peer->n_holds;
+	s->state->dead.at_us = s->now_us;
+}
+
 void
 scout__peer_leave(struct scout_server *s, struct scout__peer *peer, bool died)
 {
@@ -239,9 +270,11 @@ scout__peer_leave(struct scout_server *s, struct scout__peer *peer, bool died)
 	peer->leaving = true;
 	peer->died = died;
 	scout__peer_who(s, &peer->dest, who);
-	scout__log_limited(&s->log, is_loss ? &s->limit_died : &s->limit_leave, s->now_us, SCOUT__LOG_INTERVAL_US,
-			   is_loss ? SCOUT_LOG_WARN : SCOUT_LOG_INFO, "%s %s, with %u holds", who, how,
-			   (unsigned)peer->n_holds);
+	if (died)
+		note_death(s, peer, who);
+	else
+		scout__log_limited(&s->log, &s->limit_leave, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
+				   "%s left, with %u holds", who, (unsigned)peer->n_holds);
 	s->count.peers_left++;
 	if (died)
 		s->count.peers_died++;
@@ -405,6 +438,8 @@ scout__peers_tick(struct scout_server *s)
 	s->state->last_tick_us = s->now_us;
 	if (gap_us > STOPPED_US)
 		forgive(s, gap_us);
+	if (s->now_us - s->state->dead.at_us >= TICK_US)
+		tell_death(s);
 	for (uint32_t left = scout__tick_share(s->cfg.max_peers); left; left--) {
 		struct scout__peer *peer = s->state->peers[s->state->tick_peer];
 
@@ -422,6 +457,7 @@ scout__peers_tick(struct scout_server *s)
 void
 scout__peers_fini(struct scout_server *s)
 {
+	tell_death(s);
 	for (uint32_t i = 0; i < s->cfg.max_peers; i++) {
 		if (s->state->peers[i])
 			scout__peer_leave(s, s->state->peers[i], false);

@@ -5,10 +5,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "chunk_index.h"
 #include "list.h"
 #include "map.h"
+#include "reply.h"
 #include "run_queue.h"
 #include "share_list.h"
 #include "stale_tickets.h"
@@ -67,6 +69,12 @@ struct scout__state {
 	uint64_t next_tick_us;
 	uint64_t last_tick_us;
 	uint32_t tick_peer; /* slot of the first peer that the next tick looks at */
+	struct {
+		pid_t pid; /* the process that died last, while the line about it is not written */
+		uint32_t n_peers, n_holds;
+		uint64_t at_us;
+		char first[SCOUT__WHO_BYTES];
+	} dead;
 	uint32_t n_pending_ops;
 	uint64_t grant_bytes; /* of grant lists that are being built */
 

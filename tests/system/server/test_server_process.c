@@ -697,6 +697,57 @@ START_TEST(a_forked_child_cannot_stop_the_server_of_its_parent)
 }
 END_TEST
 
+#define OF_ONE_PROCESS 40u /* more than SCOUT__LOG_BURST */
+
+static atomic_uint lines_of_death;
+static char line_of_death[256];
+
+static void
+note_lines_of_death(void *user, int level, const char *text)
+{
+	(void)user;
+	(void)level;
+	if (!strstr(text, "died"))
+		return;
+	(void)snprintf(line_of_death, sizeof(line_of_death), "%s", text);
+	atomic_fetch_add(&lines_of_death, 1);
+}
+
+static void
+act_many(struct wire_peer *p, const char *endpoint)
+{
+	static struct wire_peer peers[OF_ONE_PROCESS];
+
+	(void)p;
+	for (uint32_t i = 0; i < OF_ONE_PROCESS; i++) {
+		wire_open(&peers[i], endpoint);
+		if (wire_hello(&peers[i]) != 0 || wire_lease(&peers[i]) != SCOUT_LEASE_OK)
+			_exit(1);
+	}
+}
+
+START_TEST(the_death_of_a_process_is_one_line)
+{
+	struct scout_server_config cfg = rig_config(4);
+	struct child child;
+	struct rig rig;
+	char pid[32];
+
+	child_start(&child, act_many);
+	cfg.log = note_lines_of_death;
+	rig_up_with(&rig, &cfg);
+	child_act(&child, rig.endpoint);
+	child_kill(&child);
+	wire_wait_status(&rig.client, "peers.died", OF_ONE_PROCESS);
+	wait_until(atomic_load(&lines_of_death) > 0)
+		;
+	rig_down(&rig);
+	ck_assert_uint_eq(atomic_load(&lines_of_death), 1);
+	(void)snprintf(pid, sizeof(pid), "(pid %d) and %u more", (int)child.pid, OF_ONE_PROCESS - 1);
+	ck_assert_ptr_nonnull(strstr(line_of_death, pid));
+}
+END_TEST
+
 #define GHOSTS 16u
 
 /* Clients that need not say anything for ten minutes. */
@@ -803,6 +854,7 @@ suite_of_this_file(void)
 	tcase_add_test(death, what_a_killed_worker_was_writing_is_set_aside_for_a_while);
 	tcase_add_test(death, a_worker_in_another_pid_namespace_is_its_process);
 	tcase_add_test(death, the_files_of_a_killed_server_are_taken_over);
+	tcase_add_test(death, the_death_of_a_process_is_one_line);
 	tcase_add_test(death, of_killed_peers_without_a_lease_nothing_is_left_when_they_do_not_come_back);
 	suite_add_tcase(suite, death);
 	return suite;
