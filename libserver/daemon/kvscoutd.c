@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -14,13 +15,14 @@
 #include <kvscout/server.h>
 
 #include "accept_guard.h"
+#include "doorbell.h"
 #include "instance_server.h"
 #include "status_client.h"
 #include "keygen.h"
 #include "log.h"
 #include "log_queue.h"
 #include "option_list.h"
-#include "text.h"
+#include "thread.h"
 
 /*
  * DESIGN
@@ -30,12 +32,15 @@
  * message on the wire every client could change the shares, while only the owner can send a signal. The process's own
  * matters are handled here and not in the library: signals, the descriptor limit, standard streams.
  *
+ * The file that SIGHUP reads may be a pipe, or on a file system that does not answer. So a thread reads it, and main goes
+ * on to take signals: SIGTERM ends a server whose file is still being read.
+ *
  * The signals are blocked before the server starts, so all its threads have them blocked and no signal is lost.
  *
  * Log lines go through a queue to a thread of their own (log_queue.c): the reader of standard error may stall, and the
  * server still serves and ends.
  *
- * Threads: main; log lines come from the server's threads.
+ * Threads: main, and one for each reading of the file; log lines come from the server's threads.
  */
 
 #define FLUSH_MS 1000u /* that log lines may take at the end */
@@ -314,46 +319,95 @@ block_signals(sigset_t *ret_set)
 	return signalfd(-1, ret_set, SFD_CLOEXEC);
 }
 
-/* Apply what the command line and its files say now, as far as a running server can take it. */
-static int
-read_again(struct scout_server *server, struct scout_server_config *cfg, char *err, size_t err_len)
-{
+/* What SIGHUP reads: main's while is_running is false, else the thread's, but for the first three fields. */
+static struct {
+	int fd; /* an eventfd, raised when the thread is done */
+	bool is_running, again;
+	struct scout_server_config cfg;
 	int rc;
+	char err[512];
+} reading = {.fd = -1};
 
-	for (int i = 1; i < command.argc; i++) {
+/* Read what the command line and its files say now. */
+static void *
+read_again(void *arg)
+{
+	struct scout_server_config *cfg = &reading.cfg;
+
+	for (int i = 1; i < command.argc && reading.rc == 0; i++) {
 		const char *value;
 		char key[64];
 
-		rc = split_option(command.argc, command.argv, &i, key, sizeof(key), &value, err, err_len);
-		if (rc == 0 && strcmp(key, "log-level") != 0)
-			rc = set_option(cfg, key, value, err, err_len);
-		if (rc)
-			return rc;
+		reading.rc = split_option(command.argc, command.argv, &i, key, sizeof(key), &value, reading.err,
+					  sizeof(reading.err));
+		if (reading.rc == 0 && strcmp(key, "log-level") != 0)
+			reading.rc = set_option(cfg, key, value, reading.err, sizeof(reading.err));
 	}
-	rc = scout_server_set(server, "tenant_share", cfg->tenant_share ? cfg->tenant_share : "", err, err_len);
-	if (rc)
-		return rc;
-	return scout_server_set(server, "namespace_share", cfg->namespace_share ? cfg->namespace_share : "", err,
-				err_len);
+	scout__eventfd_raise(reading.fd);
+	return arg;
+}
+
+static void
+say_not_applied(const char *why)
+{
+	char line[640];
+
+	(void)snprintf(line, sizeof(line), "kvscoutd: SIGHUP: not applied: %s", why);
+	scout__log_queue_put(&log_queue, SCOUT_LOG_ERROR, line);
 }
 
 /* SIGHUP. */
 static void
-reload(struct scout_server *server)
+begin_to_read(void)
 {
-	struct scout_server_config cfg;
-	char err[512] = "", line[640];
+	pthread_t thread;
+	int rc;
 
-	scout_server_config_init(&cfg);
-	if (read_again(server, &cfg, err, sizeof(err)) != 0) {
-		(void)snprintf(line, sizeof(line), "kvscoutd: SIGHUP: not applied: %s", err);
-		scout__log_queue_put(&log_queue, SCOUT_LOG_ERROR, line);
-	} else {
+	if (reading.is_running) {
+		reading.again = true;
+		scout__log_queue_put(&log_queue, SCOUT_LOG_WARN,
+				     "kvscoutd: SIGHUP: the files of the SIGHUP before are still being read (is one a "
+				     "pipe, or on a file system that does not answer?); they will be read once more");
+		return;
+	}
+	reading.again = false;
+	reading.rc = 0;
+	reading.err[0] = '\0';
+	scout_server_config_init(&reading.cfg);
+	rc = scout__thread_start(&thread, "kvscoutd-hup", read_again, NULL);
+	if (rc) {
+		say_not_applied(scout__errno_text(rc));
+		return;
+	}
+	(void)pthread_detach(thread); /* cannot fail for a thread that was just started */
+	reading.is_running = true;
+}
+
+/* The files are read: apply as much as a running server can take. */
+static void
+apply(struct scout_server *server)
+{
+	struct scout_server_config *cfg = &reading.cfg;
+	char *err = reading.err;
+	int rc = reading.rc;
+
+	(void)scout__eventfd_lower(reading.fd);
+	reading.is_running = false;
+	if (rc == 0)
+		rc = scout_server_set(server, "tenant_share", cfg->tenant_share ? cfg->tenant_share : "", err,
+				      sizeof(reading.err));
+	if (rc == 0)
+		rc = scout_server_set(server, "namespace_share", cfg->namespace_share ? cfg->namespace_share : "", err,
+				      sizeof(reading.err));
+	if (rc)
+		say_not_applied(err);
+	else
 		scout__log_queue_put(&log_queue, SCOUT_LOG_INFO,
 				     "kvscoutd: SIGHUP: read the configuration again for tenant_share and "
 				     "namespace_share; other keys need a restart");
-	}
-	scout_server_config_fini(&cfg);
+	scout_server_config_fini(cfg);
+	if (reading.again)
+		begin_to_read();
 }
 
 /* Wait until a signal asks for the end, or the server has ended by itself. */
@@ -363,19 +417,24 @@ wait_for_end(int signal_fd, struct scout_server *server)
 	struct pollfd ends[] = {
 		{.fd = signal_fd, .events = POLLIN},
 		{.fd = scout_server_fd(server), .events = POLLIN},
+		{.fd = reading.fd, .events = POLLIN},
 	};
 
 	for (;;) {
 		struct signalfd_siginfo info;
 
-		if (poll(ends, 2, -1) < 0) {
+		if (poll(ends, 3, -1) < 0) {
 			if (errno == EINTR)
 				continue;
 			return;
 		}
+		if (ends[2].revents)
+			apply(server);
+		if (!ends[0].revents && !ends[1].revents)
+			continue;
 		if (ends[1].revents || read(signal_fd, &info, sizeof(info)) != sizeof(info) || info.ssi_signo != SIGHUP)
 			return;
-		reload(server);
+		begin_to_read();
 	}
 }
 
@@ -424,7 +483,8 @@ serve(struct scout_server_config *cfg)
 	sigset_t set;
 	int rc, fd = block_signals(&set);
 
-	if (fd < 0) {
+	reading.fd = fd < 0 ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (reading.fd < 0) {
 		(void)fprintf(stderr, "kvscoutd: cannot set up signal handling (%s)\n", scout__errno_text(errno));
 		return 1;
 	}

@@ -66,6 +66,12 @@ check "a wrong sum is not applied" says "not applied: tenant_share: the shares a
 rm "$tap_dir/shares.conf"
 kill -HUP "$server"
 check "nor is a file that is gone" says "shares.conf"
+mkfifo "$tap_dir/shares.conf"
+hang_up() {
+	kill -HUP "$server"
+	grep -q "still being read" "$tap_dir/shares.log"
+}
+check "a pipe that nobody writes keeps no signal waiting" wait_until hang_up
 check "it serves on" ends_with 0 "l1.bytes_limit 16777216" "$kvscoutd" --status "$endpoint"
 check "and ends with 0" stop
 # Where the tests run under nohup, every process ignores SIGHUP from its start.
