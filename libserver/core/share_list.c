@@ -5,10 +5,12 @@
 #include <string.h>
 
 #include <kvscout/error.h>
+#include <kvscout/protocol.h>
 
 #include "log.h"
 #include "option_list.h"
 #include "option_parse.h"
+#include "utf8.h"
 
 /* Fair shares as text, see share_list.h. Any thread. */
 
@@ -35,6 +37,7 @@ is_for_tenants(const char *key)
 int
 scout__share_check_item(const char *key, const char *item, char *err, size_t err_len)
 {
+	const char *colon = strrchr(item, ':');
 	char shown[SCOUT__OPTION_TEXT];
 
 	if (percent_of(item) == 0)
@@ -42,6 +45,11 @@ scout__share_check_item(const char *key, const char *item, char *err, size_t err
 			err, err_len, SCOUT_ERR_CONFIG_SYNTAX,
 			"%s = \"%s\": must be NAME:PERCENT%% with a whole number from 1 to 100, as in chat:20%%", key,
 			scout__option_quote(shown, item));
+	if (colon - item > SCOUT_MAX_NAME || !scout__utf8_is_name(item, (size_t)(colon - item)))
+		return scout__fail(
+			err, err_len, SCOUT_ERR_CONFIG_SYNTAX,
+			"%s = \"%s\": no request can have this name: must be printable UTF-8 of at most %d bytes", key,
+			scout__option_quote(shown, item), SCOUT_MAX_NAME);
 	if (is_for_tenants(key) || (item[0] != ':' && strncmp(item, "*:", 2) != 0))
 		return 0;
 	return scout__fail(

@@ -143,9 +143,14 @@ expect_refusal(const char *key, const char *value, int code, const char *text)
 
 START_TEST(wrong_shares_are_refused_with_a_sentence)
 {
-	char err[512] = "";
+	char err[512] = "", longest[SCOUT_MAX_NAME + 8];
 
 	up("lru", NULL);
+	(void)snprintf(longest, sizeof(longest), "%0*d:10%%", SCOUT_MAX_NAME + 1, 0);
+	expect_refusal("tenant_share", longest, SCOUT_ERR_CONFIG_SYNTAX, "no request can have this name");
+	ck_assert_int_eq(scout_server_set(rig.server, "tenant_share", longest + 1, err, sizeof(err)), 0);
+	expect_refusal("tenant_share", "a\x01:10%", SCOUT_ERR_CONFIG_SYNTAX, "no request can have this name");
+	expect_refusal("namespace_share", "\xff:10%", SCOUT_ERR_CONFIG_SYNTAX, "no request can have this name");
 	expect_refusal("tenant_share", "a", SCOUT_ERR_CONFIG_SYNTAX, "\"a\": must be NAME:PERCENT%");
 	expect_refusal("tenant_share", "a:20", SCOUT_ERR_CONFIG_SYNTAX, "must be NAME:PERCENT%");
 	expect_refusal("tenant_share", "a:0%", SCOUT_ERR_CONFIG_SYNTAX, "a whole number from 1 to 100");
