@@ -157,6 +157,7 @@ struct scout_client {
 	bool may_unblock; /* a credit, a connection or a reset came since slots were blocked */
 	uint32_t deadline_head, deadline_tail, deadline_root; /* lookup_deadlines.c */
 	struct scout__log_limit timeout_limit;
+	struct scout__log_limit refusal_limit;
 	uint32_t n_seen;      /* no word has named a slot from this one on: a walk over all slots ends here */
 	uint32_t n_renewals;  /* slots whose renew_left is not 0 */
 	uint32_t n_finishing; /* slots that are finished and not yet returned to the caller */

@@ -14,7 +14,8 @@
  * Only FINISH is ever sent twice; the second one changes nothing.
  *
  * A reply that comes after its lookup has ended is counted and dropped: the FINISH that gives back its promise is on its way or
- * will be sent. A lookup that ends by its deadline is logged, at most once a second.
+ * will be sent. A lookup that ends by its deadline is logged, at most once a second. A refusal is logged with the server's sentence,
+ * at most once in ten seconds: an answer holds no more than its code.
  *
  * A FINISH whose connection is lost is kept as a bare ticket in a bounded ring and sent when the same server start is back; a
  * server that restarted has nothing to give back. So a slot never waits for a dead server.
@@ -23,7 +24,10 @@
 
 #include <stdio.h>
 
-#define TIMEOUT_LOG_US UINT64_C(1000000) /* between two lines about timeouts */
+#include "clock.h"
+
+#define TIMEOUT_LOG_US UINT64_C(1000000)  /* between two lines about timeouts */
+#define REFUSAL_LOG_US UINT64_C(10000000) /* ... about refusals */
 
 /* ---- sending ---- */
 
@@ -327,6 +331,20 @@ on_word(void *user, uint64_t word, uint64_t now_us)
 /* ---- replies ---- */
 
 static void SCOUT_ON_COURIER
+log_refusal(struct scout_client *c, const struct scout__lookup_slot *slot, uint32_t link, const struct scout__op *op)
+{
+	struct scout__str text;
+
+	if (scout__get_text(op, &text) != SCOUT_WIRE_OK || text.len == 0)
+		text = (struct scout__str){"no reason given", 15};
+	scout__log_limited(&c->log, &c->refusal_limit, scout__now_us(), REFUSAL_LOG_US, SCOUT_LOG_WARN,
+			   "request %s: %s refused the %s with %s: %.*s", slot->id,
+			   scout__link_endpoint(scout__courier_link(c->courier, link)),
+			   slot->question.n_parts ? "question for keys" : "lookup",
+			   scout_err_name(scout__wire_error(op->status)), (int)text.len, text.p);
+}
+
+static void SCOUT_ON_COURIER
 lookup_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct scout__op *op)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
@@ -349,8 +367,10 @@ lookup_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct sco
 	if (error == 0 && reply.hit > slot->terms.at_most)
 		error = SCOUT_ERR_PROTOCOL;
 	if (error != 0) {
-		if (op->status != SCOUT_WIRE_OK && op->status != SCOUT_WIRE_EXPIRED)
+		if (op->status != SCOUT_WIRE_OK && op->status != SCOUT_WIRE_EXPIRED) {
 			lane->state = SCOUT__LANE_NONE; /* refused: no session */
+			log_refusal(c, slot, link, op);
+		}
 		scout__lookup_fail(c, i, scout__reason_of(error), error, (int)link);
 		return;
 	}

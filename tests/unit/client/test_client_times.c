@@ -177,6 +177,49 @@ START_TEST(timeouts_are_logged_at_most_once_a_second)
 }
 END_TEST
 
+static atomic_uint n_refusal_lines;
+static char refusal_line[256]; /* before n_refusal_lines */
+
+static void
+note_refusals(void *user, int level, const char *text)
+{
+	(void)user;
+	if (!strstr(text, "refused"))
+		return;
+	ck_assert_int_eq(level, SCOUT_LOG_WARN);
+	(void)snprintf(refusal_line, sizeof(refusal_line), "%s", text);
+	atomic_fetch_add(&n_refusal_lines, 1);
+}
+
+START_TEST(a_refusal_is_logged_with_the_servers_sentence_at_most_once_in_ten_seconds)
+{
+	struct scout_client_config cfg;
+	char id[32], err[256] = "", line[256];
+	uint64_t begin_us = scout__now_us();
+
+	scout_client_free(client);
+	scout_client_config_init(&cfg);
+	cfg.endpoint = fake_endpoint(fake);
+	cfg.lookup_timeout_ms = 60000;
+	cfg.log = note_refusals;
+	ck_assert_msg(scout_client_new(&cfg, &client, err, sizeof(err)) == 0, "%s", err);
+	rig_ready();
+	fake_always(fake, SCOUT_OP_LOOKUP, FAKE_REFUSE, SCOUT_WIRE_RANGE);
+	(void)rig_answer("request-0", 2);
+	ck_assert_uint_eq(atomic_load(&n_refusal_lines), 1);
+	(void)snprintf(
+		line, sizeof(line),
+		"client: request request-0: %s refused the lookup with SCOUT_ERR_PROTOCOL: refused by the script",
+		fake_endpoint(fake));
+	ck_assert_str_eq(refusal_line, line);
+	for (unsigned i = 1; i < 100; i++) {
+		(void)snprintf(id, sizeof(id), "request-%u", i);
+		ck_assert_int_eq(rig_answer(id, 2).reason, SCOUT_REASON_REFUSED);
+	}
+	ck_assert_uint_le(atomic_load(&n_refusal_lines), 1 + (scout__now_us() - begin_us) / 10000000);
+}
+END_TEST
+
 /* ---- what is counted ---- */
 
 static void
@@ -239,6 +282,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_timeout_that_is_too_long_is_refused);
 	tcase_add_test(tc, a_pause_of_our_own_is_no_silence);
 	tcase_add_test(tc, timeouts_are_logged_at_most_once_a_second);
+	tcase_add_test(tc, a_refusal_is_logged_with_the_servers_sentence_at_most_once_in_ten_seconds);
 	tcase_add_test(tc, each_lookup_is_counted_once_as_answered_or_dropped);
 	suite_add_tcase(s, tc);
 	return s;
