@@ -12,6 +12,7 @@ GPU_DIR=$ROOT/build-gpu
 GPU_CARRY=$ROOT/build-gpu-carry
 : "${GPU_LIMIT_S:=570}"       # the whole command
 : "${GPU_QUICK_LIMIT_S:=285}" # with --quick
+: "${GPU_SWEEP_LIMIT_S:=400}" # with --sweep
 : "${GPU_FACTS_LIMIT_S:=30}" # what is said of the machine, before all else
 : "${GPU_WHEEL_LIMIT_S:=120}" # the wheel's cases
 : "${GPU_QUICK_WHEEL_LIMIT_S:=60}"
@@ -24,15 +25,20 @@ gpu_usage()
 {
 	cat <<'END'
 usage: ./dev gpu [--quick] [--build | --pack] [OPTIONS OF kvscout-copy...]
+       ./dev gpu --sweep [PART...]
 
   --quick   at most 5 minutes instead of 10: fewer rounds, no compute-sanitizer
+  --sweep   only the sweep of a worker's copies, alone and beside a product of cuBLAS and an attention in Triton, in at most GPU_SWEEP_LIMIT_S
+            seconds (400). Parts, the most telling first: layouts auto kernels stage methods rest. Needs what --pack writes, and torch
+            for what runs beside the copies
   --build   build only; the programs in build-gpu also run on a machine without a compiler
   --pack    write all that a machine with a GPU may lack to build-gpu-carry, at most 64 MiB: the wheel (of build-wheel/dist, or built
             now) with its tests, the programs of --build, gpu_worker with its libraries, and the revision. Copy the folder to the
             GPU machine with the tree; ./dev gpu tests it there
 
 Results go to the folder that OUT names in the environment (default: build-gpu): kvscout-copy.md (the table for docs/gpu.md),
-kvscout-copy.jsonl (a line for each result, as it comes), kvscout-copy.json, and gpu.log (what the programs print).
+kvscout-copy.jsonl (a line for each result, as it comes), kvscout-copy.json, gpu.log (what the programs print); of the sweep sweep.md and
+sweep.jsonl.
 END
 }
 
@@ -243,7 +249,7 @@ gpu_count_tap()
 gpu_carry_stamp()
 {
 	(cd "$ROOT" && cat include/kvscout/*.h lib*/*.[ch] lib*/*/*.[ch] lib*/*/*/*.[ch] lib*/*/*/*.ptx python/kvscout/*.py python/kvscout/*/*.py \
-		python/src/*.[ch] python/src/*/*.[ch] tests/gpu/*.[ch] tests/gpu/rig/*.[ch] 2>/dev/null) | cksum
+		python/src/*.[ch] python/src/*/*.[ch] tests/gpu/*.[ch] tests/gpu/*.py tests/gpu/rig/*.[ch] tests/gpu/rig/*.py 2>/dev/null) | cksum
 }
 
 # Prints the wheel of build-wheel/dist, if nothing that it is made of is newer.
@@ -267,7 +273,7 @@ gpu_pack_wheel()
 	fi
 	mkdir -p "$GPU_CARRY/wheel" "$GPU_CARRY/tests/gpu/rig" "$GPU_CARRY/python/tests" || return 1
 	cp "$gw_wheel" "$GPU_CARRY/wheel" &&
-		cp "$ROOT/tests/gpu/wheel_gpu.py" "$GPU_CARRY/tests/gpu" &&
+		cp "$ROOT"/tests/gpu/*.py "$GPU_CARRY/tests/gpu" &&
 		cp "$ROOT"/tests/gpu/rig/*.py "$GPU_CARRY/tests/gpu/rig" &&
 		(cd "$ROOT/python/tests" && cp pages.py rig.py vllm_rig.py test_vllm_groups.py "$GPU_CARRY/python/tests")
 }
@@ -471,10 +477,36 @@ gpu_measure()
 		--budget-s $gm_budget --lines "$GPU_OUT/kvscout-copy.jsonl" --json "$GPU_OUT/kvscout-copy.json" \
 		--markdown "$GPU_OUT/kvscout-copy.md" "$@"
 	gpu_case kvscout-copy "$GPU_STATUS"
-	gm_goals=$(sed -n 's/^goals: \([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) incomplete$/\1 \2 \3/p' "$GPU_DIR/kvscout-copy.log")
-	# shellcheck disable=SC2086 # three numbers
-	gpu_add ${gm_goals:-0 0 0}
+	gpu_goals "$GPU_DIR/kvscout-copy.log"
 	say "the table for docs/gpu.md is $GPU_OUT/kvscout-copy.md"
+}
+
+# gpu_goals LOG: count the goals of a measurement, each as a case.
+gpu_goals()
+{
+	go_counts=$(sed -n 's/^goals: \([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) incomplete$/\1 \2 \3/p' "$1")
+	# shellcheck disable=SC2086 # three numbers
+	gpu_add ${go_counts:-0 0 0}
+}
+
+# The copies of the packed wheel's worker, alone and beside a model's work. The last half minute is for the point that the time ends in.
+gpu_sweep()
+{
+	gs_budget=$(($(gpu_left) - 30))
+	say "== sweep, at most $gs_budget s"
+	gs_python=$(command -v python3) || {
+		say "SKIPPED, there is no python3"
+		gpu_add 0 0 1
+		return
+	}
+	for gs_wheel in "$GPU_CARRY"/wheel/*.whl; do
+		gpu_has_carried "$gs_wheel" || return
+		gpu_logged $((gs_budget + 25)) "$GPU_DIR/sweep.log" "$gs_python" "$GPU_CARRY/tests/gpu/sweep_gpu.py" --wheel "$gs_wheel" \
+			--budget-s $gs_budget --out "$GPU_OUT" "$@"
+		gpu_case sweep "$GPU_STATUS"
+		gpu_goals "$GPU_DIR/sweep.log"
+		say "the tables are $GPU_OUT/sweep.md"
+	done
 }
 
 # The programs ask the driver, not a device file. 77: there is no GPU; anything else but 0: there is one that cannot be used.
@@ -491,9 +523,11 @@ gpu_main()
 	GPU_SKIPPED=0
 	GPU_QUICK=no
 	gp_build_only=no
+	gp_sweep_only=no
 	while [ $# -gt 0 ]; do
 		case $1 in
 		--quick) GPU_QUICK=yes ;;
+		--sweep) gp_sweep_only=yes ;;
 		--build) gp_build_only=yes ;;
 		--pack)
 			gpu_pack
@@ -509,6 +543,7 @@ gpu_main()
 	done
 	gp_limit=$GPU_LIMIT_S
 	[ "$GPU_QUICK" = yes ] && gp_limit=$GPU_QUICK_LIMIT_S
+	[ $gp_sweep_only = yes ] && gp_limit=$GPU_SWEEP_LIMIT_S
 	GPU_END_S=$(($(date +%s) + gp_limit))
 	GPU_OUT=${OUT:-$GPU_DIR}
 	case $GPU_OUT in
@@ -525,6 +560,11 @@ gpu_main()
 		*) gpu_case "looking for a GPU" $gp_probe ;;
 		esac
 		gpu_facts
+		if [ $gp_sweep_only = yes ]; then
+			gpu_sweep "$@"
+			gpu_end
+			return
+		fi
 		gpu_wheel
 		gpu_tests
 		if [ $gp_probe -eq 0 ]; then
@@ -537,6 +577,11 @@ gpu_main()
 			gpu_add 0 0 4
 		fi
 	fi
+	gpu_end
+}
+
+gpu_end()
+{
 	say "$GPU_PASSED passed, $GPU_FAILED failed, $GPU_SKIPPED skipped"
-	[ $GPU_FAILED -eq 0 ]
+	[ "$GPU_FAILED" -eq 0 ]
 }

@@ -209,6 +209,23 @@ order_is_by_worth() {
 		[ "$(sed -n 's/^.*== \([a-z_-]*\).*$/\1/p' "$tap_dir/out" | tr '\n' ' ')" = "gpu_facts wheel_gpu gpu_worker gpu_copy one kvscout-copy gpu_faults " ]
 }
 
+# The tables land where OUT says, and nothing else is measured. Passed: the facts, the sweep, four goals; failed: a goal.
+sweep_runs_alone() {
+	pretend_to_build
+	pretend_to_pack
+	cat >"$no_gcc/python3" <<'END'
+#!/bin/sh
+[ "${1##*/} $2 ${3##*/} $4" = "sweep_gpu.py --wheel a.whl --budget-s" ] && [ "$5" -gt 300 ] && [ "$6 $8" = "--out auto" ] || exit 9
+echo table >"$7/sweep.md"
+echo 'goals: 4 passed, 1 failed, 2 incomplete'
+END
+	on_gpu 1 "6 passed, 1 failed" --sweep auto
+	sr_status=$?
+	unpack
+	[ $sr_status -eq 0 ] && [ -s "$tap_dir/results/sweep.md" ] &&
+		[ "$(sed -n 's/^.*== \([a-z_-]*\).*$/\1/p' "$tap_dir/out" | tr '\n' ' ')" = "gpu_facts sweep " ]
+}
+
 check "the cases that run once more exist" case_exists
 check "every case, goal and step is counted" counts_every_case
 check "a run in which nothing fails is green" green_when_all_is_well
@@ -216,6 +233,7 @@ check "a driver that cannot be used is red" unusable_driver_is_red
 check "a test that hangs costs its own program" hang_costs_its_program
 check "the programs run by their worth" order_is_by_worth
 check "a test program that ends before its plan is red" early_end_is_red
+check "a sweep runs alone, and its goals are counted" sweep_runs_alone
 check "the revision travels with what is packed" revision_travels
 rm -rf "$tree/build-gpu"
 check "no gcc is a skip that says so" without_gcc

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the sweep of a worker's copies measures, the most telling first."""
+
+import dataclasses
+
+KI, MI = 1 << 10, 1 << 20
+COURSES = ("load", "store")
+LOADS = ("product", "attention")
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """@blocks and @threads are the kernel's grid. @beside: measured beside the loads, too."""
+
+    part: str
+    piece: int = 0
+    slot: int = 0
+    method: str = "auto"
+    priority: int = 0
+    blocks: int = 16
+    threads: int = 512
+    stage: int = 32 * MI
+    beside: bool = True
+
+    @property
+    def planes(self):
+        return -(-max(1, round(self.slot / self.piece)) // 16)
+
+    @property
+    def chunk_blocks(self):
+        return max(1, round(self.slot / self.piece / self.planes))
+
+    @property
+    def slot_bytes(self):
+        return self.piece * self.planes * self.chunk_blocks
+
+    def same_server(self, other):
+        return (self.piece, self.slot) == (other.piece, other.slot)
+
+    @property
+    def has_goal(self):
+        return self.method == "auto" and self == Point(self.part, self.piece, self.slot, beside=self.beside)
+
+
+PIECES = (18 * KI, 8 * KI, 64 * KI, 640 * KI)
+SLOTS = (1 * MI, round(0.2 * MI), 5 * MI, 32 * MI)
+GRIDS = ((8, 128), (16, 128), (16, 512))
+
+
+def plan(parts, small):
+    """Points of one layout stand together within a part: a new layout starts a new server. Small pages have no room for large slots."""
+    usual = (18 * KI, 1 * MI)
+    layouts = [(piece, slot) for piece in PIECES for slot in SLOTS if piece <= slot]
+    points = [Point("layouts")]
+    points += [Point("auto", *layout) for layout in (usual, (64 * KI, 5 * MI), (8 * KI, round(0.2 * MI)), (640 * KI, 32 * MI))]
+    for priority in (0, 4):
+        points += [Point("kernels", *usual, "staged", priority, *grid) for grid in GRIDS if (priority, grid) != (0, (16, 512))]
+        points += [Point("kernels", *usual, "direct", priority, *grid) for grid in GRIDS]
+        points += [Point("kernels", *usual, "batch", priority)]
+    points += [Point("stage", *usual, "staged", stage=stage) for stage in (8 * MI, 128 * MI)]
+    points += [Point("methods", *layout, method, beside=False) for layout in layouts for method in ("staged", "batch", "direct")]
+    points += [Point("rest", *layout) for layout in layouts if layout not in {(p.piece, p.slot) for p in points if p.part == "auto"}]
+    points += [Point("rest", *layout, "staged", priority, *grid) for layout in layouts for priority in (0, 4) for grid in GRIDS]
+    points = [point for point in points if not parts or point.part in parts]
+    return [point for point in points if not (small and point.slot > 1 * MI)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """Bytes of one copy, of the pages, and how long a load runs in a round."""
+
+    total: int
+    pages: int
+    window_ms: float
+
+
+USUAL, SMALL = Sizes(512 * MI, 4096 * MI, 80), Sizes(2 * MI, 16 * MI, 10)
+
+
+def size(n):
+    return f"{n / MI:.3g} MiB" if n >= MI / 8 and n % (64 * KI) or n >= MI else f"{n / KI:.3g} KiB"
+
+
+def describe_point(point):
+    if not point.piece:
+        return "attention on both layouts"
+    return (
+        f"{point.part}, {size(point.piece)} in slots of {size(point.slot)}, {point.method}, priority {point.priority}, "
+        f"{point.blocks}x{point.threads}, stage {size(point.stage)}"
+    )
