@@ -204,7 +204,7 @@ print_help(const struct cli *cli, FILE *to)
 		print_default(option, to);
 		say_to(to, "\n");
 	}
-	say_to(to, "  %-*s%s\n", DOC_COLUMN - 2, "--help", "this text");
+	say_to(to, "  %-*s%s\n", DOC_COLUMN - 2, "--help, -h", "this text");
 	say_to(to, "  %-*s%s\n", DOC_COLUMN - 2, "--version", "the version");
 	if (cli->notes)
 		say_to(to, "\n%s", cli->notes);
@@ -223,12 +223,24 @@ cli_usage_error(const struct cli *cli, const char *fmt, ...)
 	return CLI_EXIT_USAGE;
 }
 
+/* Whether the @len bytes at @text are @name, where "_" may stand for "-": so are the keys of configuration files written. */
+static bool
+is_name(const char *name, const char *text, size_t len)
+{
+	if (strlen(name) != len)
+		return false;
+	for (size_t i = 0; i < len; i++)
+		if (name[i] != (text[i] == '_' ? '-' : text[i]))
+			return false;
+	return true;
+}
+
 /* The row whose name is the @len bytes at @name. */
 static const struct cli_option *
 find(const struct cli *cli, const char *name, size_t len)
 {
 	for (size_t i = 0; i < cli->n; i++) {
-		if (strlen(cli->options[i].name) == len && memcmp(cli->options[i].name, name, len) == 0)
+		if (is_name(cli->options[i].name, name, len))
 			return &cli->options[i];
 	}
 	return NULL;
@@ -285,7 +297,7 @@ cli_parse(const struct cli *cli, int argc, char **argv, int *ret_status)
 
 	say_begin(cli->tool);
 	for (int i = 1; i < argc; i++) {
-		if (strcmp(argv[i], "--help") == 0) {
+		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
 			print_help(cli, stdout);
 			*ret_status = 0;
 			return false;

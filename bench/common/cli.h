@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 /*
- * The command line of our tools: long options only, `--name value` or `--name=value`. One row for each option drives
+ * The command line of our tools: long options only, `--name value` or `--name=value`, with - or _ in the name. One row for each option drives
  * parsing, range errors and --help, so they cannot drift from each other.
  *
  * The variable behind `to` holds the default when cli_parse() is called: that is what --help prints.

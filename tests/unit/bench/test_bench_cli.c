@@ -23,6 +23,7 @@ struct values {
 	const char *text;
 	unsigned int word;
 	bool yes;
+	uint64_t two_words;
 	struct cli_list list;
 };
 
@@ -36,6 +37,7 @@ static const struct cli_option options[] = {
 	CLI_TEXT("text", "FILE|-", &values.text, "a file"),
 	CLI_WORDS("word", &values.word, words, "a word"),
 	CLI_SWITCH("yes", &values.yes, "a switch"),
+	CLI_NUMBER("two-words", &values.two_words, 0, 9, "a name of two words"),
 	CLI_LIST("key", "KEY=VALUE", &values.list, "a key"),
 };
 
@@ -149,6 +151,17 @@ START_TEST(values_are_taken_behind_a_blank_or_an_equals_sign)
 	accept(ARGS("--number=42", "--text=a=b"));
 	ck_assert_uint_eq(values.number, 42);
 	ck_assert_uint_eq(strlen(values.text), 3);
+}
+END_TEST
+
+START_TEST(a_name_is_written_with_dashes_or_underscores)
+{
+	accept(ARGS("--two-words", "2"));
+	ck_assert_uint_eq(values.two_words, 2);
+	accept(ARGS("--two_words=3"));
+	ck_assert_uint_eq(values.two_words, 3);
+	ASSERT_REFUSED("--two.words", "3");
+	ASSERT_REFUSED("--twowords", "3");
 }
 END_TEST
 
@@ -272,7 +285,7 @@ START_TEST(help_prints_every_default_whatever_stands_before_it)
 	int status = -1;
 
 	reset();
-	ck_assert(!parse(ARGS("--number", "42", "--help"), &status));
+	ck_assert(!parse(ARGS("--number", "42", _i ? "-h" : "--help"), &status));
 	ck_assert_int_eq(status, 0);
 	ASSERT_SAID("usage: tool");
 	for (size_t i = 0; i < cli.n; i++) {
@@ -373,6 +386,7 @@ suite_of_this_file(void)
 
 	tcase_add_test(tc, no_arguments_leave_the_defaults);
 	tcase_add_test(tc, values_are_taken_behind_a_blank_or_an_equals_sign);
+	tcase_add_test(tc, a_name_is_written_with_dashes_or_underscores);
 	tcase_add_test(tc, the_last_of_two_values_counts);
 	tcase_add_test(tc, a_list_keeps_all_of_its_values);
 	tcase_add_test(tc, the_ends_of_a_range_are_in_it);
@@ -382,7 +396,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, an_unknown_word_is_refused_with_the_known_ones);
 	tcase_add_test(tc, unknown_options_and_loose_arguments_are_refused);
 	tcase_add_test(tc, a_missing_value_and_a_value_too_many_are_refused);
-	tcase_add_test(tc, help_prints_every_default_whatever_stands_before_it);
+	tcase_add_loop_test(tc, help_prints_every_default_whatever_stands_before_it, 0, 2);
 	tcase_add_test(tc, version_is_printed);
 	tcase_add_test(tc, standard_output_that_cannot_be_written_fails_the_tool);
 	tcase_add_test(tc, a_file_that_cannot_be_written_is_told_by_its_close);
