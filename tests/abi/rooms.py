@@ -40,6 +40,7 @@ CEILINGS_HEAD = """\
 WINGS = {"libclient", "libworker", "libserver"}
 TOOL = ["bench/common"]
 ROOMS = {
+    "tools": ["bench/common", "libserver/daemon"],
     "python/src": ["python/src/worker", "libserver"],
     "python/src/worker": ["python/src/base", "libworker"],
     "python/src/base": ["libclient"],
@@ -109,7 +110,7 @@ class Tree:
         self.tests = {}  # lines by path
         self.lines = collections.Counter()  # by folder
         self.ceilings = ceilings_of(root)
-        for top in ("include", "libcommon", "libclient", "libworker", "libserver", "bench", "python", "tests"):
+        for top in ("include", "libcommon", "libclient", "libworker", "libserver", "bench", "tools", "python", "tests"):
             for folder, folders, names in os.walk(os.path.join(root, top)):
                 folders[:] = [name for name in folders if name not in ("corpus", "__pycache__")]
                 room = os.path.relpath(folder, root)
@@ -148,7 +149,7 @@ def objects_of(root, build):
     tool = "nm"
     for entry in commands:
         output = entry.get("output", "")
-        if output.startswith(("libcommon/", "libclient/", "libworker/", "libserver/", "bench/", "python/")):
+        if output.startswith(("libcommon/", "libclient/", "libworker/", "libserver/", "bench/", "tools/", "python/")):
             source = os.path.relpath(os.path.join(entry["directory"], entry["file"]), root)
             sees = {os.path.relpath(os.path.join(build, folder), root) for folder in re.findall(r"(?<=-I)\S+", entry["command"])}
             if not source.startswith(".."):

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the command kvscout says of a server whose peers do what the test decides; $KVSCOUT is its path. */
+#include "check_main.h"
+
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <kvscout/hash.h>
+
+#include "groups_rig.h"
+
+#define BLOCK 16u /* tokens: the engine's block, and a chunk of the rig's namespace */
+#define TOKENS 100u
+
+static char said[65536]; /* by the last command, on both streams */
+
+/* Run `kvscout COMMAND --endpoint ENDPOINT ARGUMENTS`; returns its exit status. */
+static int
+run(const char *command, const char *endpoint, const char *arguments)
+{
+	char line[1024];
+	FILE *out;
+	size_t n;
+	int status;
+
+	(void)snprintf(line, sizeof(line), "\"$KVSCOUT\" %s --endpoint %s %s 2>&1", command, endpoint, arguments);
+	out = popen(line, "r"); /* NOLINT: the test's own words */
+	ck_assert_ptr_nonnull(out);
+	n = fread(said, 1, sizeof(said) - 1, out);
+	said[n] = '\0';
+	status = pclose(out);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+#define ASSERT_SAID(part) ck_assert_msg(strstr(said, part) != NULL, "not in the text: \"%s\"; the text: %s", part, said)
+
+/* No line is longer than a terminal of 80 columns. */
+static void
+assert_narrow(void)
+{
+	for (const char *line = said; *line; line += strcspn(line, "\n") + 1) {
+		unsigned columns = 0;
+
+		for (const char *c = line; *c && *c != '\n'; c++)
+			columns += ((unsigned char)*c & 0xc0) != 0x80;
+		ck_assert_msg(columns <= 80, "%u columns: %.*s", columns, (int)strcspn(line, "\n"), line);
+		if (!strchr(line, '\n'))
+			break;
+	}
+}
+
+/* The hashes of the tokens 1 to TOKENS, as many as there are whole chunks. */
+static uint32_t
+hash_tokens(uint8_t hashes[][SCOUT_SHA256_BYTES])
+{
+	struct scout_hasher_config cfg;
+	struct scout_hasher *hasher;
+	uint32_t tokens[TOKENS];
+	size_t n;
+
+	for (uint32_t i = 0; i < TOKENS; i++)
+		tokens[i] = i + 1;
+	scout_hasher_config_init(&cfg);
+	cfg.block_tokens = cfg.chunk_tokens = BLOCK;
+	ck_assert_int_eq(scout_hasher_new(&cfg, &hasher), 0);
+	ck_assert_int_eq(scout_hash_chunks(hasher, tokens, TOKENS, NULL, hashes[0], TOKENS / BLOCK, &n), 0);
+	scout_hasher_free(hasher);
+	return (uint32_t)n;
+}
+
+/* Store @n chunks of these tokens from the chunk @first on. */
+static void
+store_tokens(struct wire_peer *worker, uint32_t first, uint32_t n)
+{
+	uint8_t hashes[TOKENS / BLOCK][SCOUT_SHA256_BYTES], short_ones[TOKENS / BLOCK][16];
+	struct wire_reply *reply;
+	uint32_t readable;
+	uint64_t corr;
+
+	ck_assert_uint_ge(hash_tokens(hashes), first + n);
+	for (uint32_t i = 0; i < n; i++)
+		memcpy(short_ones[i], hashes[first + i], 16);
+	scout__put_store(wire_begin(worker, SCOUT_OP_STORE),
+			 &(struct scout__store_msg){.n = n, .hashes = short_ones[0]}, 16);
+	corr = wire_end(worker);
+	wire_flush(worker);
+	reply = wire_wait(worker, corr);
+	ck_assert_int_eq(reply->status, SCOUT_WIRE_OK);
+	wire_reply_free(reply);
+	ck_assert_int_eq(wire_store_done(worker, corr, n, n, &readable), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(readable, n);
+}
+
+static const char *
+write_tokens(const char *text)
+{
+	static char path[64];
+	FILE *file;
+
+	(void)snprintf(path, sizeof(path), "/tmp/kvscout-tokens-%d", (int)getpid());
+	file = fopen(path, "w");
+	ck_assert_ptr_nonnull(file);
+	if (text)
+		(void)fputs(text, file);
+	for (uint32_t i = 1; !text && i <= TOKENS; i++)
+		(void)fprintf(file, "%s%u", i == 1 ? "[" : ", ", i);
+	ck_assert_int_eq(fclose(file), 0);
+	return path;
+}
+
+static int
+lookup(const char *endpoint, const char *more)
+{
+	char arguments[256];
+
+	(void)snprintf(arguments, sizeof(arguments), "--tokens-file /tmp/kvscout-tokens-%d %s", (int)getpid(), more);
+	return run("lookup", endpoint, arguments);
+}
+
+START_TEST(lookup_says_what_is_cached_and_leaves_nothing_behind)
+{
+	struct rig rig;
+
+	(void)write_tokens(NULL);
+	rig_up(&rig, 8);
+	ck_assert_int_eq(lookup(rig.endpoint, ""), 5);
+	ASSERT_SAID("0 of 100 tokens are cached");
+	ASSERT_SAID("the first chunk that is missing: number 0, tokens 0 to 15");
+	store_tokens(&rig.worker, 0, 4);
+	ck_assert_int_eq(lookup(rig.endpoint, ""), 5);
+	ASSERT_SAID("64 of 100 tokens are cached: 4 chunks in memory, 0 in L2 only");
+	ASSERT_SAID("the first chunk that is missing: number 4, tokens 64 to 79");
+	ASSERT_SAID("the last 4 tokens are no whole chunk of 16");
+	/* No promise, no session, no peer, and nothing of what was looked at counts as used. */
+	wire_wait_status(&rig.client, "peers", 2);
+	wire_wait_status(&rig.client, "sessions", 0);
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 0);
+	ck_assert_uint_eq(wire_status(&rig.client, "ops.finish"), 0);
+	ck_assert_int_eq(lookup(rig.endpoint, "--seed other"), 5);
+	ASSERT_SAID("0 of 100 tokens are cached");
+	ck_assert_int_eq(lookup(rig.endpoint, "--tenant other --namespace test"), 5);
+	ASSERT_SAID("0 of 100 tokens are cached");
+	store_tokens(&rig.worker, 4, 2);
+	ck_assert_int_eq(lookup(rig.endpoint, "--json"), 0);
+	ASSERT_SAID(
+		"{\"tokens\": 100, \"cached_tokens\": 96, \"chunk_tokens\": 16, \"l1_chunks\": 6, \"l2_chunks\": 0, "
+		"\"reason\": \"hit\"}");
+	ck_assert_int_eq(unlink(write_tokens("")), 0);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(lookup_of_what_cannot_be_looked_up_says_why)
+{
+	struct rig rig;
+
+	rig_up(&rig, 8);
+	rig_store(&rig.worker, 0, 1, 1);
+	ck_assert_int_eq(lookup(rig.endpoint, ""), 1);
+	ASSERT_SAID("No such file");
+	(void)write_tokens("1 2 three");
+	ck_assert_int_eq(lookup(rig.endpoint, ""), 1);
+	ASSERT_SAID("must hold token numbers of 0..4294967295");
+	(void)write_tokens("4294967296");
+	ck_assert_int_eq(lookup(rig.endpoint, ""), 1);
+	(void)write_tokens("1 2 3");
+	ck_assert_int_eq(lookup(rig.endpoint, ""), 0);
+	ASSERT_SAID("the last 3 tokens are no whole chunk of 16");
+	ck_assert_int_eq(lookup(rig.endpoint, "--namespace none"), 1);
+	ASSERT_SAID("no namespace \"none\"");
+	ck_assert_uint_eq(wire_status(&rig.client, "namespaces"), 1); /* and there is none now */
+	ck_assert_int_eq(lookup(rig.endpoint, "--block-tokens 15"), 1);
+	ASSERT_SAID("--block-tokens = 15: must divide the 16 tokens");
+	ck_assert_int_eq(run("lookup", rig.endpoint, ""), 2);
+	ASSERT_SAID("--tokens-file is missing");
+	ck_assert_int_eq(unlink(write_tokens("")), 0);
+	rig_down(&rig);
+}
+END_TEST
+
+/* A HELLO with other groups would be refused, or would make a namespace without peers anew. */
+START_TEST(lookup_asks_with_the_groups_of_the_namespace)
+{
+	const struct scout__groups groups = {2,
+					     {{.policy = SCOUT_POLICY_ALL, .readers = 1, .unit_tokens = 2 * BLOCK},
+					      {.policy = SCOUT_POLICY_WINDOW,
+					       .readers = 1,
+					       .unit_tokens = BLOCK,
+					       .span_tokens = 40,
+					       .margin_tokens = BLOCK}}};
+	struct scout_server_config cfg = rig_config(8);
+	struct scout_server *server = rig_start(&cfg);
+	struct wire_peer early;
+	struct groups_rig rig;
+
+	(void)write_tokens(NULL);
+	wire_open(&early, scout_server_endpoint(server));
+	groups_say(&early, &groups, BLOCK);
+	ck_assert_int_eq(wire_hello(&early), SCOUT_WIRE_OK);
+	ck_assert_int_eq(lookup(scout_server_endpoint(server), ""), 5);
+	ASSERT_SAID("nothing is cached in \"test\" yet");
+	wire_close(&early);
+	scout_server_stop(server);
+	groups_up(&rig, 16, &groups, BLOCK);
+	groups_store(&rig.worker, 0, 0, 2);
+	ck_assert_int_eq(lookup(scout_server_endpoint(rig.server), ""), 5);
+	ASSERT_SAID("0 of 100 tokens are cached");
+	ck_assert_uint_eq(wire_status(&rig.client, "refused.groups_differ"), UINT64_MAX);
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.chunks"), 2);
+	ck_assert_int_eq(unlink(write_tokens("")), 0);
+	groups_down(&rig);
+}
+END_TEST
+
+START_TEST(peers_are_listed)
+{
+	struct wire_grants g;
+	struct rig rig;
+	char pid[64];
+
+	rig_up_promised(&rig, 8, 4);
+	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 0, 2, &g), SCOUT_WIRE_OK);
+	ck_assert_int_eq(run("peers", rig.endpoint, ""), 0);
+	assert_narrow();
+	(void)snprintf(pid, sizeof(pid), "worker  %-7d 0    0        1     0 ", (int)getpid());
+	ASSERT_SAID(pid);
+	ASSERT_SAID("client  -       -    1        0     0 ");
+	ck_assert_int_eq(run("peers", rig.endpoint, "--json"), 0);
+	(void)snprintf(pid, sizeof(pid), "\"pid\": %d,", (int)getpid());
+	ASSERT_SAID(pid);
+	ASSERT_SAID("\"kv_rank\": 0, \"sessions\": 0, \"holds\": 1, \"waiting\": 0, \"unread_bytes\": 0, ");
+	ASSERT_SAID("\"kv_rank\": -1, \"sessions\": 1, \"holds\": 0, ");
+	free(g.grants);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(status_and_top_say_what_happened)
+{
+	struct rig rig;
+
+	rig_up(&rig, 16);
+	ck_assert_int_eq(run("status", rig.endpoint, ""), 0);
+	ASSERT_SAID("lookups    none\n");
+	ASSERT_SAID("attention  nothing\n");
+	rig.worker.tenant = (struct scout__str){"chat", 4};
+	rig_store(&rig.worker, 0, 1, 3);
+	rig.worker.tenant = (struct scout__str){"", 0};
+	rig_store(&rig.worker, 0, 1, 1);
+	for (int i = 0; i < 3; i++)
+		(void)rig_peek(&rig.client, 1, 4);
+	ck_assert_uint_eq(rig_hit(&rig.client, 9, 1, 1), 1);
+	ck_assert_int_eq(run("status", rig.endpoint, ""), 0);
+	assert_narrow();
+	ASSERT_SAID("25.0 % all cached, 75.0 % in part, 0.0 % not\n");
+	ASSERT_SAID("hit ratio  30.8 % of the chunks asked for: 30.8 % in memory, 0.0 % in L2 only\n");
+	ASSERT_SAID("pool       16.0 KiB of 64.0 KiB used (25.0 %), 4 chunks\n");
+	ASSERT_SAID("peers      2 of ");
+	ASSERT_SAID("1 requests live");
+	ASSERT_SAID(
+		"namespace  test\n           peers 2, tenants 2; 16.0 KiB (25.0 % of the pool); hit ratio 30.8 %\n");
+	ck_assert_int_eq(run("status", rig.endpoint, "--watch 0.1 --count 2"), 0);
+	ASSERT_SAID("latency    half within ");
+	ASSERT_SAID("\n\nserver "); /* the second sheet: since the first one */
+	ck_assert_ptr_nonnull(strstr(strstr(said, "\n\n"), "lookups    none\n"));
+	ck_assert_int_eq(run("status", rig.endpoint, "--json"), 0);
+	ASSERT_SAID("\"lookups.partial\": 3, ");
+	ASSERT_SAID("\"ns.test.chunks\": 4, ");
+	ck_assert_int_eq(run("top", rig.endpoint, "--count 2 --interval 0.1"), 0);
+	assert_narrow();
+	ASSERT_SAID("numbers since the start\n");
+	ASSERT_SAID("numbers of the last 1");
+	ASSERT_SAID("  chat                                      12.0 KiB   18.8 %\n");
+	ASSERT_SAID("  (no tenant)                                4.0 KiB    6.2 %\n");
+	ASSERT_SAID("\nclient ");
+	ASSERT_SAID("\nworker ");
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(clear_drops_a_tenant_or_all)
+{
+	struct rig rig;
+
+	rig_up(&rig, 16);
+	rig_store(&rig.worker, 0, 1, 1);
+	rig.worker.tenant = (struct scout__str){"chat", 4};
+	rig_store(&rig.worker, 0, 1, 3);
+	ck_assert_int_eq(run("clear", rig.endpoint, ""), 2);
+	ASSERT_SAID("--namespace is missing");
+	ck_assert_int_eq(run("clear", rig.endpoint, "--namespace none"), 1);
+	ASSERT_SAID("this server has no namespace \"none\"");
+	ck_assert_int_eq(run("clear", rig.endpoint, "--namespace test --tenant chat"), 0);
+	ASSERT_SAID("dropped 12.0 KiB from memory\n");
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 1), 1);
+	ck_assert_int_eq(run("clear", rig.endpoint, "--namespace test --no_tenant"), 0);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 1), 0);
+	rig_store(&rig.worker, 0, 1, 2);
+	ck_assert_int_eq(run("clear", rig.endpoint, "--namespace=test"), 0);
+	ASSERT_SAID("dropped 8.0 KiB from memory\n");
+	wire_wait_status(&rig.client, "l1.chunks", 0);
+	rig_down(&rig);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("tools_operator");
+	TCase *tcase = tcase_create("kvscout");
+
+	tcase_add_test(tcase, lookup_says_what_is_cached_and_leaves_nothing_behind);
+	tcase_add_test(tcase, lookup_of_what_cannot_be_looked_up_says_why);
+	tcase_add_test(tcase, lookup_asks_with_the_groups_of_the_namespace);
+	tcase_add_test(tcase, peers_are_listed);
+	tcase_add_test(tcase, status_and_top_say_what_happened);
+	tcase_add_test(tcase, clear_drops_a_tenant_or_all);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}

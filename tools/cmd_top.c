@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "operator.h"
+#include "peer_list.h"
+#include "say.h"
+#include "sheet.h"
+#include "show.h"
+#include "snapshot.h"
+
+/*
+ * DESIGN
+ *
+ * kvscout top: one screen of 80 columns, drawn anew every few seconds. Ratios and rates are over the time since the screen
+ * before; the first one is since the server's start. On a terminal a screen replaces the one before it (two escape
+ * sequences that every terminal knows); elsewhere screens follow each other.
+ *
+ * A server that does not answer ends it, with the exit status that says so.
+ *
+ * Threads: main.
+ */
+
+#define NAMESPACES 6 /* the largest */
+#define TENANTS 3    /* of each, the largest */
+#define PEERS 5      /* the slowest */
+
+static int
+print_tenants(struct operator* op, const char *ns, double limit)
+{
+	const struct scout__str name = {ns, (uint16_t)strlen(ns)};
+	struct scout__tenant_item item;
+	struct scout__list_reply m;
+	struct scout__op reply;
+	const char *field = "";
+	int rc;
+
+	scout__put_tenants(scout__status_client_begin(&op->client, SCOUT_OP_TENANTS), &name);
+	rc = operator_ask(op, &reply);
+	if (rc)
+		return rc;
+	if (scout__get_tenants_reply(&reply, &m, &field) != SCOUT_WIRE_OK)
+		return operator_bad_reply(op);
+	for (uint32_t i = 0; i < m.n && i < TENANTS && scout__get_tenant_item(&m.items, &item); i++) {
+		char text[SCOUT_MAX_NAME + 1], tenant[128], a[SHOWN], b[SHOWN];
+
+		(void)snprintf(text, sizeof(text), "%.*s", (int)item.tenant.len, item.tenant.p);
+		say("  %-38s %11s %8s\n", text[0] ? show_name(tenant, sizeof(tenant), text, 38) : "(no tenant)",
+		    show_bytes(a, (double)item.bytes), show_percent(b, (double)item.bytes, limit));
+	}
+	if (m.head > TENANTS)
+		say("  and %u more tenants\n", (unsigned)(m.head - TENANTS));
+	return 0;
+}
+
+/* Indexes of the namespaces with most bytes, the largest first. Returns their number. */
+static uint32_t
+largest(const struct snapshot *s, uint32_t of[NAMESPACES])
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < s->n_ns; i++) {
+		uint64_t bytes = snapshot_ns(s, s->ns[i], "bytes");
+		uint32_t at = n < NAMESPACES ? n : NAMESPACES;
+
+		while (at > 0 && snapshot_ns(s, s->ns[of[at - 1]], "bytes") < bytes)
+			at--;
+		if (at == NAMESPACES)
+			continue;
+		n += n < NAMESPACES;
+		memmove(&of[at + 1], &of[at], (n - 1 - at) * sizeof(of[0]));
+		of[at] = i;
+	}
+	return n;
+}
+
+static int
+print_namespaces(struct operator* op, const struct snapshot *s, const struct snapshot *before)
+{
+	double limit = (double)snapshot_value(s, "l1.bytes_limit"), seconds = snapshot_seconds(s, before);
+	uint32_t of[NAMESPACES], n = largest(s, of);
+	int rc = 0;
+
+	say("\n%-40s %11s %8s %9s %7s\n", "NAMESPACE, tenants", "MEMORY", "OF POOL", "LOOKUPS", "HITS");
+	for (uint32_t i = 0; i < n && rc == 0; i++) {
+		const char *ns = s->ns[of[i]];
+		double bytes = (double)snapshot_ns(s, ns, "bytes");
+		double asked = (double)snapshot_ns_since(s, before, ns, "asked_tokens");
+		double hit = (double)snapshot_ns_since(s, before, ns, "hit_tokens");
+		char name[192], a[SHOWN], b[SHOWN], c[SHOWN], d[SHOWN];
+
+		say("%-40s %11s %8s %9s %7s\n", show_name(name, sizeof(name), ns, 40), show_bytes(a, bytes),
+		    show_percent(b, bytes, limit),
+		    show_rate(c, (double)snapshot_ns_since(s, before, ns, "lookups"), seconds),
+		    show_percent(d, hit, asked));
+		if (snapshot_ns(s, ns, "tenants") > 0)
+			rc = print_tenants(op, ns, limit);
+	}
+	if (s->n_ns > n)
+		say("and %u more namespaces\n", (unsigned)(s->n_ns - n));
+	return rc;
+}
+
+static int print_peers(struct operator* op)
+{
+	struct peer_list list;
+	int rc = peers_take(op, &list);
+
+	if (rc == 0) {
+		say("\n");
+		peers_print(&list, PEERS);
+	}
+	free(list.rows);
+	return rc;
+}
+
+static int
+print_screen(struct operator* op, const struct snapshot *s, const struct snapshot *before)
+{
+	char up[SHOWN], interval[SHOWN];
+	int rc;
+
+	say("%s, up %s\n", op->client.endpoint, show_time(up, snapshot_value(s, "uptime_ms")));
+	say("%s%s\n\n", before->n ? "numbers of the last " : "numbers since the start",
+	    before->n ? show_time(interval, (uint64_t)(snapshot_seconds(s, before) * 1000)) : "");
+	sheet_lookups(s, before);
+	sheet_pool(s, before);
+	sheet_l2(s, before);
+	sheet_attention(s, before);
+	rc = print_namespaces(op, s, before);
+	return rc ? rc : print_peers(op);
+}
+
+int
+cmd_top(int argc, char **argv)
+{
+	struct operator op = OPERATOR_DEFAULTS;
+	struct snapshot now = {NULL}, before = {NULL};
+	uint64_t count = UINT64_MAX;
+	double interval = 2;
+	const struct cli_option options[] = {
+		OPERATOR_OPTIONS(&op),
+		CLI_FRACTION("interval", &interval, 0.1, 3600, "seconds from one screen to the next"),
+		CLI_NUMBER("count", &count, 1, UINT64_MAX, "end after so many screens"),
+	};
+	const struct cli cli = {
+		.tool = "kvscout top",
+		.about = "Shows hits, times, memory, L2 and the slowest peers, again and again. Ctrl-C ends it.",
+		.options = options,
+		.n = N_OPERATOR_OPTIONS + 2,
+		.notes =
+			"The first screen is about the time since the server's start, each other one about the time since the one\n"
+			"before. The hit ratio that an endless cache would have is not known to the server.\n",
+	};
+	int status;
+
+	if (!cli_parse(&cli, argc, argv, &status))
+		return status;
+	status = operator_open(&op, &cli);
+	for (uint64_t i = 0; status == 0 && i < count; i++) {
+		if (i > 0) {
+			operator_sleep(interval);
+			snapshot_free(&before);
+			before = now;
+		}
+		status = snapshot_take(&op, &now);
+		if (status)
+			break;
+		if (isatty(STDOUT_FILENO))
+			say("\033[H\033[J");
+		else if (i > 0)
+			say("\n");
+		status = print_screen(&op, &now, &before);
+		say_flush();
+	}
+	snapshot_free(&now);
+	snapshot_free(&before);
+	operator_close(&op);
+	return status;
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <kvscout/version.h>
+
+#include "operator.h"
+#include "say.h"
+
+/*
+ * DESIGN
+ *
+ * One command for people: what they ask a running server is answered here, and what is a program of its own is executed,
+ * first the one next to this program, as they are installed together, else the one in PATH.
+ *
+ * Threads: main, and a client's background thread during `lookup`.
+ */
+
+static const struct command {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *program; /* or the program to execute */
+	const char *about;
+} commands[] = {
+	{"server", NULL, "kvscoutd", "start a cache server"},
+	{"status", cmd_status, NULL, "say how the server does, once or again and again"},
+	{"top", cmd_top, NULL, "watch it: hits, times, memory, L2, peers"},
+	{"ping", cmd_ping, NULL, "ask whether it answers, and how fast"},
+	{"lookup", cmd_lookup, NULL, "ask what of a prompt is cached, and where"},
+	{"clear", cmd_clear, NULL, "drop what a namespace or a tenant has cached"},
+	{"peers", cmd_peers, NULL, "list clients and workers, and what they hold"},
+	{"latency", NULL, "kvscout-latency", "measure lookups"},
+	{"replay", NULL, "kvscout-replay", "replay a trace of requests and compare every byte"},
+	{"copy", NULL, "kvscout-copy", "measure copies between host and GPU"},
+};
+#define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+static int
+help(void)
+{
+	say("usage: kvscout COMMAND [OPTION]...\n\n");
+	for (size_t i = 0; i < N_COMMANDS; i++)
+		say("  %-9s %s\n", commands[i].name, commands[i].about);
+	say("\n"
+	    "kvscout COMMAND --help lists the options. Options may be written with - or _ inside. Sizes are a number\n"
+	    "with k, m, g or t (1000) or Ki, Mi, Gi or Ti (1024): --l1-bytes 64Gi.\n"
+	    "\n"
+	    "Exit status: 0 done; 1 failed, refused, or the output could not be written; 2 wrong usage; 3 no server\n"
+	    "answers; 4 (server) a server is there already; 5 (lookup) not all of the prompt is cached.\n");
+	return EXIT_DONE;
+}
+
+/* Returns only if there is no such program. */
+static int
+execute(const char *program, char **argv)
+{
+	char path[4096], error[SAY_ERROR];
+	ssize_t len = readlink("/proc/self/exe", path, sizeof(path) - 64);
+	char *slash;
+
+	argv[0] = (char *)(uintptr_t)program;
+	path[len > 0 ? len : 0] = '\0';
+	slash = strrchr(path, '/');
+	if (slash) {
+		(void)snprintf(slash + 1, 64, "%s", program);
+		(void)execv(path, argv);
+	}
+	(void)execvp(program, argv);
+	complain("%s is neither next to kvscout nor in PATH (%s): install it", program, say_error(error, errno));
+	return EXIT_FAILED;
+}
+
+int
+main(int argc, char **argv)
+{
+	say_begin("kvscout");
+	if (argc < 2) {
+		complain("a command is missing; kvscout --help lists them");
+		return EXIT_USAGE;
+	}
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+		return help();
+	if (strcmp(argv[1], "--version") == 0) {
+		say("kvscout %s\n", SCOUT_VERSION_STRING);
+		return EXIT_DONE;
+	}
+	for (size_t i = 0; i < N_COMMANDS; i++) {
+		if (strcmp(argv[1], commands[i].name) != 0)
+			continue;
+		if (commands[i].program)
+			return execute(commands[i].program, argv + 1);
+		return commands[i].run(argc - 1, argv + 1);
+	}
+	complain("\"%.40s\" is no command; kvscout --help lists them", argv[1]);
+	return EXIT_USAGE;
+}

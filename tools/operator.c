@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "operator.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include <kvscout/error.h>
+
+#include "option_list.h"
+#include "say.h"
+
+/* See operator.h. */
+
+static int
+failed(int rc, const char *err)
+{
+	complain("%s", err);
+	return rc == SCOUT_ERR_UNREACHABLE ? EXIT_NO_SERVER : EXIT_FAILED;
+}
+
+int
+operator_open(struct operator* op, const struct cli *cli)
+{
+	char err[1024] = "";
+	int rc;
+
+	if (scout__list_check_one_endpoint("--endpoint", op->endpoint, err, sizeof(err)) != 0)
+		return cli_usage_error(cli, "%s", err);
+	if (op->curve_server_key && !op->curve_secret_file)
+		return cli_usage_error(cli, "--curve-server-key needs --curve-secret-file");
+	if (op->curve_server_key && strlen(op->curve_server_key) != 40)
+		return cli_usage_error(cli, "--curve-server-key: must be the 40 characters of a public key");
+	rc = scout__status_client_open(&op->client, op->endpoint, op->curve_secret_file, op->curve_server_key, err,
+				       sizeof(err));
+	return rc ? failed(rc, err) : 0;
+}
+
+int
+operator_ask(struct operator* op, struct scout__op *ret_op)
+{
+	char err[1024];
+	int rc = scout__status_client_ask(&op->client, ret_op, err, sizeof(err));
+
+	return rc ? failed(rc, err) : 0;
+}
+
+int operator_bad_reply(struct operator* op)
+{
+	char err[1024];
+
+	return failed(scout__status_client_bad_reply(&op->client, err, sizeof(err)), err);
+}
+
+void operator_close(struct operator* op)
+{
+	scout__status_client_close(&op->client);
+}
+
+void
+operator_sleep(double seconds)
+{
+	struct timespec left = {.tv_sec = (time_t)seconds};
+
+	left.tv_nsec = (long)((seconds - (double)left.tv_sec) * 1e9);
+	while (nanosleep(&left, &left) != 0 && errno == EINTR)
+		;
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sheet.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "say.h"
+#include "show.h"
+
+/*
+ * DESIGN
+ *
+ * Counters as sentences. Chunks that L2 alone had are counted apart from all hits (l2.hit_chunks), so the rest was in
+ * memory. What a cache without limits would have hit is not shown: the server does not know it, as it forgets what it
+ * has evicted.
+ *
+ * Threads: main.
+ */
+
+void
+sheet_lookups(const struct snapshot *s, const struct snapshot *before)
+{
+	double full = (double)snapshot_since(s, before, "lookups.full");
+	double partial = (double)snapshot_since(s, before, "lookups.partial");
+	double none = (double)snapshot_since(s, before, "lookups.none"), all = full + partial + none;
+	double asked = (double)snapshot_since(s, before, "lookups.asked_chunks");
+	double hit = (double)snapshot_since(s, before, "lookups.hit_chunks");
+	double l2 = (double)snapshot_since(s, before, "l2.hit_chunks");
+	char a[SHOWN], b[SHOWN], c[SHOWN], d[SHOWN], e[SHOWN];
+	static const double shares[] = {0.5, 0.99, 0.999};
+	static const char *const names[] = {"half", "99 %", "99.9 %"};
+
+	if (all == 0) {
+		say("lookups    none\n");
+		return;
+	}
+	say("lookups    %s (%s): %s all cached, %s in part, %s not\n", show_count(a, (uint64_t)all),
+	    show_rate(b, all, snapshot_seconds(s, before)), show_percent(c, full, all), show_percent(d, partial, all),
+	    show_percent(e, none, all));
+	say("hit ratio  %s of the chunks asked for: %s in memory, %s in L2 only\n", show_percent(a, hit, asked),
+	    show_percent(b, hit > l2 ? hit - l2 : 0, asked), show_percent(c, l2, asked));
+	say("latency    ");
+	for (int i = 0; i < 3; i++) {
+		uint32_t us = snapshot_within_us(s, before, shares[i]);
+
+		say("%s%s %s %s", i ? ", " : "", names[i], us == UINT32_MAX ? "over" : "within",
+		    show_us(a, us == UINT32_MAX ? 10000000 : us));
+	}
+	say("\n");
+}
+
+void
+sheet_pool(const struct snapshot *s, const struct snapshot *before)
+{
+	double limit = (double)snapshot_value(s, "l1.bytes_limit"), used = (double)snapshot_value(s, "l1.bytes_used");
+	double promised = (double)snapshot_value(s, "l1.bytes_promised");
+	uint64_t evicted = snapshot_since(s, before, "l1.evictions");
+	char a[SHOWN], b[SHOWN], c[SHOWN], d[SHOWN];
+
+	say("pool       %s of %s used (%s), %s chunks\n", show_bytes(a, used), show_bytes(b, limit),
+	    show_percent(c, used, limit), show_count(d, snapshot_value(s, "l1.chunks")));
+	say("           promised %s (%s of its limit), held %s\n", show_bytes(a, promised),
+	    show_percent(b, promised, (double)snapshot_value(s, "l1.bytes_promised_limit")),
+	    show_bytes(c, (double)snapshot_value(s, "l1.bytes_held")));
+	say("           evicted %s chunks (%s)\n", show_count(a, evicted),
+	    show_rate(b, (double)evicted, snapshot_seconds(s, before)));
+}
+
+static const char *
+l2_row(char buf[64], uint64_t i, const char *name)
+{
+	(void)snprintf(buf, 64, "l2.%llu.%s", (unsigned long long)i, name);
+	return buf;
+}
+
+/* "l2.0.url fs:///path" has its text in its name. */
+static const char *
+l2_url(const struct snapshot *s, uint64_t i)
+{
+	char prefix[64];
+
+	(void)l2_row(prefix, i, "url ");
+	for (uint32_t at = 0; at < s->n; at++)
+		if (strncmp(s->items[at].name, prefix, strlen(prefix)) == 0)
+			return s->items[at].name + strlen(prefix);
+	return "";
+}
+
+static const char *
+l2_state(const struct snapshot *s, uint64_t i)
+{
+	char row[64];
+
+	if (!snapshot_value(s, l2_row(row, i, "ready")))
+		return "not ready";
+	if (snapshot_value(s, l2_row(row, i, "breaker.reads")) == 1)
+		return "reads are switched off";
+	return snapshot_value(s, l2_row(row, i, "breaker.writes")) == 1 ? "writes are switched off" : "works";
+}
+
+void
+sheet_l2(const struct snapshot *s, const struct snapshot *before)
+{
+	double seconds = snapshot_seconds(s, before);
+
+	for (uint64_t i = 0; i < snapshot_value(s, "l2.adapters"); i++) {
+		double loaded, stored;
+		uint64_t limit, bytes;
+		char row[64], url[320], a[SHOWN], b[SHOWN], c[SHOWN], d[SHOWN];
+
+		say("L2 %-7llu %s: %s\n", (unsigned long long)i, show_name(url, sizeof(url), l2_url(s, i), 40),
+		    l2_state(s, i));
+		loaded = (double)snapshot_since(s, before, l2_row(row, i, "bytes_loaded"));
+		stored = (double)snapshot_since(s, before, l2_row(row, i, "bytes_stored"));
+		bytes = snapshot_value_or(s, l2_row(row, i, "bytes"), UINT64_MAX);
+		limit = snapshot_value_or(s, l2_row(row, i, "bytes_limit"), UINT64_MAX);
+		if (bytes != UINT64_MAX) {
+			say("           %s%s%s, %s objects\n", show_bytes(a, (double)bytes),
+			    limit != UINT64_MAX && limit ? " of " : "",
+			    limit != UINT64_MAX && limit ? show_bytes(b, (double)limit) : "",
+			    show_count(c, snapshot_value(s, l2_row(row, i, "objects"))));
+		}
+		say("           loaded %s (%s/s), stored %s (%s/s)\n", show_bytes(a, loaded),
+		    show_bytes(b, seconds > 0 ? loaded / seconds : 0), show_bytes(c, stored),
+		    show_bytes(d, seconds > 0 ? stored / seconds : 0));
+	}
+}
+
+/* What has happened, and what to look at; docs/operations.md says more. */
+void
+sheet_attention(const struct snapshot *s, const struct snapshot *before)
+{
+	static const struct {
+		const char *name, *about;
+	} rows[] = {
+		{"bugs.mismatches", "slots changed under a copy: a bug, report it with the log"},
+		{"out_of_memory", "allocations failed: the machine has too little memory"},
+		{"lookups.limited", "lookups were cut short: max_promised is reached"},
+		{"l1.refusals", "stores got no room: everything in the pool is pinned"},
+		{"peers.dropped", "connections ended: their peers did not read; see kvscout peers"},
+		{"peers.died", "peers died"},
+		{"connections.refused", "connections were refused: max_peers is reached"},
+		{"l2.writes.dropped", "writes to L2 were given up: it is slower than the stores"},
+		{"l2.loads.failed", "loads from L2 failed"},
+		{"l2.writes.failed", "writes to L2 failed"},
+	};
+	const char *lead = "attention ";
+	char n[SHOWN];
+
+	if (snapshot_value(s, "draining")) {
+		say("%-10s the server is stopping\n", lead);
+		lead = "";
+	}
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		uint64_t count = snapshot_since(s, before, rows[i].name);
+
+		if (count == 0)
+			continue;
+		say("%-10s %s %s\n", lead, show_count(n, count), rows[i].about);
+		lead = "";
+	}
+	if (lead[0])
+		say("%-10s nothing\n", lead);
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "show.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *
+show_bytes(char buf[SHOWN], double bytes)
+{
+	static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB"};
+	size_t unit = 0;
+
+	if (bytes < 1024) {
+		(void)snprintf(buf, SHOWN, "%.0f bytes", bytes);
+		return buf;
+	}
+	for (bytes /= 1024; bytes >= 1023.95 && unit < 4; unit++)
+		bytes /= 1024;
+	(void)snprintf(buf, SHOWN, "%.1f %s", bytes, units[unit]);
+	return buf;
+}
+
+const char *
+show_count(char buf[SHOWN], uint64_t n)
+{
+	char digits[24];
+	size_t len = (size_t)snprintf(digits, sizeof(digits), "%" PRIu64, n), at = 0;
+
+	for (size_t i = 0; i < len; i++) {
+		if (i > 0 && (len - i) % 3 == 0)
+			buf[at++] = ',';
+		buf[at++] = digits[i];
+	}
+	buf[at] = '\0';
+	return buf;
+}
+
+const char *
+show_rate(char buf[SHOWN], double n, double seconds)
+{
+	double rate = seconds > 0 ? n / seconds : 0;
+	char count[SHOWN];
+
+	if (rate < 10)
+		(void)snprintf(buf, SHOWN, "%.1f/s", rate);
+	else
+		(void)snprintf(buf, SHOWN, "%.40s/s", show_count(count, (uint64_t)(rate + 0.5)));
+	return buf;
+}
+
+const char *
+show_percent(char buf[SHOWN], double part, double whole)
+{
+	if (whole > 0)
+		(void)snprintf(buf, SHOWN, "%.1f %%", 100 * part / whole);
+	else
+		(void)snprintf(buf, SHOWN, "-");
+	return buf;
+}
+
+const char *
+show_time(char buf[SHOWN], uint64_t ms)
+{
+	uint64_t s = ms / 1000;
+
+	if (ms < 1000)
+		(void)snprintf(buf, SHOWN, "%" PRIu64 " ms", ms);
+	else if (s < 60)
+		(void)snprintf(buf, SHOWN, "%" PRIu64 " s", s);
+	else if (s < 3600)
+		(void)snprintf(buf, SHOWN, "%" PRIu64 " min %" PRIu64 " s", s / 60, s % 60);
+	else if (s < 86400)
+		(void)snprintf(buf, SHOWN, "%" PRIu64 " h %" PRIu64 " min", s / 3600, s / 60 % 60);
+	else
+		(void)snprintf(buf, SHOWN, "%" PRIu64 " d %" PRIu64 " h", s / 86400, s / 3600 % 24);
+	return buf;
+}
+
+const char *
+show_us(char buf[SHOWN], uint32_t us)
+{
+	if (us < 1000)
+		(void)snprintf(buf, SHOWN, "%u us", (unsigned)us);
+	else if (us < 1000000)
+		(void)snprintf(buf, SHOWN, "%g ms", us / 1e3);
+	else
+		(void)snprintf(buf, SHOWN, "%g s", us / 1e6);
+	return buf;
+}
+
+const char *
+show_name(char *buf, size_t len, const char *name, unsigned width)
+{
+	size_t at = 0;
+	unsigned column = 0;
+
+	for (; *name && at + 5 < len; name++) {
+		unsigned char c = (unsigned char)*name;
+
+		if ((c & 0xc0) != 0x80 && column++ == width) { /* a character begins that has no place */
+			while (at > 0 && ((unsigned char)buf[at - 1] & 0xc0) == 0x80)
+				at--;
+			buf[at > 0 ? at - 1 : 0] = '~';
+			break;
+		}
+		buf[at++] = c < ' ' || c == 127 ? '?' : *name;
+	}
+	buf[at] = '\0';
+	return buf;
+}

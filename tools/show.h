@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef KVSCOUT_TOOLS_SHOW_H
+#define KVSCOUT_TOOLS_SHOW_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Numbers as people read them. The texts lie in @buf, which the functions return. Any thread. */
+
+#define SHOWN 64
+
+/* "12.3 GiB", "512 bytes" */
+const char *show_bytes(char buf[SHOWN], double bytes);
+/* "1,234,567" */
+const char *show_count(char buf[SHOWN], uint64_t n);
+/* "1,234/s", "0.4/s" */
+const char *show_rate(char buf[SHOWN], double n, double seconds);
+/* "12.5 %" of @whole; "-" when @whole is 0 */
+const char *show_percent(char buf[SHOWN], double part, double whole);
+/* "3 d 4 h", "12 min 5 s", "350 ms" */
+const char *show_time(char buf[SHOWN], uint64_t ms);
+/* "25 us", "2.5 ms", "10 s" */
+const char *show_us(char buf[SHOWN], uint32_t us);
+/* What peers chose, cut to @width columns, unprintable bytes replaced. Widths are counted in characters. */
+const char *show_name(char *buf, size_t len, const char *name, unsigned width);
+
+#endif
