@@ -57,6 +57,18 @@ def hash_blocks(
 
 @final
 class Hit:
+    def __new__(
+        cls,
+        tokens: int = 0,
+        *,
+        ticket: int = 0,
+        chunks: int = 0,
+        l1_chunks: int = 0,
+        l2_chunks: int = 0,
+        reason: str | None = None,
+        error: int = 0,
+        endpoint: int = -1,
+    ) -> Hit: ...
     @property
     def tokens(self) -> int: ...
     @property
@@ -209,6 +221,23 @@ _Plane = tuple[SupportsIndex, SupportsIndex, SupportsIndex] | object
 
 @final
 class Done:
+    def __new__(
+        cls,
+        job: int = 0,
+        kind: Literal["retrieve", "store"] = "retrieve",
+        *,
+        status: int = 0,
+        ticket: int = 0,
+        bytes: int = 0,
+        chunks: int = 0,
+        present: int = 0,
+        no_room: int = 0,
+        null_chunks: int = 0,
+        missing: dict[int, tuple[int, ...]] = {},
+        queued_us: int = 0,
+        server_us: int = 0,
+        copy_us: int = 0,
+    ) -> Done: ...
     @property
     def job(self) -> int: ...
     @property
@@ -232,7 +261,7 @@ class Done:
     @property
     def null_chunks(self) -> int: ...
     @property
-    def missing(self) -> tuple[int, ...] | dict[int, tuple[int, ...]]: ...
+    def missing(self) -> dict[int, tuple[int, ...]]: ...
     @property
     def queued_us(self) -> int: ...
     @property

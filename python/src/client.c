@@ -63,7 +63,8 @@ client_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	self->lookup_waits = cfg.lookup_mode == SCOUT_LOOKUP_POLLED || cfg.step_wait_us > 0;
 	scout__py_use_init(&self->use);
 	self->asked = PyDict_New();
-	if (!self->asked) {
+	self->endpoint = PyUnicode_FromString(cfg.endpoint ? cfg.endpoint : "auto");
+	if (!self->asked || !self->endpoint) {
 		scout_client_config_fini(&cfg);
 		Py_DECREF(self);
 		return NULL;
@@ -92,6 +93,7 @@ client_dealloc(PyObject *object)
 	close_client(object);
 	scout__py_use_fini(&self->use);
 	Py_XDECREF(self->asked);
+	Py_XDECREF(self->endpoint);
 	PyMem_Free(self->hash_room.bytes);
 	PyMem_Free(self->key_states);
 	PyMem_Free(self->key_groups);
@@ -155,6 +157,31 @@ client_step(PyObject *object, PyObject *unused)
 
 	(void)unused;
 	return scout__py_step_new(self);
+}
+
+static PyObject *
+client_repr(PyObject *object)
+{
+	struct scout__py_client *self = (struct scout__py_client *)object;
+	const char *word = scout__py_use_word(&self->use);
+	struct scout_client_counters now = {0};
+	unsigned long long servers = 0;
+	PyObject *list;
+
+	if (word)
+		return PyUnicode_FromFormat("<kvscout.Client endpoint=%R %s>", self->endpoint, word);
+	list = PyObject_CallMethod(self->endpoint, "split", NULL);
+	if (!list)
+		return NULL;
+	servers = (unsigned long long)PyList_Size(list);
+	Py_DECREF(list);
+	if (scout_client_stats(self->client, &now) != 0)
+		now.servers_up = 0;
+	if (now.servers_up > 0 && now.servers_up < servers)
+		return PyUnicode_FromFormat("<kvscout.Client endpoint=%R connected to %llu of %llu servers>",
+					    self->endpoint, (unsigned long long)now.servers_up, servers);
+	return PyUnicode_FromFormat("<kvscout.Client endpoint=%R %s>", self->endpoint,
+				    now.servers_up > 0 ? "connected" : "not connected");
 }
 
 static PyObject *
@@ -306,6 +333,7 @@ static const char client_doc[] =
 static PyType_Slot slots[] = {
 	{Py_tp_new, (void *)client_new},
 	{Py_tp_dealloc, (void *)client_dealloc},
+	{Py_tp_repr, (void *)client_repr},
 	{Py_tp_traverse, (void *)client_traverse},
 	{Py_tp_clear, (void *)client_gc_clear},
 	{Py_tp_methods, methods},

@@ -7,6 +7,7 @@
 #include "py_client.h"
 
 #include <stddef.h>
+#include <string.h>
 #include <structmember.h>
 
 #include <kvscout/client.h>
@@ -23,6 +24,40 @@ scout__py_hit_new(struct scout__py_state *state, const struct scout_hit *hit)
 	if (self)
 		self->hit = *hit;
 	return (PyObject *)self;
+}
+
+/* The number of a word of Hit.reason, or -1 with an exception. */
+static int
+reason_of(const char *word)
+{
+	for (int reason = SCOUT_REASON_NONE + 1; reason <= SCOUT_REASON_LIMITED; reason++)
+		if (strcmp(scout_reason_name(reason), word) == 0)
+			return reason;
+	PyErr_Format(
+		PyExc_ValueError,
+		"Hit(): reason must be 'hit', 'miss', 'timeout', 'unreachable', 'refused', 'closed' or 'limited', not '%s'",
+		word);
+	return -1;
+}
+
+static PyObject *
+hit_make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+	static const char *const names[] = {"tokens", "ticket", "chunks",   "l1_chunks", "l2_chunks",
+					    "reason", "error",  "endpoint", NULL};
+	unsigned long long tokens = 0, ticket = 0;
+	struct scout_hit hit = {.endpoint = -1};
+	const char *reason = NULL;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|K$KIIIzii:Hit", (char **)names, &tokens, &ticket, &hit.chunks,
+					 &hit.l1_chunks, &hit.l2_chunks, &reason, &hit.error, &hit.endpoint))
+		return NULL;
+	hit.tokens = tokens;
+	hit.ticket = ticket;
+	hit.reason = reason_of(reason ? reason : tokens > 0 ? "hit" : "miss");
+	if (hit.reason < 0)
+		return NULL;
+	return scout__py_hit_new(scout__py_state_of_type(type), &hit);
 }
 
 static void
@@ -80,9 +115,13 @@ static PyGetSetDef getset[] = {
 	{0},
 };
 
-static const char doc[] = "The answer to a lookup: how many leading tokens of the prompt are cached.";
+static const char doc[] =
+	"Hit(tokens=0, *, ticket=0, chunks=0, l1_chunks=0, l2_chunks=0, reason=None, error=0, endpoint=-1)\n--\n\n"
+	"The answer to a lookup: how many leading tokens of the prompt are cached.\n\n"
+	"Clients make them; a program makes one for its own tests. reason=None: 'hit' with tokens, else 'miss'.";
 
 static PyType_Slot slots[] = {
+	{Py_tp_new, (void *)hit_make},
 	{Py_tp_dealloc, (void *)hit_dealloc},
 	{Py_tp_repr, (void *)hit_repr},
 	{Py_tp_members, members},
@@ -94,7 +133,7 @@ static PyType_Slot slots[] = {
 static PyType_Spec spec = {
 	.name = "kvscout.Hit",
 	.basicsize = sizeof(struct scout__py_hit),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
 	.slots = slots,
 };
 

@@ -23,7 +23,8 @@ struct scout__py_client {
 	uint8_t *key_states;                  /* of lookup_keys(): key_room of them */
 	uint32_t *key_groups;                 /* likewise */
 	size_t key_room;
-	PyObject *asked; /* dict: id -> tuple of what it was asked with; see client_ask.c */
+	PyObject *endpoint; /* str, const: as it was given */
+	PyObject *asked;    /* dict: id -> tuple of what it was asked with; see client_ask.c */
 };
 
 /* ---- hit.c ---- */

@@ -142,6 +142,15 @@ server_exit(PyObject *object, PyObject *const *args, Py_ssize_t n)
 }
 
 static PyObject *
+server_repr(PyObject *object)
+{
+	struct scout__py_server *self = (struct scout__py_server *)object;
+	const char *word = scout__py_use_word(&self->use);
+
+	return PyUnicode_FromFormat("<kvscout.Server endpoint=%R %s>", self->endpoint, word ? word : "serves");
+}
+
+static PyObject *
 server_endpoint(PyObject *object, void *unused)
 {
 	(void)unused;
@@ -187,8 +196,13 @@ static PyGetSetDef properties[] = {
 };
 
 static PyType_Slot slots[] = {
-	{Py_tp_new, (void *)server_new}, {Py_tp_dealloc, (void *)server_dealloc}, {Py_tp_methods, methods},
-	{Py_tp_getset, properties},      {Py_tp_doc, (void *)server_doc},         {0, NULL},
+	{Py_tp_new, (void *)server_new},
+	{Py_tp_dealloc, (void *)server_dealloc},
+	{Py_tp_repr, (void *)server_repr},
+	{Py_tp_methods, methods},
+	{Py_tp_getset, properties},
+	{Py_tp_doc, (void *)server_doc},
+	{0, NULL},
 };
 
 static PyType_Spec spec = {

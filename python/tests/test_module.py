@@ -13,6 +13,51 @@ import rig
 HERE = "ipc:///tmp/kvscout-nobody-listens-here"
 
 
+class Values(unittest.TestCase):
+    """A program's own tests make answers and ends."""
+
+    def test_a_hit(self):
+        hit = kvscout.Hit(512, ticket=7, chunks=2, l1_chunks=1, l2_chunks=1)
+        self.assertEqual((hit.tokens, hit.ticket, hit.chunks, hit.reason, hit.error, hit.endpoint), (512, 7, 2, "hit", 0, -1))
+        self.assertEqual(kvscout.Hit().reason, "miss")
+        self.assertEqual(kvscout.Hit(reason="timeout", error=-11, endpoint=1).reason, "timeout")
+        with self.assertRaisesRegex(ValueError, "reason must be 'hit', 'miss'.*, not 'late'"):
+            kvscout.Hit(reason="late")
+        with self.assertRaises(TypeError):
+            kvscout.Hit(5, 6)
+
+    def test_a_done(self):
+        missing = {0: (1, 2)}
+        done = kvscout.Done(5, status=-12, missing=missing, copy_us=3, server_us=4)
+        missing[1] = (3,)
+        self.assertEqual((done.job, done.kind, done.ok, done.missing, done.total_us), (5, "retrieve", False, {0: (1, 2)}, 7))
+        self.assertEqual(done.error.code, -12)
+        self.assertTrue(kvscout.Done(kind="store", chunks=4).ok)
+        self.assertEqual(kvscout.Done().missing, {})
+        with self.assertRaisesRegex(ValueError, "kind must be 'retrieve' or 'store', not 'load'"):
+            kvscout.Done(kind="load")
+        with self.assertRaises(TypeError):
+            kvscout.Done(missing=(1, 2))
+
+    def test_a_repr_has_the_endpoint_and_the_state(self):
+        with kvscout.Server(l1_bytes="16Mi") as server:
+            self.assertEqual(repr(server), f"<kvscout.Server endpoint='{server.endpoint}' serves>")
+            client, worker = kvscout.Client(endpoint=server.endpoint), kvscout.Worker(endpoint=server.endpoint)
+            client.wait_ready(60000)
+            self.assertEqual(repr(client), f"<kvscout.Client endpoint='{server.endpoint}' connected>")
+            rig.wait_for(lambda: repr(worker) == f"<kvscout.Worker endpoint='{server.endpoint}' connected, not registered>")
+            with kvscout.Client(endpoint=[server.endpoint, HERE], kv_ranks=2, namespace="two") as both:
+                rig.wait_for(lambda: "connected to 1 of 2 servers>" in repr(both))
+            client.close()
+            worker.close()
+            self.assertEqual(repr(client), f"<kvscout.Client endpoint='{server.endpoint}' closed>")
+            self.assertEqual(repr(worker), f"<kvscout.Worker endpoint='{server.endpoint}' closed>")
+        self.assertTrue(repr(server).endswith(" closed>"))
+        with kvscout.Client(endpoint=HERE) as client, kvscout.Worker(endpoint=HERE) as worker:
+            self.assertEqual(repr(client), f"<kvscout.Client endpoint='{HERE}' not connected>")
+            self.assertEqual(repr(worker), f"<kvscout.Worker endpoint='{HERE}' not connected>")
+
+
 class Errors(unittest.TestCase):
     CODES = [code for code in range(-64, 0) if kvscout.error_name(code) != "SCOUT_ERR_?"]
 

@@ -121,7 +121,7 @@ class Soak:
                 assert self.pages.holds(prompt, ids), ("store changed its pages", done)
             else:
                 assert not done.ok or not done.missing, done
-                missing = set(done.missing)
+                missing = set(done.missing.get(0, ()))
                 for position, block in enumerate(ids):
                     if position not in missing:
                         assert self.pages.holds(prompt, [block], first=position), ("wrong bytes", done, position)

@@ -151,7 +151,7 @@ class Transfers:
             if not done.ok:
                 self._teller.warn("a %s ended with %s", kind, done.error)
             if run is not None:
-                missing = set(done.missing)
+                missing = set(done.missing.get(0, ()))
                 self._run_is_over(job, run, [key for at, key in enumerate(run.keys) if at in missing])
             else:
                 self._store_is_over(job, done)

@@ -67,6 +67,16 @@ scout__py_use_refuse(struct scout__py_state *state, const struct scout__py_use *
 	return -1;
 }
 
+const char *
+scout__py_use_word(const struct scout__py_use *use)
+{
+	if (scout__py_use_forked(use))
+		return "of the parent process";
+	if (use->closed)
+		return "closed";
+	return use->inside ? "in use by another thread" : NULL;
+}
+
 static void
 set_inside(struct scout__py_use *use, bool is_inside)
 {

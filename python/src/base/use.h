@@ -45,6 +45,9 @@ scout__py_use_check(struct scout__py_state *state, const struct scout__py_use *u
 	return 0;
 }
 
+/* Why a repr cannot ask the library for the object's state: "closed", "in use by another thread", "of the parent process"; NULL: it can. */
+const char *scout__py_use_word(const struct scout__py_use *use);
+
 /*
  * Around a call that lets the GIL go; the check comes first. _enter lets it go, _leave takes it back:
  *

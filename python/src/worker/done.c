@@ -3,11 +3,12 @@
  * DESIGN
  *
  * Worker.poll(), and kvscout.Done: the end of one job, a copy of the library's struct scout_done. The positions of missing blocks are
- * copied, too, as the library lends them until the next poll only; jobs without missing blocks, as usual, share one empty tuple.
+ * copied, too, as the library lends them until the next poll only.
  */
 #include "py_worker.h"
 
 #include <stddef.h>
+#include <string.h>
 #include <structmember.h>
 
 #include <kvscout/error.h>
@@ -16,7 +17,7 @@
 
 struct scout__py_done {
 	PyObject_HEAD struct scout_done done; /* `missing` is not used */
-	PyObject *missing;                    /* tuple, or dict by group */
+	PyObject *missing;                    /* dict: group to tuple */
 	struct scout__py_state *state;
 };
 
@@ -51,12 +52,29 @@ by_group(const struct scout_done *done, PyObject *sizes)
 
 		while (at < done->n_missing && done->missing[at] < end)
 			at++;
-		own = positions(done->missing + from, at - from, first);
-		if (!own || PyDict_SetItem(dict, group, own) < 0)
+		own = at > from ? positions(done->missing + from, at - from, first) : NULL;
+		if (at > from && (!own || PyDict_SetItem(dict, group, own) < 0))
 			Py_CLEAR(dict);
 		Py_XDECREF(own);
 		first = end;
 	}
+	return dict;
+}
+
+/* Of a job whose block_ids were those of the only table. */
+static PyObject *
+of_one_group(const struct scout_done *done, uint32_t group)
+{
+	PyObject *dict = PyDict_New(), *own, *key;
+
+	if (!dict || done->n_missing == 0)
+		return dict;
+	own = positions(done->missing, done->n_missing, 0);
+	key = PyLong_FromUnsignedLong(group);
+	if (!own || !key || PyDict_SetItem(dict, key, own) < 0)
+		Py_CLEAR(dict);
+	Py_XDECREF(own);
+	Py_XDECREF(key);
 	return dict;
 }
 
@@ -82,7 +100,7 @@ done_new(struct scout__py_worker *self, const struct scout_done *done)
 		made->done = *done;
 		made->done.missing = NULL;
 		made->state = self->state;
-		made->missing = sizes ? by_group(done, sizes) : positions(done->missing, done->n_missing, 0);
+		made->missing = sizes ? by_group(done, sizes) : of_one_group(done, self->only_group);
 		if (!made->missing)
 			Py_CLEAR(made);
 	}
@@ -91,6 +109,43 @@ done_new(struct scout__py_worker *self, const struct scout_done *done)
 }
 
 /* ---- the type ---- */
+
+/* For tests of a program. */
+static PyObject *
+done_make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+	static const char *const names[] = {"job",       "kind",      "status",  "ticket",      "bytes",
+					    "chunks",    "present",   "no_room", "null_chunks", "missing",
+					    "queued_us", "server_us", "copy_us", NULL};
+	unsigned long long job = 0, ticket = 0, bytes = 0, queued_us = 0, server_us = 0, copy_us = 0;
+	struct scout_done done = {0};
+	const char *kind = "retrieve";
+	PyObject *missing = NULL;
+	struct scout__py_done *made;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|Ks$iKKIIIIO!KKK:Done", (char **)names, &job, &kind,
+					 &done.status, &ticket, &bytes, &done.chunks, &done.present, &done.no_room,
+					 &done.null_chunks, &PyDict_Type, &missing, &queued_us, &server_us, &copy_us))
+		return NULL;
+	if (strcmp(kind, "retrieve") != 0 && strcmp(kind, "store") != 0)
+		return PyErr_Format(PyExc_ValueError, "Done(): kind must be 'retrieve' or 'store', not '%s'", kind);
+	missing = missing ? PyDict_Copy(missing) : PyDict_New();
+	made = missing ? PyObject_New(struct scout__py_done, type) : NULL;
+	if (!made) {
+		Py_XDECREF(missing);
+		return NULL;
+	}
+	done.kind = strcmp(kind, "store") == 0 ? SCOUT_JOB_STORE : SCOUT_JOB_RETRIEVE;
+	done.job = job;
+	done.ticket = ticket;
+	done.bytes = bytes;
+	done.queued_us = queued_us;
+	done.server_us = server_us;
+	done.copy_us = copy_us;
+	done.total_us = queued_us + server_us + copy_us;
+	*made = (struct scout__py_done){made->ob_base, done, missing, scout__py_state_of_type(type)};
+	return (PyObject *)made;
+}
 
 static void
 done_dealloc(PyObject *object)
@@ -171,8 +226,8 @@ static PyMemberDef members[] = {
 	MEMBER(copy_us, T_ULONGLONG, "Microseconds of copying."),
 	MEMBER(total_us, T_ULONGLONG, "From the submit to the end: the sum of the other three."),
 	{"missing", T_OBJECT_EX, offsetof(struct scout__py_done, missing), READONLY,
-	 "retrieve: positions in block_ids of the blocks that were not filled and must be recomputed, ascending. A tuple; where\n"
-	 "block_ids was a dict, a dict of tuples by group."},
+	 "retrieve: the blocks that were not filled and must be recomputed: a dict from the group's number to a tuple of\n"
+	 "positions in the group's block_ids, ascending. Groups that miss nothing are not in it."},
 	{0},
 };
 
@@ -183,9 +238,13 @@ static PyGetSetDef properties[] = {
 	{0},
 };
 
-static const char doc[] = "The end of one job, as poll() reports it.";
+static const char doc[] =
+	"Done(job=0, kind='retrieve', *, status=0, ticket=0, bytes=0, chunks=0, present=0, no_room=0, null_chunks=0, missing={},\n"
+	"queued_us=0, server_us=0, copy_us=0)\n--\n\n"
+	"The end of one job, as poll() reports it. Workers make them; a program makes one for its own tests.";
 
 static PyType_Slot slots[] = {
+	{Py_tp_new, (void *)done_make},
 	{Py_tp_dealloc, (void *)done_dealloc},
 	{Py_tp_repr, (void *)done_repr},
 	{Py_tp_members, members},
@@ -197,7 +256,7 @@ static PyType_Slot slots[] = {
 static PyType_Spec spec = {
 	.name = "kvscout.Done",
 	.basicsize = sizeof(struct scout__py_done),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
 	.slots = slots,
 };
 

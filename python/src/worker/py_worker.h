@@ -28,12 +28,14 @@ struct scout__py_worker {
 	struct scout__py_use use;
 	struct scout__py_open open;
 	uint32_t chunk_tokens, hash_tokens, hash_bytes; /* const */
+	uint32_t only_group; /* of the last job whose block_ids were no dict: the group of the only table */
 	uint32_t n_tables;
 	struct scout__py_table *tables;                 /* own the pages' owners until the worker is closed */
 	struct scout__py_ids ids[SCOUT__PY_MAX_GROUPS]; /* of the call that runs */
 	struct scout__py_hash_room hash_room;
-	PyObject *jobs;  /* dict: number of a live job to what it needs from Python until poll() reports it */
-	uint64_t n_live; /* jobs that poll has not reported */
+	PyObject *endpoint; /* str, const: as it was given */
+	PyObject *jobs;     /* dict: number of a live job to what it needs from Python until poll() reports it */
+	uint64_t n_live;    /* jobs that poll has not reported */
 };
 
 /* ---- worker_register.c ---- */

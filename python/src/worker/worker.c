@@ -70,8 +70,9 @@ worker_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	self->hash_bytes = cfg.hash_bytes;
 	scout__py_use_init(&self->use);
 	self->jobs = PyDict_New();
+	self->endpoint = PyUnicode_FromString(cfg.endpoint ? cfg.endpoint : "auto");
 	cfg.log = scout__py_log_push;
-	rc = self->jobs ? scout_worker_new(&cfg, &self->worker, err, sizeof(err)) : 0;
+	rc = self->jobs && self->endpoint ? scout_worker_new(&cfg, &self->worker, err, sizeof(err)) : 0;
 	scout_worker_config_fini(&cfg);
 	if (rc != 0)
 		scout__py_raise(state, rc, "Worker(): %s", err[0] ? err : scout_strerror(rc));
@@ -136,6 +137,7 @@ worker_dealloc(PyObject *object)
 	for (uint32_t i = 0; i < SCOUT__PY_MAX_GROUPS; i++)
 		scout__py_ids_free(&self->ids[i]);
 	PyMem_Free(self->hash_room.bytes);
+	Py_XDECREF(self->endpoint);
 	scout__py_use_fini(&self->use);
 	free_object(object);
 	Py_DECREF(type);
@@ -169,6 +171,21 @@ worker_exit(PyObject *object, PyObject *const *args, Py_ssize_t n)
 	(void)n;
 	close_worker(object);
 	Py_RETURN_NONE;
+}
+
+static PyObject *
+worker_repr(PyObject *object)
+{
+	struct scout__py_worker *self = (struct scout__py_worker *)object;
+	const char *word = scout__py_use_word(&self->use);
+	struct scout_worker_counters now = {0};
+
+	if (!word) {
+		if (scout_worker_stats(self->worker, &now) != 0)
+			now.server_up = now.registered = 0;
+		word = now.registered ? "registered" : now.server_up ? "connected, not registered" : "not connected";
+	}
+	return PyUnicode_FromFormat("<kvscout.Worker endpoint=%R %s>", self->endpoint, word);
 }
 
 static PyObject *
@@ -322,6 +339,7 @@ static PyGetSetDef properties[] = {
 };
 
 static PyType_Slot slots[] = {
+	{Py_tp_repr, (void *)worker_repr},
 	{Py_tp_new, (void *)worker_new},
 	{Py_tp_traverse, (void *)worker_traverse},
 	{Py_tp_clear, (void *)worker_clear},

@@ -307,7 +307,7 @@ raise_block_id(const struct job_args *a)
 
 /*
  * What a live job needs: (objects that own events, sizes by group). None of both, as usual: nothing is kept. Sizes by group let poll()
- * report missing blocks as they were given.
+ * report missing blocks by group.
  */
 static int
 keep(const struct job_args *a, uint64_t job, PyObject *const owners[], uint32_t n_owners)
@@ -316,6 +316,8 @@ keep(const struct job_args *a, uint64_t job, PyObject *const owners[], uint32_t 
 	bool any = a->by_group;
 	int rc;
 
+	if (!a->by_group && a->n_groups > 0)
+		a->self->only_group = a->blocks[0].group;
 	for (uint32_t i = 0; objects && i < n_owners; i++) {
 		PyObject *owner = owners[i] ? owners[i] : Py_None;
 
