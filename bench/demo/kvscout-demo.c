@@ -247,8 +247,9 @@ print_table(const struct demo *demo, const struct demo_options *opt, uint64_t ev
 	if (engine->jobs_failed)
 		say("transfers that failed                    %10" PRIu64 "\n", engine->jobs_failed);
 	say("wrong bytes: %" PRIu64 "\n", engine->wrong_bytes);
-	say("\nnext: --lookup-mode polled shows the same with lookups that block. README.md has the smallest scheduler,\n"
-	    "      docs/engines.md which call belongs into which step, docs/operations.md a server of its own.\n");
+	say("\nnext: --lookup-mode %s shows the same with lookups that %s. README.md has the smallest scheduler,\n"
+	    "      docs/engines.md which call belongs into which step, docs/operations.md a server of its own.\n",
+	    lookup_modes[other], other == SCOUT_LOOKUP_POLLED ? "block" : "never block");
 }
 
 /* Everything between the options and the table. Returns the exit status. */

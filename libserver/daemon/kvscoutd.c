@@ -22,6 +22,7 @@
 #include "log.h"
 #include "log_queue.h"
 #include "option_list.h"
+#include "text.h"
 #include "thread.h"
 
 /*

@@ -225,11 +225,15 @@ scout__peer_who(const struct scout_server *s, struct scout__dest *dest, char who
 		(void)snprintf(who + n, SCOUT__WHO_BYTES - (size_t)n, " (pid %d)", (int)peer->pid);
 }
 
-/* The line about the process that died last: one for all of its peers. */
+/*
+ * The line about the process that died last: one for all of its peers. Engines kill some of their processes at an ordinary end; that
+ * costs something only if a peer held slots.
+ */
 SCOUT_ON_LOOP static void
 tell_death(struct scout_server *s)
 {
 	uint32_t n = s->state->dead.n_peers;
+	bool is_loss = s->state->dead.n_holds > 0;
 	char others[40] = "";
 
 	if (n == 0)
@@ -237,8 +241,9 @@ tell_death(struct scout_server *s)
 	s->state->dead.n_peers = 0;
 	if (n > 1)
 		(void)snprintf(others, sizeof(others), " and %u more of its peers", (unsigned)(n - 1));
-	scout__log_limited(&s->log, &s->limit_died, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
-			   "%s%s died, with %u holds", s->state->dead.first, others, (unsigned)s->state->dead.n_holds);
+	scout__log_limited(&s->log, &s->limit_died, s->now_us, SCOUT__LOG_INTERVAL_US,
+			   is_loss ? SCOUT_LOG_WARN : SCOUT_LOG_INFO, "%s%s %s, with %u holds", s->state->dead.first,
+			   others, is_loss ? "died" : "ended without closing", (unsigned)s->state->dead.n_holds);
 }
 
 SCOUT_ON_LOOP static void
@@ -260,10 +265,6 @@ void
 scout__peer_leave(struct scout_server *s, struct scout__peer *peer, bool died)
 {
 	char who[SCOUT__WHO_BYTES];
-
-	/* Engines kill some of their processes at an ordinary end. That costs something only if the peer held slots. */
-	bool is_loss = died && peer->n_holds > 0;
-	const char *how = is_loss ? "died" : died ? "ended without closing" : "left";
 
 	if (peer->leaving)
 		return;
