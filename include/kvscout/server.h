@@ -96,6 +96,11 @@ struct scout_server_config {
 	 * namespaces each to its share. Workers map and pin it as it grows. Default 0: it grows as it fills.
 	 */
 	uint32_t prealloc;
+	/*
+	 * Bytes that live requests may take besides the pool: sessions, and operations that wait with their messages.
+	 * Default a 32nd of l1_bytes, at least 256 MiB.
+	 */
+	uint64_t max_request_bytes;
 };
 
 /* In C and C++ call scout_server_config_init(). @size: sizeof the caller's struct scout_server_config. */

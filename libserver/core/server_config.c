@@ -13,6 +13,8 @@
 static const char *const prefetch_words[] = {"on_retrieve", "on_lookup", "before_answer", NULL};
 static const char *const l2_objects_words[] = {"retain", "temporary", NULL};
 
+#define MIN_REQUEST_BYTES (UINT64_C(256) << 20) /* 25 lookups of the longest prompts */
+
 #define FIELD(name) offsetof(struct scout_server_config, name)
 
 static const struct scout__option options[] = {
@@ -71,6 +73,17 @@ static const struct scout__option options[] = {
 		.max = UINT64_C(1) << 50,
 		.def_text = "half of l1_bytes",
 		.doc = "Bytes that promises to waiting requests may pin; 0: the default",
+	},
+	{
+		.name = "max_request_bytes",
+		.type = SCOUT_OPTION_SIZE,
+		.offset = FIELD(max_request_bytes),
+		.min = 0,
+		.max = UINT64_C(1) << 50,
+		.def_text = "a 32nd of l1_bytes, at least 256Mi",
+		.doc = "Host memory that live requests may take besides the pool: what sessions remember of their prompts, and "
+		       "operations that wait, with their messages. Beyond that, the server refuses lookups and stores; the last "
+		       "quarter is for peers with less than an equal part; 0: the default",
 	},
 	{
 		.name = "tenant_share",
@@ -349,6 +362,9 @@ scout__server_config_accept(struct scout_server_config *dst, const struct scout_
 	/* Rounded up, so that a pool of one byte may promise its byte. */
 	if (!dst->max_promised)
 		dst->max_promised = dst->l1_bytes - dst->l1_bytes / 2;
+	if (!dst->max_request_bytes)
+		dst->max_request_bytes =
+			dst->l1_bytes / 32 > MIN_REQUEST_BYTES ? dst->l1_bytes / 32 : MIN_REQUEST_BYTES;
 	if (!dst->l2_queue_bytes)
 		dst->l2_queue_bytes = (dst->l1_bytes + 7) / 8;
 	return 0;

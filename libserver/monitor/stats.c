@@ -44,6 +44,8 @@ take_server(const struct scout_server *s, struct scout__stats *t)
 	t->sessions = s->cfg.max_sessions - s->state->n_free_sessions;
 	t->sessions_limit = s->cfg.max_sessions;
 	t->sessions_bytes = s->state->session_bytes;
+	t->requests_bytes = s->state->request_bytes;
+	t->requests_bytes_limit = s->cfg.max_request_bytes;
 	t->ops_waiting = s->state->n_pending_ops;
 	t->holds = SCOUT__MAX_HOLDS - s->state->n_free_holds;
 	t->quarantine = s->state->n_quarantine;

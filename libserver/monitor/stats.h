@@ -91,7 +91,8 @@ struct scout__stats {
 	uint64_t namespaces, namespaces_limit, namespaces_abandoned;
 	uint64_t peers, peers_limit, connections, connections_limit, channels, leases;
 	uint64_t channels_backlog_bytes, replies_unsent_bytes;
-	uint64_t sessions, sessions_limit, sessions_bytes, ops_waiting, holds, quarantine;
+	uint64_t sessions, sessions_limit, sessions_bytes, requests_bytes, requests_bytes_limit, ops_waiting, holds,
+		quarantine;
 	struct scout__counters count;
 	struct scout__stats_l1 l1;
 	struct scout__stats_fetch fetch;

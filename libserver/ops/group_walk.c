@@ -44,13 +44,15 @@ scout__group_is_vacant(const struct scout__ns_group *group)
 
 /* Make bits and handles of one group. False: no memory. */
 SCOUT_ON_LOOP static bool
-make_group(struct scout__walk_group *wg)
+make_group(struct scout__group_walk *walk, struct scout__walk_group *wg)
 {
-	size_t bytes = ((size_t)wg->n + 7) / 8;
+	size_t bytes = ((size_t)wg->n + 7) / 8, all = wg->n * sizeof(*wg->seen) + 3 * bytes + 1;
 
-	wg->seen = malloc(wg->n * sizeof(*wg->seen) + 3 * bytes + 1);
+	wg->seen = malloc(all);
 	if (!wg->seen)
 		return false;
+	walk->n_objects += wg->n;
+	walk->bytes += all;
 	memset(wg->seen, 0xff, wg->n * sizeof(*wg->seen)); /* every entry SCOUT__NO_ENTRY */
 	wg->present = (uint8_t *)(wg->seen + wg->n);
 	wg->in_l2 = wg->present + bytes;
@@ -64,10 +66,13 @@ make_group(struct scout__walk_group *wg)
 SCOUT_ON_LOOP static struct scout__group_walk *
 walk_alloc(const struct scout__ns *ns)
 {
-	struct scout__group_walk *walk = calloc(1, sizeof(*walk) + ns->groups.n * sizeof(walk->of[0]));
+	size_t bytes = sizeof(struct scout__group_walk) + ns->groups.n * sizeof(struct scout__walk_group);
+	struct scout__group_walk *walk = calloc(1, bytes);
 
-	if (walk)
-		walk->n_groups = ns->groups.n;
+	if (!walk)
+		return NULL;
+	walk->n_groups = ns->groups.n;
+	walk->bytes = bytes;
 	return walk;
 }
 
@@ -96,8 +101,7 @@ scout__group_walk_new(const struct scout_server *s, const struct scout__lookup_o
 		wg->from = m->skip / wg->group->stride;
 		wg->n = walk->total / wg->group->stride;
 		wg->space = scout__ns_space(s, ns, &m->tenant, (uint16_t)g);
-		walk->n_objects += wg->n;
-		made = make_group(wg);
+		made = make_group(walk, wg);
 	}
 	if (made)
 		return walk;
@@ -124,8 +128,7 @@ scout__group_walk_new_keys(const struct scout_server *s, const struct scout__loo
 		wg->space = scout__ns_space(s, ns, &m->tenant, (uint16_t)g);
 		if (part < m->n_parts && m->parts[part].group == g)
 			wg->n = m->parts[part++].n;
-		walk->n_objects += wg->n;
-		made = make_group(wg);
+		made = make_group(walk, wg);
 	}
 	if (made)
 		return walk;

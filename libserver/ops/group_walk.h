@@ -51,6 +51,7 @@ struct scout__group_walk {
 	uint32_t more[SCOUT_MAX_LENGTHS];
 	uint32_t n_groups;
 	uint32_t n_objects; /* of all groups */
+	uint64_t bytes;     /* of memory */
 	struct scout__walk_group of[];
 };
 

@@ -96,7 +96,8 @@ scout__serve_keys(struct scout_server *s, struct scout__request *req)
 		scout__refuse_body(s, req->dest, req->op, status, field);
 		return;
 	}
-	if (!scout__require_weights(s, req->peer, req->op) || !require_parts(s, req->peer, req->op, &m))
+	if (!scout__require_weights(s, req->peer, req->op) || !require_parts(s, req->peer, req->op, &m) ||
+	    !scout__require_memory(s, req, m.n))
 		return;
 	pending =
 		scout__pending_op_new(s, &scout__lookup_groups_kind, req->peer, req->packet, req->op, req->deadline_us);
@@ -111,6 +112,7 @@ scout__serve_keys(struct scout_server *s, struct scout__request *req)
 		scout__pending_op_refuse(s, &pending->op, SCOUT_WIRE_LIMIT, "the server is out of memory");
 		return;
 	}
+	scout__pending_op_count(s, &pending->op, pending->walk->bytes);
 	if (open_session(s, pending, &m))
 		scout__run_queue_start(s, &pending->op.run, m.n);
 }

@@ -488,14 +488,17 @@ is_run(const struct scout__ns *ns, const struct scout__lookup_msg *m)
 
 /* Make room for what @pending knows of its objects. False: no memory. */
 SCOUT_ON_LOOP static bool
-make_bits(const struct scout_server *s, struct scout__lookup_op *pending, const struct scout__lookup_msg *m)
+make_bits(struct scout_server *s, struct scout__lookup_op *pending, const struct scout__lookup_msg *m)
 {
 	if (pending->op.kind != &lookup_kind) {
 		pending->object = scout__group_walk_object;
 		pending->walk = scout__group_walk_new(s, pending, m);
+		if (pending->walk)
+			scout__pending_op_count(s, &pending->op, pending->walk->bytes);
 		return pending->walk;
 	}
 	pending->object = object_of;
+	scout__pending_op_count(s, &pending->op, (m->n + 7) / 8 * UINT64_C(3));
 	if (pending->ahead)
 		pending->present = calloc((m->n + 7) / 8, 2);
 	/* Without memory for this, the answer also counts what is on its way. */
@@ -546,7 +549,7 @@ scout__serve_lookup(struct scout_server *s, struct scout__request *req)
 		scout__refuse_body(s, req->dest, req->op, status, text);
 		return;
 	}
-	if (!scout__require_weights(s, req->peer, req->op))
+	if (!scout__require_weights(s, req->peer, req->op) || !scout__require_memory(s, req, m.first + m.n))
 		return;
 	pending = scout__pending_op_new(s, is_run(req->peer->ns, &m) ? &lookup_kind : &scout__lookup_groups_kind,
 					req->peer, req->packet, req->op, req->deadline_us);

@@ -114,6 +114,8 @@ SCOUT_ON_LOOP bool scout__require_only_report(struct scout_server *s, const stru
 /* The namespace of this name, of an operator's question. */
 SCOUT_ON_LOOP struct scout__ns *scout__require_namespace(struct scout_server *s, const struct scout__request *req,
 							 const struct scout__str *name);
+/* Whether max_request_bytes has room for the message, and for what a session remembers of @n objects. */
+SCOUT_ON_LOOP bool scout__require_memory(struct scout_server *s, const struct scout__request *req, uint32_t n);
 
 /* ---- weights.c ---- */
 

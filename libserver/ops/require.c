@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+
 #include "msg.h"
 #include "ns.h"
 #include "ops_internal.h"
+#include "packet.h"
 #include "peer.h"
 #include "reply.h"
+#include "request_bytes.h"
 #include "server_core.h"
 #include "session.h"
 #include "transport.h"
+#include "state.h"
 
 /*
  * What several operations require of their sender. Each function refuses the operation when the sender does not meet
@@ -62,4 +67,21 @@ scout__require_namespace(struct scout_server *s, const struct scout__request *re
 		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_STATE,
 			      "this server has no namespace \"%.*s\"", (int)name->len, name->p);
 	return ns;
+}
+
+bool
+scout__require_memory(struct scout_server *s, const struct scout__request *req, uint32_t n)
+{
+	uint64_t bytes = n * sizeof(struct scout__handle);
+
+	/* Other operations of the same message may have counted it. */
+	if (req->packet->n_pending == 0)
+		bytes += scout__packet_bytes(req->packet);
+	if (scout__request_bytes_fit(s, req->peer, bytes))
+		return true;
+	scout__refuse(s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_LIMIT,
+		      "max_request_bytes = %" PRIu64 ": live requests take %" PRIu64 " bytes, %" PRIu64
+		      " of them for operations of this peer that wait, and this one needs %" PRIu64,
+		      s->cfg.max_request_bytes, s->state->request_bytes, req->peer->waiting_bytes, bytes);
+	return false;
 }

@@ -145,7 +145,7 @@ scout__serve_store(struct scout_server *s, struct scout__request *req)
 		scout__refuse_body(s, req->dest, req->op, status, field);
 		return;
 	}
-	if (!scout__require_transfer(s, req->peer, req->op))
+	if (!scout__require_transfer(s, req->peer, req->op) || !scout__require_memory(s, req, m.n))
 		return;
 	group = scout__require_group(s, req->peer, req->op, m.group);
 	if (!group)

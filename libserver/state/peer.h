@@ -42,6 +42,7 @@ struct scout__peer {
 	uint64_t ended_us;    /* when its connection ended, as it seems; 0: it has one */
 	uint32_t connection;  /* counts HELLOs from a new identity: answers to an older one are dropped */
 	uint32_t unanswered;
+	uint64_t waiting_bytes; /* of its operations that wait, see request_bytes.h */
 	uint32_t n_holds, n_sessions;
 	/* For each group: first segment id of the last extent that the lease connection has delivered; 0: none. */
 	uint32_t segments_sent[SCOUT_MAX_GROUPS];

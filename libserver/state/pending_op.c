@@ -8,6 +8,7 @@
 #include "ns.h"
 #include "packet.h"
 #include "peer.h"
+#include "request_bytes.h"
 #include "server_core.h"
 #include "state.h"
 
@@ -47,11 +48,21 @@ scout__pending_op_new(struct scout_server *s, const struct scout__pending_kind *
 	pending->arrived_us = s->now_us;
 	pending->deadline_us = deadline_us;
 	scout__packet_ref(packet);
+	if (packet->n_pending++ == 0)
+		scout__waiting_bytes_add(s, peer, scout__packet_bytes(packet));
+	scout__pending_op_count(s, pending, kind->size);
 	scout__list_init(&pending->waiting);
 	scout__list_add(&peer->pending_ops, &pending->of_peer);
 	peer->unanswered++;
 	s->state->n_pending_ops++;
 	return pending;
+}
+
+void
+scout__pending_op_count(struct scout_server *s, struct scout__pending_op *pending, uint64_t bytes)
+{
+	pending->bytes += bytes;
+	scout__waiting_bytes_add(s, pending->peer, bytes);
 }
 
 void
@@ -63,6 +74,9 @@ scout__pending_op_free(struct scout_server *s, struct scout__pending_op *pending
 	scout__list_del(&pending->waiting);
 	if (pending->kind->end)
 		pending->kind->end(s, pending);
+	scout__waiting_bytes_sub(s, pending->peer, pending->bytes);
+	if (--pending->packet->n_pending == 0)
+		scout__waiting_bytes_sub(s, pending->peer, scout__packet_bytes(pending->packet));
 	scout__packet_unref(pending->packet);
 	pending->peer->unanswered--;
 	s->state->n_pending_ops--;

@@ -43,6 +43,7 @@ struct scout__pending_op {
 	uint64_t weights_gen; /* of the namespace when the operation came */
 	uint64_t arrived_us;
 	uint64_t deadline_us;              /* UINT64_MAX: none */
+	uint64_t bytes;                    /* of memory, without those of the message; see request_bytes.h */
 	uint8_t wait_hash[SCOUT_MAX_HASH]; /* hash of the chunk that it waits for */
 };
 
@@ -50,6 +51,8 @@ struct scout__pending_op {
 SCOUT_ON_LOOP void *scout__pending_op_new(struct scout_server *s, const struct scout__pending_kind *kind,
 					  struct scout__peer *peer, struct scout__packet *packet,
 					  const struct scout__op *op, uint64_t deadline_us);
+/* @bytes more were allocated for @pending, and will be freed with it. */
+SCOUT_ON_LOOP void scout__pending_op_count(struct scout_server *s, struct scout__pending_op *pending, uint64_t bytes);
 /* Free @pending without an answer; what it granted stays with its session and hold. */
 SCOUT_ON_LOOP void scout__pending_op_free(struct scout_server *s, struct scout__pending_op *pending);
 /* Refuse and free. */

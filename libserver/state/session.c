@@ -6,6 +6,7 @@
 
 #include "ns.h"
 #include "peer.h"
+#include "request_bytes.h"
 #include "pending_op.h"
 #include "server_core.h"
 #include "state.h"
@@ -28,7 +29,7 @@
  * (release_slice()).
  *
  * Memory: for each group one block of handles, as long as the hit; rows and stored keys only for sessions that need them.
- * Everything counts against SCOUT__MAX_SESSION_BYTES.
+ * Everything counts against max_request_bytes (request_bytes.h).
  *
  * Threads: loop.
  */
@@ -62,12 +63,15 @@ resize(struct scout_server *s, void *block, uint32_t old_n, uint32_t n)
 
 	if (n == 0) {
 		free(block);
+		scout__request_bytes_give(s, old_bytes);
 		s->state->session_bytes -= old_bytes;
 		return NULL;
 	}
-	if (bytes > old_bytes && s->state->session_bytes + (bytes - old_bytes) > SCOUT__MAX_SESSION_BYTES)
+	if (bytes > old_bytes && !scout__request_bytes_take(s, bytes - old_bytes))
 		return NULL;
 	p = reallocarray(block, n, 8);
+	if (p ? bytes < old_bytes : bytes > old_bytes)
+		scout__request_bytes_give(s, p ? old_bytes - bytes : bytes - old_bytes);
 	if (!p)
 		return NULL;
 	s->state->session_bytes += bytes;
@@ -113,6 +117,12 @@ free_handles(struct scout_server *s, struct scout__session *session)
 		(void)scout__kept_resize(s, &session->of[i], 0);
 }
 
+static size_t
+session_size(uint32_t n_groups)
+{
+	return sizeof(struct scout__session) + n_groups * sizeof(struct scout__kept);
+}
+
 struct scout__session *
 scout__session_new(struct scout_server *s, struct scout__peer *peer, uint64_t ticket, uint32_t n, uint16_t *ret_status,
 		   const char **ret_text)
@@ -131,9 +141,11 @@ scout__session_new(struct scout_server *s, struct scout__peer *peer, uint64_t ti
 		*ret_text = "max_sessions are open";
 		return NULL;
 	}
-	session = calloc(1, sizeof(*session) + n_groups * sizeof(session->of[0]));
-	if (!session)
+	if (!scout__request_bytes_take(s, session_size(n_groups)))
 		return NULL;
+	session = calloc(1, session_size(n_groups));
+	if (!session)
+		goto err_give;
 	session->ns = peer->ns;
 	session->n_groups = n_groups;
 	if (!make_handles(s, session, n))
@@ -158,6 +170,8 @@ scout__session_new(struct scout_server *s, struct scout__peer *peer, uint64_t ti
 err_free_handles:
 	free_handles(s, session);
 	free(session);
+err_give:
+	scout__request_bytes_give(s, session_size(n_groups));
 	return NULL;
 }
 
@@ -367,6 +381,7 @@ session_free(struct scout_server *s, struct scout__session *session)
 	s->state->free_sessions[s->state->n_free_sessions++] = session->number;
 	session->ns->n_sessions--;
 	s->state->n_releasing--;
+	scout__request_bytes_give(s, session_size(session->n_groups));
 	free(session);
 }
 

@@ -19,8 +19,6 @@ struct scout__ns_group;
 struct scout__peer;
 struct scout__pending_op;
 
-#define SCOUT__MAX_SESSION_BYTES (UINT64_C(1) << 30) /* of all sessions together: handles and bitmaps */
-
 /* What a session keeps of one group. Objects are counted from the start of the prompt. */
 struct scout__kept {
 	struct scout__ns_group *group;

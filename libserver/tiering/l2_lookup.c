@@ -4,6 +4,7 @@
 #include "fetch.h"
 #include "ns.h"
 #include "lookup_op.h"
+#include "request_bytes.h"
 #include "server_core.h"
 #include "session.h"
 #include "state.h"
@@ -34,6 +35,7 @@ ask_free(struct scout_server *s, struct scout__ask *ask)
 {
 	scout__run_queue_remove(&ask->run);
 	s->fetch->ask_bytes -= ask->bytes;
+	scout__request_bytes_give(s, ask->bytes);
 	free(ask->chunks);
 	free(ask->digests);
 	free(ask->where);
@@ -120,14 +122,18 @@ SCOUT_ON_LOOP static struct scout__ask *
 ask_new(struct scout_server *s, struct scout__lookup_op *pending, uint32_t first, uint32_t n, uint64_t keys)
 {
 	struct scout__fetch *t = s->fetch;
-	uint64_t bytes = n * sizeof(struct scout__ask_chunk) + keys * (sizeof(struct scout__l2_digest) + 1 + t->n);
+	uint64_t ops = (keys + SCOUT__L2_MAX_KEYS - 1) / SCOUT__L2_MAX_KEYS * t->n;
+	uint64_t bytes = sizeof(struct scout__ask) + n * sizeof(struct scout__ask_chunk) +
+			 keys * (sizeof(struct scout__l2_digest) + 1 + t->n) + ops * sizeof(struct scout__l2_op);
 	struct scout__ask *ask;
 
-	if (bytes > SCOUT__MAX_ASK_BYTES - t->ask_bytes)
+	if (bytes > SCOUT__MAX_ASK_BYTES - t->ask_bytes || !scout__request_bytes_take(s, bytes))
 		return NULL;
 	ask = calloc(1, sizeof(*ask));
-	if (!ask)
+	if (!ask) {
+		scout__request_bytes_give(s, bytes);
 		return NULL;
+	}
 	ask->chunks = calloc(n, sizeof(*ask->chunks));
 	ask->digests = malloc(keys * sizeof(*ask->digests));
 	ask->where = calloc(keys, 1);

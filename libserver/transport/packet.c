@@ -21,6 +21,8 @@
  * Threads: loop.
  */
 
+#define MESSAGE_BYTES 128u /* of what libzmq and malloc add to a message, and malloc to a packet */
+
 struct scout__packet *
 scout__packet_new(size_t len)
 {
@@ -29,10 +31,17 @@ scout__packet_new(size_t len)
 	if (!packet)
 		return NULL;
 	packet->refs = 1;
+	packet->n_pending = 0;
 	if (zmq_msg_init_size(&packet->msg, len) == 0)
 		return packet;
 	free(packet);
 	return NULL;
+}
+
+uint64_t
+scout__packet_bytes(struct scout__packet *packet)
+{
+	return sizeof(*packet) + zmq_msg_size(&packet->msg) + MESSAGE_BYTES;
 }
 
 uint64_t
@@ -94,6 +103,7 @@ receive_packet(struct scout_server *s, zmq_msg_t *identity)
 	(void)zmq_msg_init(&rest); /* cannot fail */
 	if (packet) {
 		packet->refs = 1;
+		packet->n_pending = 0;
 		(void)zmq_msg_init(&packet->msg);
 	}
 	/* The parts of a message arrive together, so none of these waits. */

@@ -17,6 +17,7 @@ struct scout__dest;
 struct scout__packet {
 	zmq_msg_t msg;
 	uint32_t refs;
+	uint32_t n_pending; /* pending operations among them: the first one counts its bytes */
 };
 
 /* The frame in hand: one with very many operations is executed over several turns. */
@@ -31,6 +32,8 @@ struct scout__inbox {
 
 SCOUT_ON_LOOP void scout__packet_ref(struct scout__packet *packet);
 SCOUT_ON_LOOP void scout__packet_unref(struct scout__packet *packet);
+/* What it takes of memory. */
+SCOUT_ON_LOOP uint64_t scout__packet_bytes(struct scout__packet *packet);
 SCOUT_ON_LOOP struct scout__packet *scout__packet_new(size_t len);
 /* A frame of @sender that did not come through the socket. Takes it. */
 SCOUT_ON_LOOP void scout__packet_take(struct scout_server *s, const struct scout__dest *sender,

@@ -31,6 +31,7 @@ static const struct setting server_settings[] = {
 	{"extent_bytes", "4Ki", SERVER(extent_bytes, 4096)},
 	{"prealloc", "yes", SERVER(prealloc, 1)},
 	{"max_promised", "2", SERVER(max_promised, 2)},
+	{"max_request_bytes", "300Mi", SERVER(max_request_bytes, 300 << 20)},
 	{"tenant_share", SERVER_TEXT(tenant_share, "a:20% *:5%")},
 	{"namespace_share", SERVER_TEXT(namespace_share, "m:30%")},
 	{"max_sessions", "7", SERVER(max_sessions, 7)},
@@ -74,11 +75,13 @@ START_TEST(each_server_key_sets_its_field)
 }
 END_TEST
 
-START_TEST(promises_and_the_queue_to_l2_follow_the_size_of_the_pool)
+START_TEST(limits_of_bytes_follow_the_size_of_the_pool)
 {
 	static const struct {
-		uint64_t l1_bytes, max_promised, l2_queue_bytes;
-	} pools[] = {{1 << 30, 1 << 29, 1 << 27}, {1, 1, 1}};
+		uint64_t l1_bytes, max_promised, l2_queue_bytes, max_request_bytes;
+	} pools[] = {{1 << 30, 1 << 29, 1 << 27, 1 << 28},
+		     {1, 1, 1, 1 << 28},
+		     {UINT64_C(1) << 40, UINT64_C(1) << 39, UINT64_C(1) << 37, UINT64_C(1) << 35}};
 	struct scout_server_config cfg, taken;
 
 	scout_server_config_init(&cfg);
@@ -87,6 +90,7 @@ START_TEST(promises_and_the_queue_to_l2_follow_the_size_of_the_pool)
 		ck_assert_int_eq(scout__server_config_accept(&taken, &cfg, err, sizeof(err)), 0);
 		ck_assert_uint_eq(taken.max_promised, pools[i].max_promised);
 		ck_assert_uint_eq(taken.l2_queue_bytes, pools[i].l2_queue_bytes);
+		ck_assert_uint_eq(taken.max_request_bytes, pools[i].max_request_bytes);
 		scout_server_config_fini(&taken);
 	}
 }
@@ -158,7 +162,7 @@ suite_of_this_file(void)
 
 	tcase_add_loop_test(tcase, help_lists_every_key, 0, 3);
 	tcase_add_test(tcase, each_server_key_sets_its_field);
-	tcase_add_test(tcase, promises_and_the_queue_to_l2_follow_the_size_of_the_pool);
+	tcase_add_test(tcase, limits_of_bytes_follow_the_size_of_the_pool);
 	tcase_add_test(tcase, one_url_of_l2_may_hold_commas_and_no_second_url);
 	tcase_add_test(tcase, lines_of_a_file_add_to_the_second_tier);
 	suite_add_tcase(suite, tcase);
