@@ -88,7 +88,7 @@ ns_new(struct scout_server *s)
 
 	if (!ns)
 		return NULL;
-	if (scout__map_init(&ns->space_map, SCOUT__MAX_SPACES) != 0) {
+	if (scout__map_init(&ns->space_map, SCOUT__FEW_SPACES) != 0) {
 		free(ns);
 		return NULL;
 	}

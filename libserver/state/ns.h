@@ -23,6 +23,7 @@ struct scout__peer;
 struct scout__records;
 
 #define SCOUT__MAX_SPACES 65536u  /* tenants of one namespace */
+#define SCOUT__FEW_SPACES 16u     /* that a new namespace has room for: it grows by doubling */
 #define SCOUT__OLD_GENERATIONS 7u /* earlier names of clears that are remembered */
 #define SCOUT__WAITER_BITS 7u     /* buckets of pending operations that wait for a chunk, for each namespace */
 
@@ -199,6 +200,8 @@ SCOUT_ON_LOOP void scout__ns_reshare_step(struct scout_server *s, struct scout__
  * namespace is in use.
  */
 SCOUT_ON_LOOP struct scout__ns *scout__ns_reuse(struct scout_server *s, const struct scout__str *name);
+/* Look at some of the namespaces, and free chunk indexes that no peer uses and that have no chunk. */
+SCOUT_ON_LOOP void scout__ns_tick(struct scout_server *s);
 /* @fresh was just made, and its peer has not joined yet: warn the operator if there are too many namespaces. */
 SCOUT_ON_LOOP void scout__ns_warn(struct scout_server *s, const struct scout__ns *fresh);
 SCOUT_ON_LOOP uint32_t scout__ns_count_abandoned(const struct scout_server *s);

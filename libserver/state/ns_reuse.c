@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "ns.h"
+#include "peer.h"
 #include "server_core.h"
 #include "state.h"
 
@@ -13,6 +14,10 @@
  * for a peer that comes back. When a new name finds no place, it gets the place of a namespace that all peers have left
  * and in which nothing runs any more: the one left first of those without chunks, else the one left first. HELLO is
  * refused only if every namespace is in use.
+ *
+ * What no peer uses and no chunk needs is freed without a new name: an empty chunk index keeps its extents, and address
+ * space for all that the pool can hold. A worker that comes back registers and gets a new one. The tick looks, since the
+ * last chunk may go long after the last peer, to another namespace.
  *
  * The structure is emptied, not freed: loads and writes that still point to it see another weights_gen, as after a
  * RESET.
@@ -51,7 +56,9 @@ forget_tenants(struct scout__ns *ns)
 	scout__map_fini(&ns->space_map);
 	for (uint32_t i = 0; i < ns->n_spaces; i++)
 		free(ns->spaces[i].tenant);
-	ns->n_spaces = 0;
+	free(ns->spaces);
+	ns->spaces = NULL;
+	ns->n_spaces = ns->cap_spaces = 0;
 }
 
 struct scout__ns *
@@ -64,7 +71,7 @@ scout__ns_reuse(struct scout_server *s, const struct scout__str *name)
 	for (uint32_t i = 0; i < s->state->n_ns; i++)
 		if (is_abandoned(s->state->ns[i]) && is_better(s->state->ns[i], best))
 			best = s->state->ns[i];
-	if (!best || scout__map_init(&empty, SCOUT__MAX_SPACES) != 0)
+	if (!best || scout__map_init(&empty, SCOUT__FEW_SPACES) != 0)
 		return NULL;
 	n_chunks = scout__ns_count_chunks(best);
 	s->count.namespaces_reused++;
@@ -82,6 +89,27 @@ scout__ns_reuse(struct scout_server *s, const struct scout__str *name)
 	memset(best->name, 0, sizeof(best->name));
 	memset(&best->count, 0, sizeof(best->count));
 	return best;
+}
+
+/* Free the chunk indexes of a namespace that all peers have left and that has no chunk. */
+SCOUT_ON_LOOP static void
+drop_unused(struct scout_server *s, struct scout__ns *ns)
+{
+	bool has_index = false;
+
+	for (uint32_t i = 0; i < ns->groups.n; i++)
+		has_index |= ns->by_group[i].index != NULL;
+	if (has_index && is_abandoned(ns) && is_empty(ns))
+		scout__ns_drop_indexes(s, ns);
+}
+
+void
+scout__ns_tick(struct scout_server *s)
+{
+	for (uint32_t left = scout__tick_share(s->state->n_ns); left; left--) {
+		s->state->tick_ns = (s->state->tick_ns + 1) % s->state->n_ns;
+		drop_unused(s, s->state->ns[s->state->tick_ns]);
+	}
 }
 
 void

@@ -451,6 +451,7 @@ scout__peers_tick(struct scout_server *s)
 	scout__leases_tick(s);
 	scout__segments_tick(s);
 	scout__withdraw_tick(s);
+	scout__ns_tick(s);
 	scout__ns_grow_ahead(s);
 	scout__unsent_tick(s);
 }

@@ -68,6 +68,7 @@ struct scout__state {
 	struct scout__map by_identity, by_token;
 	uint64_t next_tick_us;
 	uint64_t last_tick_us;
+	uint32_t tick_ns;   /* place of the last namespace that a tick looked at */
 	uint32_t tick_peer; /* slot of the first peer that the next tick looks at */
 	struct {
 		pid_t pid; /* the process that died last, while the line about it is not written */

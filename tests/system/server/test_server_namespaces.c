@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check_main.h"
 
+#include <inttypes.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 #include "server_rig.h"
 
@@ -227,6 +229,61 @@ START_TEST(an_open_store_keeps_its_namespace)
 }
 END_TEST
 
+/* Their extents go back to the pool, too. */
+START_TEST(a_namespace_that_all_peers_left_keeps_no_index_without_chunks)
+{
+	struct wire_peer worker;
+	uint64_t bytes;
+
+	up(0);
+	fill(0);
+	bytes = status("l1.bytes_index");
+	ck_assert_uint_gt(bytes, 0);
+	for (unsigned i = 1; i < 9; i++) {
+		open_in(&worker, i);
+		worker.hello.role = SCOUT_ROLE_WORKER;
+		ck_assert_int_eq(wire_hello(&worker), SCOUT_WIRE_OK);
+		ck_assert_int_eq(wire_lease(&worker), SCOUT_LEASE_OK);
+		ck_assert_int_eq(wire_register(&worker, 0, 0, SHARD_BYTES), SCOUT_WIRE_OK);
+		leave(&worker);
+	}
+	ck_assert_uint_eq(status("namespaces"), 9);
+	wire_wait_status(&watcher, "l1.bytes_index", bytes); /* of the one with chunks */
+	fill(1);                                             /* as ever */
+	ck_assert_uint_eq(status("l1.bytes_index"), 2 * bytes);
+	down();
+}
+END_TEST
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+static uint64_t
+resident(void)
+{
+	FILE *file = fopen("/proc/self/statm", "re");
+	uint64_t pages = 0;
+
+	ck_assert_ptr_nonnull(file);
+	ck_assert_int_eq(fscanf(file, "%*u %" SCNu64, &pages), 1);
+	(void)fclose(file);
+	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* It had a table for 65536 tenants, 1.7 MB. */
+START_TEST(a_namespace_takes_memory_for_the_tenants_that_it_has)
+{
+	uint64_t before;
+
+	up(0);
+	visit(0);
+	before = resident();
+	for (unsigned i = 1; i < 200; i++)
+		visit(i);
+	ck_assert_uint_le(resident(), before + 199 * (512 << 10));
+	down();
+}
+END_TEST
+#endif
+
 START_TEST(the_operator_is_warned_at_four_fifths)
 {
 	struct wire_peer used[5];
@@ -254,6 +311,10 @@ suite_of_this_file(void)
 	tcase_add_test(tcase, a_namespace_with_chunks_makes_room_after_those_without_and_is_told);
 	tcase_add_test(tcase, a_namespace_that_is_used_stays_and_one_more_is_refused);
 	tcase_add_test(tcase, an_open_store_keeps_its_namespace);
+	tcase_add_test(tcase, a_namespace_that_all_peers_left_keeps_no_index_without_chunks);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+	tcase_add_test(tcase, a_namespace_takes_memory_for_the_tenants_that_it_has);
+#endif
 	tcase_add_test(tcase, the_operator_is_warned_at_four_fifths);
 	suite_add_tcase(suite, tcase);
 	return suite;
