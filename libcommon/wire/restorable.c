@@ -93,10 +93,12 @@ are_set(const uint8_t *bytes, size_t n)
 	return memcmp(bytes, ones, n) == 0;
 }
 
-/* One more than the last missing object of [@from, @to); @from: none is missing. */
+/* The last missing object of [@from, @end); @end: none is missing. */
 static uint32_t
-behind_missing(const uint8_t *bits, uint32_t from, uint32_t to)
+last_missing(const uint8_t *bits, uint32_t from, uint32_t end)
 {
+	uint32_t to = end;
+
 	while (to > from) {
 		if (to % 8 == 0 && to - from >= 64 && are_set(bits + to / 8 - 8, 8))
 			to -= 64;
@@ -105,18 +107,33 @@ behind_missing(const uint8_t *bits, uint32_t from, uint32_t to)
 		else if (bits[(to - 1) / 8] >> (to - 1) % 8 & 1)
 			to--;
 		else
-			return to;
+			return to - 1;
 	}
-	return from;
+	return end;
 }
 
-/* Whether all of @need is there; else *ret_missing is an object that is missing. */
+/* The first missing object of [@from, @to); @to: none is missing. */
+static uint32_t
+first_missing(const uint8_t *bits, uint32_t from, uint32_t to)
+{
+	while (from < to) {
+		if (from % 8 == 0 && to - from >= 64 && are_set(bits + from / 8, 8))
+			from += 64;
+		else if (bits[from / 8] >> from % 8 & 1)
+			from++;
+		else
+			return from;
+	}
+	return to;
+}
+
+/* Whether all of @need is there; else *ret_missing is an object that is missing: the one that rules out most lengths. */
 static bool
 look(struct scout__restorable *walk, uint32_t g, const struct scout__need *need, uint32_t *ret_missing)
 {
 	const struct scout__presence *presence = &walk->presence[g];
 	struct scout__need *seen = &walk->seen[g];
-	uint32_t to = need->to, behind;
+	uint32_t to = need->to, missing;
 
 	if (need->from == need->to)
 		return true;
@@ -126,10 +143,12 @@ look(struct scout__restorable *walk, uint32_t g, const struct scout__need *need,
 	}
 	if (seen->from < seen->to && to <= seen->to)
 		to = to < seen->from ? to : seen->from;
-	behind = behind_missing(presence->bits, need->from, to);
-	if (behind > need->from) {
+	/* The run of a group with policy all begins at the same object for each length. */
+	missing = walk->groups->group[g].policy == SCOUT__POLICY_ALL ? first_missing(presence->bits, need->from, to)
+								     : last_missing(presence->bits, need->from, to);
+	if (missing < to) {
 		*seen = (struct scout__need){0, 0};
-		*ret_missing = behind - 1;
+		*ret_missing = missing;
 		return false;
 	}
 	if (to == need->to) /* no object of it was seen before */
