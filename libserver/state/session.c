@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "block.h"
 #include "ns.h"
 #include "peer.h"
 #include "request_bytes.h"
@@ -62,14 +63,14 @@ resize(struct scout_server *s, void *block, uint32_t old_n, uint32_t n)
 	void *p;
 
 	if (n == 0) {
-		free(block);
+		scout__block_free(block, old_bytes);
 		scout__request_bytes_give(s, old_bytes);
 		s->state->session_bytes -= old_bytes;
 		return NULL;
 	}
 	if (bytes > old_bytes && !scout__request_bytes_take(s, bytes - old_bytes))
 		return NULL;
-	p = reallocarray(block, n, 8);
+	p = scout__block_resize(block, old_bytes, bytes);
 	if (p ? bytes < old_bytes : bytes > old_bytes)
 		scout__request_bytes_give(s, p ? old_bytes - bytes : bytes - old_bytes);
 	if (!p)
