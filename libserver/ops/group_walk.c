@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "block.h"
 #include "fetch.h"
 #include "msg.h"
 #include "ns.h"
@@ -42,23 +43,37 @@ scout__group_is_vacant(const struct scout__ns_group *group)
 
 /* ---- making a walk ---- */
 
-/* Make bits and handles of one group. False: no memory. */
+static size_t
+seen_bytes(const struct scout__walk_group *wg)
+{
+	return wg->n * sizeof(*wg->seen) + 1;
+}
+
+SCOUT_ON_LOOP static void
+free_seen(struct scout__walk_group *wg)
+{
+	if (wg->seen)
+		scout__block_free(wg->seen, seen_bytes(wg));
+	wg->seen = NULL;
+}
+
+/* Make maps and handles of one group; scout__group_walk_open() fills in the handles. False: no memory. */
 SCOUT_ON_LOOP static bool
 make_group(struct scout__group_walk *walk, struct scout__walk_group *wg)
 {
-	size_t bytes = ((size_t)wg->n + 7) / 8, all = wg->n * sizeof(*wg->seen) + 3 * bytes + 1;
+	size_t bytes = SCOUT__BITS_BYTES(wg->n);
 
-	wg->seen = malloc(all);
-	if (!wg->seen)
+	wg->present = calloc(4, bytes + 1);
+	wg->seen = scout__block_resize(NULL, 0, seen_bytes(wg));
+	if (!wg->present || !wg->seen)
 		return false;
 	walk->n_objects += wg->n;
-	walk->bytes += all;
-	memset(wg->seen, 0xff, wg->n * sizeof(*wg->seen)); /* every entry SCOUT__NO_ENTRY */
-	wg->present = (uint8_t *)(wg->seen + wg->n);
+	walk->bytes += seen_bytes(wg) + 4 * (bytes + 1);
 	wg->in_l2 = wg->present + bytes;
 	wg->wanted = wg->in_l2 + bytes;
-	memset(wg->present, scout__group_is_vacant(wg->group) ? 0xff : 0, bytes);
-	memset(wg->in_l2, 0, 2 * bytes);
+	wg->promised = wg->wanted + bytes;
+	if (scout__group_is_vacant(wg->group))
+		memset(wg->present, 0xff, bytes);
 	return true;
 }
 
@@ -77,8 +92,7 @@ walk_alloc(const struct scout__ns *ns)
 }
 
 struct scout__group_walk *
-scout__group_walk_new(const struct scout_server *s, const struct scout__lookup_op *pending,
-		      const struct scout__lookup_msg *m)
+scout__group_walk_new(struct scout_server *s, const struct scout__lookup_op *pending, const struct scout__lookup_msg *m)
 {
 	struct scout__ns *ns = pending->op.ns;
 	struct scout__group_walk *walk = walk_alloc(ns);
@@ -105,12 +119,12 @@ scout__group_walk_new(const struct scout_server *s, const struct scout__lookup_o
 	}
 	if (made)
 		return walk;
-	scout__group_walk_free(walk);
+	scout__group_walk_free(s, walk);
 	return NULL;
 }
 
 struct scout__group_walk *
-scout__group_walk_new_keys(const struct scout_server *s, const struct scout__lookup_op *pending,
+scout__group_walk_new_keys(struct scout_server *s, const struct scout__lookup_op *pending,
 			   const struct scout__keys_msg *m)
 {
 	struct scout__ns *ns = pending->op.ns;
@@ -132,72 +146,105 @@ scout__group_walk_new_keys(const struct scout_server *s, const struct scout__loo
 	}
 	if (made)
 		return walk;
-	scout__group_walk_free(walk);
+	scout__group_walk_free(s, walk);
 	return NULL;
 }
 
-void
-scout__group_walk_free(struct scout__group_walk *walk)
+SCOUT_ON_LOOP static void
+free_step(struct scout_server *s, struct scout__run_item *item)
 {
-	for (uint32_t g = 0; walk && g < walk->n_groups; g++)
-		free(walk->of[g].seen);
+	struct scout__group_walk *walk = SCOUT__OWNER(item, struct scout__group_walk, run);
+
+	walk->left = SCOUT__WORK_STEP;
+	while (walk->n_groups > 0) {
+		struct scout__walk_group *wg = &walk->of[--walk->n_groups];
+
+		free_seen(wg);
+		free(wg->present);
+		if (!scout__work(walk, wg->n) && walk->n_groups > 0) {
+			scout__run_queue_add(s, item);
+			return;
+		}
+	}
 	free(walk);
 }
 
-/* Give @kept the range [from, n), with holes where nothing was promised before. */
-SCOUT_ON_LOOP static void
-open_group(struct scout__kept *kept, struct scout__walk_group *wg)
+void
+scout__group_walk_free(struct scout_server *s, struct scout__group_walk *walk)
 {
-	if (kept->kept_from == kept->kept_to) {
-		/* A renewal may skip what its session has never looked at. */
-		if (kept->hit < wg->from)
-			memset(kept->handles + kept->hit, 0xff, (wg->from - kept->hit) * sizeof(kept->handles[0]));
-		kept->kept_from = kept->kept_to = kept->hit = wg->from;
+	if (!walk)
+		return;
+	walk->run.step = free_step;
+	free_step(s, &walk->run);
+}
+
+bool
+scout__group_walk_make_room(struct scout_server *s, const struct scout__lookup_op *pending)
+{
+	const struct scout__group_walk *walk = pending->walk;
+	bool made = true;
+
+	for (uint32_t g = 0; made && g < walk->n_groups; g++)
+		made = scout__kept_resize(s, &pending->session->of[g], walk->of[g].n);
+	return made;
+}
+
+/*
+ * Objects [@from, @to) of a group are not promised, but for those that its session has promised before: a renewal's. In
+ * the skipped part, what is found is noted only for the end of the session, which touches it.
+ */
+SCOUT_ON_LOOP static void
+open_some(const struct scout__kept *kept, struct scout__walk_group *wg, uint32_t from, uint32_t to)
+{
+	bool is_empty = kept->kept_from == kept->kept_to;
+	uint32_t first = is_empty ? kept->hit : kept->kept_from;
+
+	memset(wg->seen + from, 0xff, (to - from) * sizeof(wg->seen[0])); /* every entry SCOUT__NO_ENTRY */
+	first = first < wg->from ? first : wg->from;
+	for (uint32_t i = from > first ? from : first; i < to; i++) {
+		if (is_empty || i < kept->kept_from || i >= kept->kept_to)
+			kept->handles[i] = (struct scout__handle){SCOUT__NO_ENTRY, UINT32_MAX};
+		else if (kept->handles[i].entry != SCOUT__NO_ENTRY)
+			scout__bit_set(wg->promised, i);
 	}
-	for (uint32_t i = wg->from; i < kept->kept_from; i++)
-		kept->handles[i] = (struct scout__handle){SCOUT__NO_ENTRY, 0};
-	for (uint32_t i = kept->kept_from; i < kept->kept_to; i++)
-		wg->n_promised += kept->handles[i].entry != SCOUT__NO_ENTRY;
+}
+
+/* The session keeps the range [from, n), with holes where nothing was promised before. */
+SCOUT_ON_LOOP static void
+open_end(struct scout__kept *kept, const struct scout__walk_group *wg)
+{
+	if (kept->kept_from == kept->kept_to)
+		kept->kept_from = kept->kept_to = wg->from;
 	if (wg->from < kept->kept_from) {
 		kept->n_holes += kept->kept_from - wg->from;
 		kept->kept_from = wg->from;
 	}
-	memset(kept->handles + kept->kept_to, 0xff, (wg->n - kept->kept_to) * sizeof(kept->handles[0]));
 	kept->n_holes += wg->n - kept->kept_to;
 	kept->hit = kept->kept_to = wg->n;
 }
 
 bool
-scout__group_walk_open(struct scout_server *s, struct scout__lookup_op *pending)
+scout__group_walk_open(const struct scout__lookup_op *pending)
 {
-	struct scout__session *session = pending->session;
 	struct scout__group_walk *walk = pending->walk;
 
-	for (uint32_t g = 0; g < walk->n_groups; g++)
-		if (!scout__kept_resize(s, &session->of[g], walk->of[g].n))
-			return false;
-	for (uint32_t g = 0; g < walk->n_groups; g++) {
-		struct scout__kept *kept = &session->of[g];
+	for (; walk->g < walk->n_groups; walk->g++, walk->i = 0) {
+		struct scout__walk_group *wg = &walk->of[walk->g];
+		struct scout__kept *kept = &pending->session->of[walk->g];
+		uint32_t most = walk->left / SCOUT__WORK_FILL;
+		uint32_t n = wg->n - walk->i < most ? wg->n - walk->i : most;
 
-		if (walk->of[g].n == 0)
-			continue;
-		/* In the skipped part, look only at objects that the end of the session touches. */
-		if (!pending->renews)
-			memset(kept->handles, 0xff, walk->of[g].n * sizeof(kept->handles[0]));
-		open_group(kept, &walk->of[g]);
+		open_some(kept, wg, walk->i, walk->i + n);
+		walk->i += n;
+		if (!scout__work(walk, (n + 1) * SCOUT__WORK_FILL) && walk->i < wg->n)
+			return false;
+		if (wg->n > 0)
+			open_end(kept, wg);
 	}
 	return true;
 }
 
 /* ---- objects ---- */
-
-bool
-scout__group_walk_has(const struct scout__lookup_op *pending, uint32_t g, uint32_t i)
-{
-	const struct scout__kept *kept = &pending->session->of[g];
-
-	return i >= kept->kept_from && i < kept->kept_to && kept->handles[i].entry != SCOUT__NO_ENTRY;
-}
 
 const uint8_t *
 scout__group_walk_hash(const struct scout__lookup_op *pending, uint32_t g, uint32_t i)
@@ -302,12 +349,12 @@ begin_of(const struct scout__walk_group *wg)
 	return is_run ? wg->named : wg->from;
 }
 
-uint32_t
-scout__group_walk_scan(struct scout_server *s, struct scout__lookup_op *pending, uint32_t left)
+bool
+scout__group_walk_scan(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	struct scout__group_walk *walk = pending->walk;
 
-	while (left > 0 && walk->g < walk->n_groups) {
+	while (walk->g < walk->n_groups) {
 		struct scout__walk_group *wg = &walk->of[walk->g];
 		uint32_t n;
 
@@ -321,37 +368,39 @@ scout__group_walk_scan(struct scout_server *s, struct scout__lookup_op *pending,
 			continue;
 		}
 		n = wg->n - walk->i < GATHER ? wg->n - walk->i : GATHER;
-		n = n < left ? n : left;
 		scan(pending, walk->g, walk->i, n);
 		walk->i += n;
-		left -= n;
+		if (!scout__work(walk, n * SCOUT__WORK_OBJECT))
+			return false;
 	}
-	return left;
+	return true;
 }
 
-uint32_t
-scout__group_walk_take_found(struct scout_server *s, struct scout__lookup_op *pending, uint32_t left)
+bool
+scout__group_walk_take_found(struct scout_server *s, const struct scout__lookup_op *pending)
 {
 	struct scout__group_walk *walk = pending->walk;
 
-	while (left > 0 && walk->g < walk->n_groups) {
+	while (walk->g < walk->n_groups) {
 		struct scout__walk_group *wg = &walk->of[walk->g];
 
 		if (walk->i < wg->from)
 			walk->i = wg->from;
+		walk->i = scout__bits_next_clear(wg->present, walk->i, wg->n);
 		if (walk->i >= wg->n || !wg->group->expected) {
 			walk->g++;
 			walk->i = 0;
 			continue;
 		}
-		if (!scout__bit(wg->present, walk->i) && scout__ask_found(s, pending, wg->base + walk->i)) {
+		if (scout__ask_found(s, pending, wg->base + walk->i)) {
 			scout__bit_set(wg->present, walk->i);
 			scout__bit_set(wg->in_l2, walk->i);
 		}
 		walk->i++;
-		left--;
+		if (!scout__work(walk, SCOUT__WORK_OBJECT))
+			return false;
 	}
-	return left;
+	return true;
 }
 
 /* ---- lengths ---- */
@@ -376,38 +425,11 @@ want(const struct scout__group_walk *walk, struct scout__walk_group *wg, uint32_
 {
 	struct scout__need need = scout__group_walk_need(walk, wg, length);
 
-	if (need.from == need.to)
-		return;
-	for (uint32_t i = need.from; i < need.to; i++)
-		scout__bit_set(wg->wanted, i);
-	wg->low = wg->low < need.from ? wg->low : need.from;
-	wg->high = wg->high > need.to ? wg->high : need.to;
-}
-
-/* Whatever lengths need, mark as wanted what the session promises already, or for a lookup ahead all that is there. */
-SCOUT_ON_LOOP static void
-want_besides(const struct scout__lookup_op *pending, uint32_t g)
-{
-	const struct scout__group_walk *walk = pending->walk;
-	struct scout__walk_group *wg = &pending->walk->of[g];
-	uint32_t end = walk->known / wg->group->stride;
-
-	if (scout__group_is_vacant(wg->group))
-		return;
-	for (uint32_t i = wg->from; i < wg->n; i++) {
-		bool is_wanted = pending->ahead ? i < end && scout__bit(wg->present, i)
-						: pending->renews && scout__group_walk_has(pending, g, i);
-
-		if (!is_wanted)
-			continue;
-		scout__bit_set(wg->wanted, i);
-		wg->low = wg->low < i ? wg->low : i;
-		wg->high = wg->high > i ? wg->high : i + 1;
-	}
+	scout__bits_fill(wg->wanted, need.from, need.to, 0xff);
 }
 
 SCOUT_ON_LOOP static void
-find_lengths(struct scout__lookup_op *pending)
+find_lengths(const struct scout__lookup_op *pending)
 {
 	struct scout__group_walk *walk = pending->walk;
 	struct scout__presence presence[SCOUT__GROUPS_MAX];
@@ -432,30 +454,6 @@ find_lengths(struct scout__lookup_op *pending)
 	}
 }
 
-/* KEYS: mark all that is there as wanted. */
-SCOUT_ON_LOOP static void
-want_keys(struct scout__lookup_op *pending)
-{
-	for (uint32_t g = 0; g < pending->walk->n_groups; g++) {
-		struct scout__walk_group *wg = &pending->walk->of[g];
-
-		wg->low = 0;
-		wg->high = scout__group_is_vacant(wg->group) ? 0 : wg->n;
-		memcpy(wg->wanted, wg->present, ((size_t)wg->n + 7) / 8);
-	}
-}
-
-/* The first object of [from, n) that is missing. */
-static uint32_t
-first_missing(const struct scout__walk_group *wg)
-{
-	uint32_t i = wg->from;
-
-	while (i < wg->n && scout__bit(wg->present, i))
-		i += i % 8 == 0 && wg->present[i / 8] == 0xff ? 8 : 1;
-	return i < wg->n ? i : wg->n;
-}
-
 /* How far all groups with policy all reach. Present objects only become fewer, except for what L2 adds. */
 SCOUT_ON_LOOP static void
 find_divergence(struct scout__group_walk *walk, const struct scout__groups *groups)
@@ -468,7 +466,7 @@ find_divergence(struct scout__group_walk *walk, const struct scout__groups *grou
 
 		if (groups->group[g].policy != SCOUT_POLICY_ALL)
 			continue;
-		to = first_missing(wg) * wg->group->stride;
+		to = scout__bits_next_clear(wg->present, wg->from, wg->n) * wg->group->stride;
 		diverges_at = to < diverges_at ? to : diverges_at;
 	}
 	if (diverges_at != UINT32_MAX && diverges_at > walk->diverges_at)
@@ -476,31 +474,85 @@ find_divergence(struct scout__group_walk *walk, const struct scout__groups *grou
 }
 
 void
-scout__group_walk_evaluate(struct scout__lookup_op *pending)
+scout__group_walk_evaluate(const struct scout__lookup_op *pending)
 {
 	struct scout__group_walk *walk = pending->walk;
 
-	if (walk->by_key) {
-		want_keys(pending);
+	if (walk->by_key)
 		return;
-	}
 	find_lengths(pending);
 	find_divergence(walk, &pending->op.ns->groups);
-	for (uint32_t g = 0; g < walk->n_groups; g++) {
-		struct scout__walk_group *wg = &walk->of[g];
+	(void)scout__work(walk, walk->n_objects / 16);
+}
 
-		memset(wg->wanted, 0, ((size_t)wg->n + 7) / 8);
-		wg->low = wg->n;
-		wg->high = wg->from;
-		if (!pending->ahead && walk->hit > walk->skip)
-			want(walk, wg, walk->hit);
-		for (uint32_t i = 0; i < walk->n_more; i++)
-			want(walk, wg, walk->more[i]);
-		if (pending->ahead || pending->renews)
-			want_besides(pending, g);
-		if (wg->low > wg->high)
-			wg->low = wg->high;
+/*
+ * Whatever lengths need, a lookup ahead wants all that is there and a renewal what its session promises already. KEYS
+ * wants all that is there.
+ */
+SCOUT_ON_LOOP static void
+want_in(const struct scout__lookup_op *pending, struct scout__walk_group *wg)
+{
+	const struct scout__group_walk *walk = pending->walk;
+	uint32_t end = walk->known / wg->group->stride;
+
+	memset(wg->wanted, 0, SCOUT__BITS_BYTES(wg->n));
+	if (scout__group_is_vacant(wg->group))
+		return;
+	if (pending->ahead || walk->by_key)
+		scout__bits_or(wg->wanted, wg->present, wg->n);
+	else if (pending->renews)
+		scout__bits_or(wg->wanted, wg->promised, wg->n);
+	scout__bits_fill(wg->wanted, 0, wg->from, 0);
+	if (pending->ahead && end < wg->n)
+		scout__bits_fill(wg->wanted, end, wg->n, 0);
+	if (walk->by_key)
+		return;
+	if (!pending->ahead && walk->hit > walk->skip)
+		want(walk, wg, walk->hit);
+	for (uint32_t i = 0; i < walk->n_more; i++)
+		want(walk, wg, walk->more[i]);
+}
+
+bool
+scout__group_walk_want(const struct scout__lookup_op *pending)
+{
+	struct scout__group_walk *walk = pending->walk;
+
+	while (walk->g < walk->n_groups) {
+		struct scout__walk_group *wg = &walk->of[walk->g++];
+
+		want_in(pending, wg);
+		wg->high = scout__bits_end(wg->wanted, wg->from, wg->n);
+		wg->low = scout__bits_next(wg->wanted, NULL, wg->from, wg->high);
+		if (!scout__work(walk, wg->n / 16 + 1))
+			return false;
 	}
+	return true;
+}
+
+bool
+scout__group_walk_trim(struct scout_server *s, const struct scout__lookup_op *pending)
+{
+	struct scout__group_walk *walk = pending->walk;
+
+	while (walk->g < walk->n_groups) {
+		struct scout__walk_group *wg = &walk->of[walk->g];
+		struct scout__kept *kept = &pending->session->of[walk->g++];
+		uint32_t low = wg->low > kept->kept_from ? wg->low : kept->kept_from;
+		uint32_t high = wg->high > low ? wg->high : low;
+
+		/* A renewal with a larger skip: objects below were promised before. */
+		if (kept->kept_from < wg->from)
+			low = kept->kept_from;
+		kept->n_holes -= (low - kept->kept_from) + (kept->kept_to - high);
+		kept->kept_from = low;
+		kept->hit = kept->kept_to = high;
+		(void)scout__kept_resize(s, kept, kept->hit);
+		free_seen(wg);
+		if (!scout__work(walk, wg->n))
+			return false;
+	}
+	return true;
 }
 
 void
@@ -511,11 +563,10 @@ scout__group_walk_settle(struct scout__lookup_op *pending)
 	for (uint32_t g = 0; g < walk->n_groups; g++) {
 		struct scout__walk_group *wg = &walk->of[g];
 
-		for (uint32_t i = wg->from; !scout__group_is_vacant(wg->group) && i < wg->n; i++) {
-			scout__bit_clear(wg->present, i);
-			if (scout__group_walk_has(pending, g, i))
-				scout__bit_set(wg->present, i);
-		}
+		if (scout__group_is_vacant(wg->group))
+			continue;
+		memcpy(wg->present, wg->promised, SCOUT__BITS_BYTES(wg->n));
+		scout__bits_fill(wg->present, 0, wg->from, 0);
 	}
 	find_lengths(pending);
 }
@@ -531,8 +582,7 @@ scout__group_walk_count(const struct scout__lookup_op *pending, uint32_t *ret_l2
 		struct scout__need need = scout__group_walk_need(walk, wg, walk->hit);
 
 		n += need.to - need.from;
-		for (uint32_t i = need.from; i < need.to; i++)
-			l2 += scout__bit(wg->in_l2, i);
+		l2 += scout__bits_count(wg->in_l2, need.from, need.to);
 	}
 	*ret_l2 = l2;
 	return n;

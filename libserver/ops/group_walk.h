@@ -7,9 +7,11 @@
 
 #include <kvscout/protocol.h>
 
+#include "bits.h"
 #include "chunk_index.h"
 #include "lookup_op.h"
 #include "restorable.h"
+#include "run_queue.h"
 #include "thread.h"
 
 struct scout_server;
@@ -28,15 +30,25 @@ struct scout__walk_group {
 	uint32_t base;              /* number of object 0 among the objects of all groups */
 	uint32_t named;             /* objects before have no hash in the lookup */
 	uint32_t from, n;           /* objects [from, n) are asked for: earlier ones are on the GPU */
-	uint8_t *present;           /* a bit for each object: it is there, on all ranks */
+	uint8_t *present;           /* a bit for each object (bits.h): it is there, on all ranks */
 	uint8_t *in_l2;             /* likewise: it is present in L2 only */
 	uint8_t *wanted;            /* likewise: the lengths of the answer need it */
+	uint8_t *promised;          /* likewise: the session promises it */
 	struct scout__handle *seen; /* of each object that was found in the pool */
 	uint32_t low, high;         /* wanted objects are in [low, high) */
-	uint32_t n_promised;
 };
 
+/*
+ * The work of a walk, by which it takes turns: to test an object's bit is 1, to fill in its handles SCOUT__WORK_FILL (they
+ * cost page faults), to look for it or to promise it SCOUT__WORK_OBJECT. One step may do SCOUT__WORK_STEP.
+ */
+#define SCOUT__WORK_FILL 16u
+#define SCOUT__WORK_OBJECT 64u
+#define SCOUT__WORK_STEP (SCOUT__SLICE_CHUNKS * SCOUT__WORK_OBJECT)
+
 struct scout__group_walk {
+	struct scout__run_item run;           /* to free it in steps */
+	uint32_t left;                        /* work that this step may do yet */
 	uint8_t stage;                        /* enum stage of lookup_groups.c */
 	uint32_t g, i;                        /* how far the stage has come */
 	uint32_t first, skip, total, at_most; /* in hashes from the start of the prompt */
@@ -58,34 +70,48 @@ struct scout__group_walk {
 /* Whether no worker of this server has layers of the group: then all of it counts as present. */
 SCOUT_ON_LOOP bool scout__group_is_vacant(const struct scout__ns_group *group);
 /* A walk for the lookup @m. NULL: no memory. */
-SCOUT_ON_LOOP struct scout__group_walk *scout__group_walk_new(const struct scout_server *s,
+SCOUT_ON_LOOP struct scout__group_walk *scout__group_walk_new(struct scout_server *s,
 							      const struct scout__lookup_op *pending,
 							      const struct scout__lookup_msg *m);
 /* A walk for KEYS @m. NULL: no memory. */
-SCOUT_ON_LOOP struct scout__group_walk *scout__group_walk_new_keys(const struct scout_server *s,
+SCOUT_ON_LOOP struct scout__group_walk *scout__group_walk_new_keys(struct scout_server *s,
 								   const struct scout__lookup_op *pending,
 								   const struct scout__keys_msg *m);
-void scout__group_walk_free(struct scout__group_walk *walk);
-/*
- * Prepare what the session keeps of each group, so that each object that is asked for may be promised by itself. False:
- * no memory.
- */
-SCOUT_ON_LOOP bool scout__group_walk_open(struct scout_server *s, struct scout__lookup_op *pending);
-/* Whether the session promises object @i of group @g. */
-SCOUT_ON_LOOP bool scout__group_walk_has(const struct scout__lookup_op *pending, uint32_t g, uint32_t i);
+/* Free it, in steps if it is large. */
+SCOUT_ON_LOOP void scout__group_walk_free(struct scout_server *s, struct scout__group_walk *walk);
+/* @n of work is done. False: no more of it in this step. */
+static inline SCOUT_ON_LOOP bool
+scout__work(struct scout__group_walk *walk, uint32_t n)
+{
+	walk->left -= walk->left < n ? walk->left : n;
+	return walk->left > 0;
+}
+/* Make room for what the session keeps of each group. False: no memory. */
+SCOUT_ON_LOOP bool scout__group_walk_make_room(struct scout_server *s, const struct scout__lookup_op *pending);
+
+/* ---- stages, each as far as this step may work. True: the stage is over ---- */
+
+/* Prepare what the session keeps of each group, so that each object that is asked for may be promised by itself. */
+SCOUT_ON_LOOP bool scout__group_walk_open(const struct scout__lookup_op *pending);
+/* Look for the objects in the pool. */
+SCOUT_ON_LOOP bool scout__group_walk_scan(struct scout_server *s, struct scout__lookup_op *pending);
+/* Take what L2 has found for the question that is over. */
+SCOUT_ON_LOOP bool scout__group_walk_take_found(struct scout_server *s, const struct scout__lookup_op *pending);
+/* Work out, from what is present, the lengths of the answer: in one go. */
+SCOUT_ON_LOOP void scout__group_walk_evaluate(const struct scout__lookup_op *pending);
+/* Mark the objects that these lengths need. */
+SCOUT_ON_LOOP bool scout__group_walk_want(const struct scout__lookup_op *pending);
+/* Give back the room of what no length needs: [low, high) of each group has all that is promised. */
+SCOUT_ON_LOOP bool scout__group_walk_trim(struct scout_server *s, const struct scout__lookup_op *pending);
+
+/* ---- what it knows ---- */
+
 SCOUT_ON_LOOP const uint8_t *scout__group_walk_hash(const struct scout__lookup_op *pending, uint32_t g, uint32_t i);
 /* A scout__lookup_op.object. */
 SCOUT_ON_LOOP struct scout__object scout__group_walk_object(const struct scout__lookup_op *pending, uint32_t number);
-/* Look for some of the objects in the pool. Returns how many of @left are left; walk.g is n_groups at the end. */
-SCOUT_ON_LOOP uint32_t scout__group_walk_scan(struct scout_server *s, struct scout__lookup_op *pending, uint32_t left);
-/* Take what L2 has found for the question that is over. Returns as above. */
-SCOUT_ON_LOOP uint32_t scout__group_walk_take_found(struct scout_server *s, struct scout__lookup_op *pending,
-						    uint32_t left);
 /* The objects of @wg that @length needs and that may be promised; none: from = to. */
 SCOUT_ON_LOOP struct scout__need scout__group_walk_need(const struct scout__group_walk *walk,
 							const struct scout__walk_group *wg, uint32_t length);
-/* Work out, from what is present, the lengths of the answer and the objects that they need. */
-SCOUT_ON_LOOP void scout__group_walk_evaluate(struct scout__lookup_op *pending);
 /* Shards that a question to L2 about all objects has at most. */
 SCOUT_ON_LOOP uint64_t scout__group_walk_count_shards(const struct scout__group_walk *walk);
 /* Only what the session promises counts as present from here on. */
@@ -95,30 +121,10 @@ SCOUT_ON_LOOP uint32_t scout__group_walk_count(const struct scout__lookup_op *pe
 
 /* ---- group_walk_answer.c ---- */
 
-/* Give back the room of what no length needs: [low, high) of each group has all that is promised. */
-SCOUT_ON_LOOP void scout__group_walk_trim(struct scout_server *s, struct scout__lookup_op *pending);
 /* Answer with walk.hit and walk.more; the pending operation is gone. */
 SCOUT_ON_LOOP void scout__group_walk_answer(struct scout_server *s, struct scout__lookup_op *pending);
 
 /* Answer KEYS with what is promised by now; the pending operation is gone. */
 SCOUT_ON_LOOP void scout__keys_answer(struct scout_server *s, struct scout__lookup_op *pending);
-
-static inline bool
-scout__bit(const uint8_t *bits, uint32_t i)
-{
-	return bits[i / 8] >> i % 8 & 1;
-}
-
-static inline void
-scout__bit_set(uint8_t *bits, uint32_t i)
-{
-	bits[i / 8] |= (uint8_t)(1u << i % 8);
-}
-
-static inline void
-scout__bit_clear(uint8_t *bits, uint32_t i)
-{
-	bits[i / 8] &= (uint8_t) ~(1u << i % 8);
-}
 
 #endif

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "group_walk.h"
+
+#include <string.h>
+
 #include "list.h"
 #include "msg.h"
 #include "ns.h"
@@ -15,25 +18,6 @@
  * group. And the answer of KEYS: what is there of each key. Loop thread.
  */
 
-void
-scout__group_walk_trim(struct scout_server *s, struct scout__lookup_op *pending)
-{
-	for (uint32_t g = 0; g < pending->walk->n_groups; g++) {
-		const struct scout__walk_group *wg = &pending->walk->of[g];
-		struct scout__kept *kept = &pending->session->of[g];
-		uint32_t low = wg->low > kept->kept_from ? wg->low : kept->kept_from;
-		uint32_t high = wg->high > low ? wg->high : low;
-
-		/* A renewal with a larger skip: objects below were promised before. */
-		if (kept->kept_from < wg->from)
-			low = kept->kept_from;
-		kept->n_holes -= (low - kept->kept_from) + (kept->kept_to - high);
-		kept->kept_from = low;
-		kept->hit = kept->kept_to = high;
-		(void)scout__kept_resize(s, kept, kept->hit);
-	}
-}
-
 SCOUT_ON_LOOP static size_t
 map_bytes(const struct scout__group_walk *walk, uint32_t g)
 {
@@ -48,11 +32,8 @@ put_presence(struct scout__writer *w, const struct scout__group_walk *walk)
 	scout__put_u32(w, 0);
 	for (uint32_t g = 0; g < walk->n_groups; g++) {
 		scout__put_bytes(w, walk->of[g].wanted, map_bytes(walk, g));
-		for (uint32_t at = 0; at < map_bytes(walk, g); at++) {
-			uint8_t bits = walk->of[g].wanted[at] & walk->of[g].in_l2[at];
-
-			scout__put_bytes(w, &bits, 1);
-		}
+		scout__bits_and(walk->of[g].in_l2, walk->of[g].wanted, walk->of[g].n);
+		scout__put_bytes(w, walk->of[g].in_l2, map_bytes(walk, g));
 	}
 }
 
@@ -65,12 +46,11 @@ settle_presence(const struct scout__lookup_op *pending)
 	for (uint32_t g = 0; g < walk->n_groups; g++) {
 		struct scout__walk_group *wg = &pending->walk->of[g];
 
-		for (uint32_t i = 0; i < wg->n; i++) {
-			scout__bit_clear(wg->wanted, i);
-			if (i >= wg->from && i < walk->known / wg->group->stride &&
-			    (scout__group_walk_has(pending, g, i) || scout__group_is_vacant(wg->group)))
-				scout__bit_set(wg->wanted, i);
-		}
+		memcpy(wg->wanted, scout__group_is_vacant(wg->group) ? wg->present : wg->promised,
+		       SCOUT__BITS_BYTES(wg->n));
+		scout__bits_fill(wg->wanted, 0, wg->from, 0);
+		if (walk->known / wg->group->stride < wg->n)
+			scout__bits_fill(wg->wanted, walk->known / wg->group->stride, wg->n, 0);
 	}
 }
 
@@ -156,11 +136,11 @@ count_lost(const struct scout__lookup_op *pending)
 
 	for (uint32_t g = 0; g < walk->n_groups; g++) {
 		const struct scout__walk_group *wg = &walk->of[g];
+		uint32_t from = walk->hit / wg->group->stride;
 
 		if (pending->op.ns->groups.group[g].policy != SCOUT_POLICY_ALL || !wg->group->index)
 			continue;
-		for (uint32_t i = walk->hit / wg->group->stride; i < wg->n; i++)
-			lost += i >= wg->from && scout__bit(wg->present, i);
+		lost += scout__bits_count(wg->present, from > wg->from ? from : wg->from, wg->n);
 	}
 	return lost;
 }
@@ -241,7 +221,7 @@ what_of(const struct scout__lookup_op *pending, uint32_t g, uint32_t i)
 {
 	const struct scout__group_walk *walk = pending->walk;
 
-	if (scout__group_is_vacant(walk->of[g].group) || scout__group_walk_has(pending, g, i))
+	if (scout__group_is_vacant(walk->of[g].group) || scout__bit(walk->of[g].promised, i))
 		return TOLD_HIT;
 	return scout__bit(walk->of[g].present, i) || !walk->is_known ? TOLD_LATER : TOLD_MISS;
 }

@@ -70,8 +70,8 @@ open_session(struct scout_server *s, struct scout__lookup_op *pending, const str
 	session->lookup = &pending->op;
 	session->by_key = true;
 	for (uint32_t g = 0; g < session->n_groups; g++)
-		session->of[g].needs = UINT32_MAX; /* no prompt goes on after any of them */
-	if (!scout__group_walk_open(s, pending)) { /* the refusal takes the session back */
+		session->of[g].needs = UINT32_MAX;      /* no prompt goes on after any of them */
+	if (!scout__group_walk_make_room(s, pending)) { /* the refusal takes the session back */
 		scout__pending_op_refuse(s, &pending->op, SCOUT_WIRE_LIMIT,
 					 "the server has no memory for a longer session");
 		return NULL;

@@ -526,7 +526,7 @@ session_of(struct scout_server *s, struct scout__lookup_op *pending, const struc
 	session->lookup = &pending->op;
 	if (!pending->walk) {
 		pending->first = pending->next > m->skip ? pending->next : m->skip;
-	} else if (!scout__group_walk_open(s, pending)) {
+	} else if (!scout__group_walk_make_room(s, pending)) {
 		*ret_status = SCOUT_WIRE_LIMIT;
 		*ret_text = "the server has no memory for a longer session";
 		return NULL; /* the refusal takes the session back, if it is new */

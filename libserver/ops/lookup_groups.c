@@ -18,14 +18,20 @@
  * LOOKUP in a namespace of several groups, or with features that only these need: which lengths can be restored? With
  * windows and states no run grows chunk by chunk, so nothing is promised before the lengths are known:
  *
+ *   OPEN      what the session keeps: holes, at first
  *   SCAN      which objects the pool has
- *   EVALUATE  the lengths of the answer, and the objects that they need
+ *   EVALUATE  the lengths of the answer
+ *   WANT      the objects that they need
  *   DROP      give back what was promised for another length
  *   PROMISE   what is needed; groups that need little first, groups with policy all last
  *   ASK       if that is not all: one question to L2 about the objects that the pool does not have
- *   FOUND     its answer; then EVALUATE, DROP and PROMISE again
+ *   FOUND     its answer; then EVALUATE, WANT, DROP and PROMISE again
  *   SOON      a lookup ahead that max_promised cut: what comes after counts as used just now (lookup_keep_recent.c)
  *   LOADS     prefetch=before_answer: wait until what was promised has arrived
+ *   TRIM      the session gives back the room that it does not need
+ *
+ * One step of the run queue takes as many stages as SCOUT__WORK_STEP allows: a short lookup takes one step, and a step of
+ * the longest lookup takes no longer.
  *
  * An object that is gone when it is promised, that max_promised does not allow, or that does not arrive, is absent from
  * then on, and the lookup evaluates anew: its answer was promised as a whole at that moment. The rounds end, because
@@ -49,21 +55,24 @@
 #define STEP_US 100u
 
 enum stage {
-	SCAN = 0,
+	OPEN = 0,
+	SCAN,
 	EVALUATE,
+	WANT,
 	DROP,
 	PROMISE,
 	ASK,
 	FOUND,
 	SOON,
 	LOADS,
+	TRIM,
 	DONE
 };
 
 /* The result of one step of a stage. */
 enum went {
 	NEXT = 1, /* the next stage begins */
-	MORE,     /* the slice is used up */
+	MORE,     /* the step is used up */
 	WAITS,    /* the pending operation sleeps */
 	AGAIN     /* an object is absent after all: evaluate anew */
 };
@@ -115,7 +124,10 @@ scout__lookup_groups_cut(struct scout_server *s, struct scout__lookup_op *pendin
 
 /* ---- stages ---- */
 
-/* The next object of a stage that goes group by group: groups with policy all come last. False: none is left. */
+/*
+ * The next object that is wanted and not promised, of a stage that goes group by group: groups with policy all come
+ * last. False: there is none, or the step is used up (walk.left is 0).
+ */
 SCOUT_ON_LOOP static bool
 next_by_group(const struct scout__lookup_op *pending, uint32_t *ret_g, uint32_t *ret_i)
 {
@@ -128,12 +140,16 @@ next_by_group(const struct scout__lookup_op *pending, uint32_t *ret_g, uint32_t 
 
 		if (is_all != (walk->g >= walk->n_groups))
 			continue;
-		if (walk->i < wg->low)
-			walk->i = wg->low;
+		walk->i = scout__bits_next(wg->wanted, wg->promised, walk->i > wg->low ? walk->i : wg->low, wg->high);
 		if (walk->i < wg->high) {
 			*ret_g = g;
 			*ret_i = walk->i++;
 			return true;
+		}
+		if (!scout__work(walk, wg->n / 64 + 1)) {
+			walk->g++;
+			walk->i = 0;
+			return false;
 		}
 	}
 	return false;
@@ -149,13 +165,16 @@ next_by_position(const struct scout__lookup_op *pending, uint32_t *ret_g, uint32
 		walk->i = walk->skip + 1;
 	for (; walk->i <= walk->known; walk->i++, walk->g = 0) {
 		while (walk->g < walk->n_groups) {
-			uint32_t g = walk->g++;
+			uint32_t g = walk->g++, i = walk->i / walk->of[g].group->stride - 1;
 
-			if (walk->i % walk->of[g].group->stride)
-				continue;
-			*ret_g = g;
-			*ret_i = walk->i / walk->of[g].group->stride - 1;
-			return true;
+			if (walk->i % walk->of[g].group->stride == 0 && scout__bit(walk->of[g].wanted, i) &&
+			    !scout__bit(walk->of[g].promised, i)) {
+				*ret_g = g;
+				*ret_i = i;
+				return true;
+			}
+			if (!scout__work(walk, 1))
+				return false;
 		}
 	}
 	return false;
@@ -166,21 +185,22 @@ SCOUT_ON_LOOP static enum went
 drop(const struct scout__lookup_op *pending)
 {
 	struct scout__group_walk *walk = pending->walk;
-	uint32_t left = SCOUT__SLICE_CHUNKS;
 
-	for (; walk->g < walk->n_groups; walk->g++, walk->i = 0) {
+	while (walk->g < walk->n_groups) {
 		struct scout__walk_group *wg = &walk->of[walk->g];
+		uint32_t from = walk->i > wg->from ? walk->i : wg->from;
 
-		if (wg->n_promised == 0)
-			continue;
-		for (walk->i = walk->i > wg->from ? walk->i : wg->from; walk->i < wg->n; walk->i++) {
-			if (scout__bit(wg->wanted, walk->i) || !scout__group_walk_has(pending, walk->g, walk->i))
-				continue;
-			if (left-- == 0)
+		while ((walk->i = scout__bits_next(wg->promised, wg->wanted, from, wg->n)) < wg->n) {
+			if (!scout__work(walk, SCOUT__WORK_OBJECT))
 				return MORE;
 			scout__kept_hole(&pending->session->of[walk->g], walk->i);
-			wg->n_promised--;
+			scout__bit_clear(wg->promised, walk->i);
+			from = walk->i + 1;
 		}
+		walk->g++;
+		walk->i = 0;
+		if (!scout__work(walk, wg->n / 16 + 1))
+			return MORE;
 	}
 	return NEXT;
 }
@@ -194,7 +214,7 @@ note_promised(struct scout_server *s, struct scout__lookup_op *pending, uint32_t
 
 	kept->handles[i] = scout__index_handle(wg->group->index, entry);
 	kept->n_holes--;
-	wg->n_promised++;
+	scout__bit_set(wg->promised, i);
 	if (scout__index_is_hit(wg->group->index, entry))
 		return;
 	scout__bit_set(wg->in_l2, i);
@@ -271,14 +291,14 @@ promise_some(struct scout_server *s, struct scout__lookup_op *pending)
 	uint64_t end_us = 0;
 	uint32_t g, i;
 
-	for (uint32_t left = SCOUT__SLICE_CHUNKS; left > 0; left--) {
+	for (uint32_t n = 1; walk->left > 0; n++) {
 		struct scout__group_walk was = {.g = walk->g, .i = walk->i};
 		enum scout__asked what;
 
 		if (!next_wanted(pending, &g, &i))
-			return NEXT;
-		if (!scout__bit(walk->of[g].wanted, i) || !scout__bit(walk->of[g].present, i) ||
-		    scout__group_walk_has(pending, g, i))
+			return walk->left > 0 ? NEXT : MORE;
+		(void)scout__work(walk, SCOUT__WORK_OBJECT);
+		if (!scout__bit(walk->of[g].present, i))
 			continue;
 		what = promise(s, pending, g, i);
 		if (what == SCOUT__ASKED_WAIT) {
@@ -291,7 +311,7 @@ promise_some(struct scout_server *s, struct scout__lookup_op *pending)
 		/* Room for an object may cost page faults. */
 		if (end_us == 0)
 			end_us = s->now_us + STEP_US;
-		if (left % 16 == 0 && scout__now_us() >= end_us)
+		if (n % 16 == 0 && scout__now_us() >= end_us)
 			break;
 	}
 	return MORE;
@@ -304,21 +324,19 @@ await_loads(struct scout_server *s, struct scout__lookup_op *pending)
 	struct scout__group_walk *walk = pending->walk;
 	uint64_t end_us = scout__pending_op_answer_by(&pending->op);
 	bool all_came = true;
-	uint32_t left = SCOUT__SLICE_CHUNKS;
 
-	for (; left > 0 && walk->g < walk->n_groups; left--) {
+	while (scout__work(walk, SCOUT__WORK_OBJECT) && walk->g < walk->n_groups) {
 		struct scout__walk_group *wg = &walk->of[walk->g];
 		struct scout__kept *kept = &pending->session->of[walk->g];
 		uint32_t i = walk->i > wg->low ? walk->i : wg->low, entry;
 
+		i = scout__bits_next(wg->promised, NULL, i, wg->high);
 		if (i >= wg->high) {
 			walk->g++;
 			walk->i = 0;
 			continue;
 		}
 		walk->i = i + 1;
-		if (!scout__group_walk_has(pending, walk->g, i))
-			continue;
 		entry = kept->handles[i].entry;
 		if (scout__index_is_hit(wg->group->index, entry))
 			continue;
@@ -329,7 +347,7 @@ await_loads(struct scout_server *s, struct scout__lookup_op *pending)
 			return WAITS;
 		}
 		scout__kept_hole(kept, i);
-		wg->n_promised--;
+		scout__bit_clear(wg->promised, i);
 		if (walk->by_key && scout__index_counts(wg->group->index, entry))
 			continue; /* it is still on its way: present, and not promised */
 		note_absent(pending, walk->g, i);
@@ -394,15 +412,9 @@ has_all(const struct scout__lookup_op *pending)
 
 	if (!walk->by_key)
 		return walk->hit >= walk->at_most && !pending->ahead;
-	for (uint32_t g = 0; g < walk->n_groups; g++) {
-		const struct scout__walk_group *wg = &walk->of[g];
-		uint32_t i = 0;
-
-		while (i < wg->n && scout__bit(wg->present, i))
-			i += i % 8 == 0 && wg->n - i >= 8 && wg->present[i / 8] == 0xff ? 8 : 1;
-		if (i < wg->n)
+	for (uint32_t g = 0; g < walk->n_groups; g++)
+		if (scout__bits_next_clear(walk->of[g].present, 0, walk->of[g].n) < walk->of[g].n)
 			return false;
-	}
 	return true;
 }
 
@@ -431,15 +443,19 @@ stage_step(struct scout_server *s, struct scout__lookup_op *pending)
 	struct scout__group_walk *walk = pending->walk;
 
 	switch (walk->stage) {
+	case OPEN:
+		return scout__group_walk_open(pending) ? NEXT : MORE;
 	case SCAN:
-		return scout__group_walk_scan(s, pending, SCOUT__SLICE_CHUNKS) ? NEXT : MORE;
+		return scout__group_walk_scan(s, pending) ? NEXT : MORE;
 	case ASK:
 		return ask(s, pending);
 	case FOUND:
-		return scout__group_walk_take_found(s, pending, SCOUT__SLICE_CHUNKS) ? NEXT : MORE;
+		return scout__group_walk_take_found(s, pending) ? NEXT : MORE;
 	case EVALUATE:
 		scout__group_walk_evaluate(pending);
 		return NEXT;
+	case WANT:
+		return scout__group_walk_want(pending) ? NEXT : MORE;
 	case DROP:
 		return drop(pending);
 	case PROMISE:
@@ -448,22 +464,33 @@ stage_step(struct scout_server *s, struct scout__lookup_op *pending)
 		return scout__lookup_keep_recent_groups(s, pending) ? MORE : NEXT;
 	case LOADS:
 		return s->fetch && s->fetch->load_before_answer ? await_loads(s, pending) : NEXT;
+	case TRIM:
+		return scout__group_walk_trim(s, pending) ? NEXT : MORE;
 	default:
 		return WAITS;
 	}
 }
 
-/* All that was found is promised: answer, unless more is expected. */
-SCOUT_ON_LOOP static void
-finish(struct scout_server *s, struct scout__lookup_op *pending)
+/* Take the stages that fit into one step. WAITS: the pending operation sleeps. */
+SCOUT_ON_LOOP static enum went
+stages(struct scout_server *s, struct scout__lookup_op *pending)
 {
-	if (sleep_until_poll(s, pending))
-		return;
-	scout__ask_drop(s, pending);
-	scout__group_walk_trim(s, pending);
-	go_to(pending->walk, DONE);
-	if (!scout__lookup_is_delayed(s, pending))
-		answer(s, pending);
+	struct scout__group_walk *walk = pending->walk;
+	enum went went = NEXT;
+
+	walk->left = SCOUT__WORK_STEP;
+	while (went != MORE && walk->left > 0 && walk->stage != DONE) {
+		went = stage_step(s, pending);
+		if (went == WAITS)
+			return WAITS;
+		if (went == NEXT && walk->stage == LOADS && sleep_until_poll(s, pending))
+			return WAITS;
+		if (went == AGAIN)
+			go_to(walk, EVALUATE);
+		else if (went == NEXT)
+			go_to(walk, next_stage(pending));
+	}
+	return MORE;
 }
 
 SCOUT_ON_LOOP static void
@@ -483,33 +510,26 @@ groups_step(struct scout_server *s, struct scout__run_item *item)
 		answer(s, pending);
 		return;
 	}
-	if (walk->stage == SCAN && scout__records_wait(s, &pending->op))
+	if (walk->stage <= SCAN && scout__records_wait(s, &pending->op))
 		return;
-	switch (stage_step(s, pending)) {
-	case WAITS:
+	if (stages(s, pending) == WAITS)
 		return;
-	case AGAIN:
-		go_to(walk, EVALUATE);
-		break;
-	case NEXT:
-		go_to(walk, next_stage(pending));
-		break;
-	default:
-		break;
-	}
-	if (walk->stage == DONE)
-		finish(s, pending);
-	else if (s->now_us >= scout__pending_op_answer_by(&pending->op) && walk->stage != LOADS)
+	if (walk->stage == DONE) {
+		scout__ask_drop(s, pending);
+		if (!scout__lookup_is_delayed(s, pending))
+			answer(s, pending);
+	} else if (s->now_us >= scout__pending_op_answer_by(&pending->op) && walk->stage != LOADS) {
 		cut_short(s, pending);
-	else
+	} else {
 		scout__run_queue_add(s, item);
+	}
 }
 
 SCOUT_ON_LOOP static void
 groups_end(struct scout_server *s, struct scout__pending_op *op)
 {
 	scout__lookup_end(s, op);
-	scout__group_walk_free(SCOUT__OWNER(op, struct scout__lookup_op, op)->walk);
+	scout__group_walk_free(s, SCOUT__OWNER(op, struct scout__lookup_op, op)->walk);
 }
 
 const struct scout__pending_kind scout__lookup_groups_kind = {sizeof(struct scout__lookup_op), groups_step,

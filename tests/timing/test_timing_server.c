@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check_main.h"
 #include "given_time.h"
+#include "groups_rig.h"
 #include "server_rig.h"
 
 /* What the server promises to do in time. It runs in this process, so the delays of its threads count out, too. */
@@ -46,6 +47,82 @@ START_TEST(stop_with_running_operations_is_bounded)
 }
 END_TEST
 
+/* ---- a ping beside a long lookup ---- */
+
+#define LONG_LOOKUP 262000u
+#define PINGS_MAX 65536u
+#define PING_P99_US 3000u
+#define PING_LONGEST_US 30000u
+#define ROUNDS 3
+
+/* What the pings of a round took, the shortest first. */
+struct pings {
+	uint32_t n;
+	struct given_time_result took[PINGS_MAX];
+};
+
+/* Ping until the reply to @corr is there. */
+static void
+ping_beside(struct wire_peer *client, uint64_t corr, struct wire_peer *peer, struct pings *ret)
+{
+	ret->n = 0;
+	while (!wire_has(client, corr) && ret->n < PINGS_MAX) {
+		struct given_time t;
+
+		given_time_begin(&t);
+		assert_wire(wire_ping(peer), SCOUT_WIRE_OK);
+		ret->took[ret->n++] = given_time_end(&t);
+	}
+}
+
+static int
+compare_given(const void *a, const void *b)
+{
+	const struct given_time_result *x = a, *y = b;
+	uint64_t x_us = x->elapsed_us - x->delay_us, y_us = y->elapsed_us - y->delay_us;
+
+	return (x_us > y_us) - (x_us < y_us);
+}
+
+/* S6: no step of a lookup is long, however long the prompt is and in however many groups. The best of several rounds counts. */
+START_TEST(a_ping_beside_the_longest_lookup_waits_for_a_step_of_it)
+{
+	struct given_time_result p99 = {.elapsed_us = UINT64_MAX}, longest = p99;
+	struct scout__groups groups = {.n = SCOUT_MAX_GROUPS};
+	static struct pings pings;
+	struct groups_rig rig;
+	struct wire_peer peer;
+
+	for (uint16_t g = 0; g < groups.n; g++)
+		groups.group[g] = (struct scout__group){SCOUT_POLICY_ALL, 1, 16, 0, 0};
+	groups_up(&rig, 256, &groups, 16);
+	for (uint16_t g = 0; g < groups.n; g++)
+		groups_store(&rig.worker, g, 0, 32);
+	wire_open(&peer, scout_server_endpoint(rig.server));
+	groups_say(&peer, &groups, 16);
+	assert_wire(wire_hello(&peer), SCOUT_WIRE_OK);
+	for (uint64_t ticket = 1; ticket <= ROUNDS; ticket++) {
+		struct scout__lookup_msg m = {.ticket = ticket, .n = LONG_LOOKUP};
+		uint64_t corr = wire_add_lookup(&rig.client, &m, 1);
+
+		wire_flush(&rig.client);
+		ping_beside(&rig.client, corr, &peer, &pings);
+		wire_reply_free(wire_wait(&rig.client, corr));
+		rig_finish(&rig.client, ticket);
+		ck_assert_uint_ge(pings.n, 10);
+		qsort(pings.took, pings.n, sizeof(pings.took[0]), compare_given);
+		if (ticket == 1 || compare_given(&pings.took[pings.n * 99 / 100], &p99) < 0)
+			p99 = pings.took[pings.n * 99 / 100];
+		if (ticket == 1 || compare_given(&pings.took[pings.n - 1], &longest) < 0)
+			longest = pings.took[pings.n - 1];
+	}
+	(void)given_time_judge(p99, PING_P99_US, "99 of 100 pings beside a lookup of 262000 hashes in 32 groups");
+	(void)given_time_judge(longest, PING_LONGEST_US, "the longest of these pings");
+	wire_close(&peer);
+	groups_down(&rig);
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -54,6 +131,7 @@ suite_of_this_file(void)
 
 	tcase_add_test(tc, a_lookup_is_answered_when_its_budget_ends);
 	tcase_add_test(tc, stop_with_running_operations_is_bounded);
+	tcase_add_test(tc, a_ping_beside_the_longest_lookup_waits_for_a_step_of_it);
 	suite_add_tcase(suite, tc);
 	return suite;
 }

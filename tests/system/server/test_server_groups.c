@@ -286,6 +286,26 @@ START_TEST(a_table_of_no_group_or_of_blocks_that_fill_no_unit_is_refused)
 }
 END_TEST
 
+/* S6: by the work, not by the time that this machine takes for it. A step prepares 2048 objects of all groups together. */
+START_TEST(the_longest_lookup_takes_its_turn_after_every_2048_objects)
+{
+	struct scout__lookup_msg m = {.ticket = 7, .n = 262000};
+	struct scout__groups groups = {.n = SCOUT_MAX_GROUPS};
+	struct groups_answer answer;
+	struct groups_rig rig;
+	uint64_t steps;
+
+	for (uint16_t g = 0; g < groups.n; g++)
+		groups.group[g] = (struct scout__group){SCOUT_POLICY_ALL, 1, 16, 0, 0};
+	groups_up(&rig, 256, &groups, 16);
+	steps = wire_status(&rig.client, "loop.steps");
+	assert_wire(groups_lookup(&rig.client, &m, &answer), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(answer.hit, 0);
+	ck_assert_uint_ge(wire_status(&rig.client, "loop.steps") - steps, (uint64_t)groups.n * m.n / 2048);
+	groups_down(&rig);
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -298,6 +318,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_tenant_counts_once_in_whatever_groups_it_stores);
 	tcase_add_test(tc, a_group_that_the_namespace_does_not_have_is_refused);
 	tcase_add_test(tc, a_table_of_no_group_or_of_blocks_that_fill_no_unit_is_refused);
+	tcase_add_test(tc, the_longest_lookup_takes_its_turn_after_every_2048_objects);
 	tcase_add_test(tc, equal_sizes_in_another_order_are_another_layout);
 	tcase_add_test(tc, a_peer_of_the_version_before_is_told_in_one_sentence);
 	suite_add_tcase(s, tc);
