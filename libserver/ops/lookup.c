@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 
+#include "bits.h"
 #include "fetch.h"
 #include "group_walk.h"
 #include "list.h"
@@ -167,19 +168,9 @@ finish(struct scout_server *s, struct scout__lookup_op *pending)
 SCOUT_ON_LOOP static bool
 sleep_until_poll(struct scout_server *s, struct scout__lookup_op *pending)
 {
-	uint64_t end_us = scout__pending_op_answer_by(&pending->op);
-	uint64_t at_us;
-
-	if (end_us > pending->poll_end_us)
-		end_us = pending->poll_end_us;
-	if (pending->next >= pending->expect || pending->limited || s->now_us >= end_us)
-		return false;
-	if (pending->poll_next_us <= s->now_us)
-		pending->poll_next_us = s->now_us + pending->poll_interval_us;
-	at_us = pending->poll_next_us < end_us ? pending->poll_next_us : end_us;
-	scout__chunk_wait(&pending->op, pending->hashes + (size_t)pending->next * pending->op.ns->hash_bytes);
-	scout__timer_set(s, &pending->op.run, at_us);
-	return true;
+	return pending->next < pending->expect &&
+	       scout__lookup_sleep_until_poll(s, pending,
+					      pending->hashes + (size_t)pending->next * pending->op.ns->hash_bytes);
 }
 
 /* The skipped chunks of this slice: remember those that are there. Returns how many it looked at. */
@@ -208,33 +199,21 @@ walk_skipped(struct scout__lookup_op *pending, const struct scout__chunk_index *
 	return n;
 }
 
-static void
-set_bit(uint8_t *bits, uint32_t i)
-{
-	bits[i / 8] |= (uint8_t)(1u << i % 8);
-}
-
-static void
-clear_bit(uint8_t *bits, uint32_t i)
-{
-	bits[i / 8] &= (uint8_t) ~(1u << i % 8);
-}
-
 /* Chunk @i counts: note where it is. */
 SCOUT_ON_LOOP static void
 note_tier(struct scout_server *s, struct scout__lookup_op *pending, uint32_t i, uint32_t entry)
 {
 	if (pending->ahead)
-		set_bit(pending->present, i);
+		scout__bit_set(pending->present, i);
 	if (scout__index_is_hit(pending->group->index, entry))
 		return;
 	if (pending->ahead)
-		set_bit(pending->present + (pending->n + 7) / 8, i);
+		scout__bit_set(pending->present + (pending->n + 7) / 8, i);
 	pending->l2 += i < pending->first_hole;
 	if (s->fetch->load_at_lookup)
 		scout__load_want_all(s, pending->group, entry);
 	if (pending->from_l2)
-		set_bit(pending->from_l2, i);
+		scout__bit_set(pending->from_l2, i);
 }
 
 /* Chunk @i of a lookup ahead is not there, or did not arrive. */
@@ -242,8 +221,8 @@ SCOUT_ON_LOOP static void
 note_hole(struct scout__lookup_op *pending, uint32_t i)
 {
 	scout__kept_hole(kept_of(pending), i);
-	clear_bit(pending->present, i);
-	clear_bit(pending->present + (pending->n + 7) / 8, i);
+	scout__bit_clear(pending->present, i);
+	scout__bit_clear(pending->present + (pending->n + 7) / 8, i);
 	if (pending->first_hole > i)
 		pending->first_hole = i;
 }
@@ -368,7 +347,7 @@ arrive(struct scout_server *s, struct scout__lookup_op *pending)
 			finish(s, pending);
 			return;
 		}
-		pending->l2 += i < pending->first_hole && (pending->from_l2[i / 8] >> i % 8 & 1);
+		pending->l2 += i < pending->first_hole && scout__bit(pending->from_l2, i);
 	}
 	if (pending->load_next < pending->next)
 		scout__run_queue_add(s, &pending->op.run);
@@ -516,10 +495,8 @@ session_of(struct scout_server *s, struct scout__lookup_op *pending, const struc
 
 	if (!(m->flags & SCOUT_LOOKUP_RENEW))
 		session = scout__session_new(s, pending->op.peer, m->ticket, m->first + m->n, ret_status, ret_text);
-	else if (pending->walk)
-		session = scout__renew_groups(s, pending->op.peer, pending, m->ticket, ret_status, ret_text);
 	else
-		session = scout__renew(s, pending->op.peer, pending, m->ticket, ret_status, ret_text);
+		session = scout__renew(s, pending, m->ticket, ret_status, ret_text);
 	pending->session = session;
 	if (!session)
 		return NULL;

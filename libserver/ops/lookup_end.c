@@ -61,6 +61,22 @@ scout__lookup_is_delayed(struct scout_server *s, struct scout__lookup_op *pendin
 	return true;
 }
 
+bool
+scout__lookup_sleep_until_poll(struct scout_server *s, struct scout__lookup_op *pending, const uint8_t *hash)
+{
+	uint64_t end_us = scout__pending_op_answer_by(&pending->op);
+
+	if (end_us > pending->poll_end_us)
+		end_us = pending->poll_end_us;
+	if (pending->limited || s->now_us >= end_us)
+		return false;
+	if (pending->poll_next_us <= s->now_us)
+		pending->poll_next_us = s->now_us + pending->poll_interval_us;
+	scout__chunk_wait(&pending->op, hash);
+	scout__timer_set(s, &pending->op.run, pending->poll_next_us < end_us ? pending->poll_next_us : end_us);
+	return true;
+}
+
 void
 scout__lookup_take_back(struct scout_server *s, struct scout__pending_op *op)
 {

@@ -364,23 +364,16 @@ await_loads(struct scout_server *s, struct scout__lookup_op *pending)
 SCOUT_ON_LOOP static bool
 sleep_until_poll(struct scout_server *s, struct scout__lookup_op *pending)
 {
-	const struct scout__group_walk *walk = pending->walk;
-	uint64_t end_us = scout__pending_op_answer_by(&pending->op);
-	uint64_t at_us;
+	struct scout__group_walk *walk = pending->walk;
 
-	if (end_us > pending->poll_end_us)
-		end_us = pending->poll_end_us;
-	if (walk->hit >= pending->expect || pending->limited || s->now_us >= end_us)
+	if (walk->hit >= pending->expect ||
+	    !scout__lookup_sleep_until_poll(s, pending,
+					    pending->hashes + (size_t)(pending->expect - 1 - walk->first) *
+								      pending->op.ns->hash_bytes))
 		return false;
-	if (pending->poll_next_us <= s->now_us)
-		pending->poll_next_us = s->now_us + pending->poll_interval_us;
-	at_us = pending->poll_next_us < end_us ? pending->poll_next_us : end_us;
 	scout__ask_drop(s, pending);
-	pending->walk->has_asked = false;
-	go_to(pending->walk, SCAN);
-	scout__chunk_wait(&pending->op,
-			  pending->hashes + (size_t)(pending->expect - 1 - walk->first) * pending->op.ns->hash_bytes);
-	scout__timer_set(s, &pending->op.run, at_us);
+	walk->has_asked = false;
+	go_to(walk, SCAN);
 	return true;
 }
 

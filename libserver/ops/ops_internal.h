@@ -70,17 +70,11 @@ SCOUT_ON_LOOP bool scout__lookup_keep_recent_groups(struct scout_server *s, stru
 /* Answer the renewal of @session now, if one runs, with what it has found so far. */
 SCOUT_ON_LOOP void scout__renewal_cut(struct scout_server *s, struct scout__session *session);
 /*
- * The session of @ticket, which @pending continues from lookup_op.next (set here). NULL and *ret_status, *ret_text
- * when it is refused: then the session is as it was.
+ * The session of @ticket, which @pending continues: from lookup_op.next (set here), or with several groups from what it
+ * promises. NULL and *ret_status, *ret_text when it is refused: then the session is as it was.
  */
-SCOUT_ON_LOOP struct scout__session *scout__renew(struct scout_server *s, struct scout__peer *peer,
-						  struct scout__lookup_op *pending, uint64_t ticket,
-						  uint16_t *ret_status, const char **ret_text);
-
-/* The same for a lookup of several groups: what the session promises stays, and lookup_op.walk goes on from there. */
-SCOUT_ON_LOOP struct scout__session *scout__renew_groups(struct scout_server *s, struct scout__peer *peer,
-							 struct scout__lookup_op *pending, uint64_t ticket,
-							 uint16_t *ret_status, const char **ret_text);
+SCOUT_ON_LOOP struct scout__session *scout__renew(struct scout_server *s, struct scout__lookup_op *pending,
+						  uint64_t ticket, uint16_t *ret_status, const char **ret_text);
 
 /* ---- lookup_groups.c: lookups of several groups ---- */
 
@@ -95,6 +89,12 @@ SCOUT_ON_LOOP void scout__lookup_count(struct scout_server *s, const struct scou
 				       const struct scout__lookup_reply *m, uint32_t asked, uint32_t hit);
 /* Whether the finished answer is held back: then the pending operation sleeps until it is due. */
 SCOUT_ON_LOOP bool scout__lookup_is_delayed(struct scout_server *s, struct scout__lookup_op *pending);
+/*
+ * What is expected, the chunk of @hash, is not there. True: key polling goes on, and @pending sleeps until the next look at
+ * it or until the chunk is stored here.
+ */
+SCOUT_ON_LOOP bool scout__lookup_sleep_until_poll(struct scout_server *s, struct scout__lookup_op *pending,
+						  const uint8_t *hash);
 /* Of a pending operation's kind. */
 SCOUT_ON_LOOP void scout__lookup_take_back(struct scout_server *s, struct scout__pending_op *pending);
 SCOUT_ON_LOOP void scout__lookup_end(struct scout_server *s, struct scout__pending_op *pending);

@@ -44,20 +44,13 @@ is_same_prompt(const struct scout__session *session, const struct scout__lookup_
 		      pending->op.ns->hash_bytes) == 0;
 }
 
-/* Why the session cannot be renewed; NULL: it can. */
+/* Why the session of a run cannot be renewed; NULL: it can. */
 SCOUT_ON_LOOP static const char *
-refusal_of(const struct scout__session *session, const struct scout__lookup_op *pending, uint16_t *ret_status)
+run_refusal_of(const struct scout__session *session, const struct scout__lookup_op *pending, uint16_t *ret_status)
 {
 	const struct scout__kept *kept = &session->of[0];
 	bool keeps = kept->kept_from < kept->kept_to;
 
-	*ret_status = SCOUT_WIRE_STATE;
-	if (session->by_key)
-		return "the session is of KEYS: ask again with a new ticket";
-	if (session->lookup)
-		return "the lookup is not answered yet";
-	if (session->n_admits)
-		return "an ADMIT of this session is not answered yet";
 	if (kept->used_rows)
 		return "chunks of this session were retrieved";
 	if (kept->n_holes)
@@ -72,28 +65,14 @@ refusal_of(const struct scout__session *session, const struct scout__lookup_op *
 	return NULL;
 }
 
-struct scout__session *
-scout__renew(struct scout_server *s, struct scout__peer *peer, struct scout__lookup_op *pending, uint64_t ticket,
-	     uint16_t *ret_status, const char **ret_text)
+/* The walk begins after what @session promises. False: no memory. */
+SCOUT_ON_LOOP static bool
+renew_run(struct scout_server *s, struct scout__session *session, struct scout__lookup_op *pending)
 {
-	struct scout__session *session = scout__session_find(s, peer->ns, ticket);
-	struct scout__kept *kept;
+	struct scout__kept *kept = &session->of[0];
 
-	if (!session || session->peer != peer) {
-		*ret_status = SCOUT_WIRE_NO_SESSION;
-		*ret_text = "no session of this client has this ticket";
-		return NULL;
-	}
-	*ret_text = refusal_of(session, pending, ret_status);
-	if (*ret_text)
-		return NULL;
-	kept = &session->of[0];
-	if (!scout__kept_resize(s, kept, session->n)) {
-		*ret_status = SCOUT_WIRE_LIMIT;
-		*ret_text = "the server has no memory for a longer session";
-		return NULL;
-	}
-	pending->renews = true;
+	if (!scout__kept_resize(s, kept, session->n))
+		return false;
 	if (kept->kept_from < kept->kept_to) {
 		kept->hit = kept->kept_to;
 	} else {
@@ -103,7 +82,7 @@ scout__renew(struct scout_server *s, struct scout__peer *peer, struct scout__loo
 		session->l2 = 0;
 	}
 	pending->next = kept->hit;
-	return session;
+	return true;
 }
 
 /* ---- several groups ---- */
@@ -125,19 +104,12 @@ is_same_object(const struct scout__kept *kept, const struct scout__lookup_op *pe
 	       memcmp(e->hash, scout__group_walk_hash(pending, g, i - 1), pending->op.ns->hash_bytes) == 0;
 }
 
-/* Why the session cannot be renewed; NULL: it can. */
+/* Why the session of several groups cannot be renewed; NULL: it can. */
 SCOUT_ON_LOOP static const char *
 groups_refusal_of(const struct scout__session *session, const struct scout__lookup_op *pending, uint16_t *ret_status)
 {
 	const struct scout__group_walk *walk = pending->walk;
 
-	*ret_status = SCOUT_WIRE_STATE;
-	if (session->by_key)
-		return "the session is of KEYS: ask again with a new ticket";
-	if (session->lookup)
-		return "the lookup is not answered yet";
-	if (session->n_admits)
-		return "an ADMIT of this session is not answered yet";
 	for (uint32_t g = 0; g < session->n_groups; g++)
 		if (session->of[g].used_rows)
 			return "objects of this session were retrieved";
@@ -154,22 +126,45 @@ groups_refusal_of(const struct scout__session *session, const struct scout__look
 	return NULL;
 }
 
-struct scout__session *
-scout__renew_groups(struct scout_server *s, struct scout__peer *peer, struct scout__lookup_op *pending, uint64_t ticket,
-		    uint16_t *ret_status, const char **ret_text)
-{
-	struct scout__session *session = scout__session_find(s, peer->ns, ticket);
+/* ---- both ---- */
 
-	if (!session || session->peer != peer) {
+/* Why the session cannot be renewed; NULL: it can. */
+SCOUT_ON_LOOP static const char *
+refusal_of(const struct scout__session *session, const struct scout__lookup_op *pending, uint16_t *ret_status)
+{
+	*ret_status = SCOUT_WIRE_STATE;
+	if (session->by_key)
+		return "the session is of KEYS: ask again with a new ticket";
+	if (session->lookup)
+		return "the lookup is not answered yet";
+	if (session->n_admits)
+		return "an ADMIT of this session is not answered yet";
+	return pending->walk ? groups_refusal_of(session, pending, ret_status)
+			     : run_refusal_of(session, pending, ret_status);
+}
+
+struct scout__session *
+scout__renew(struct scout_server *s, struct scout__lookup_op *pending, uint64_t ticket, uint16_t *ret_status,
+	     const char **ret_text)
+{
+	struct scout__session *session = scout__session_find(s, pending->op.ns, ticket);
+
+	if (!session || session->peer != pending->op.peer) {
 		*ret_status = SCOUT_WIRE_NO_SESSION;
 		*ret_text = "no session of this client has this ticket";
 		return NULL;
 	}
-	*ret_text = groups_refusal_of(session, pending, ret_status);
+	*ret_text = refusal_of(session, pending, ret_status);
 	if (*ret_text)
 		return NULL;
+	if (pending->walk) {
+		/* What the GPU had of this length is not promised. */
+		pending->walk->floor = session->length > session->skip ? session->length : 0;
+	} else if (!renew_run(s, session, pending)) {
+		*ret_status = SCOUT_WIRE_LIMIT;
+		*ret_text = "the server has no memory for a longer session";
+		return NULL;
+	}
 	pending->renews = true;
-	/* What the GPU had of this length is not promised. */
-	pending->walk->floor = session->length > session->skip ? session->length : 0;
 	return session;
 }
