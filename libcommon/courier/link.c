@@ -73,7 +73,12 @@ no_connection(const struct scout__link *link)
 			       : "no connection within connect_timeout_ms, the other side hangs up: the server requires CURVE "
 				 "keys (curve_secret_file is not set), has no room for more peers, or is no kvscoutd";
 	if (link->env->starter)
-		return "no connection within connect_timeout_ms: the server of this host is being started";
+		return scout__starter_explain(
+			link->env->starter,
+			link->state == SCOUT__LINK_GREETING
+				? "the server does not answer HELLO"
+				: "no connection within connect_timeout_ms: the server of this host is "
+				  "being started");
 	if (strncmp(link->endpoint, ipc, sizeof(ipc) - 1) != 0 || access(link->endpoint + sizeof(ipc) - 1, W_OK) == 0)
 		return "no connection within connect_timeout_ms: does the server run there?";
 	if (errno == ENOENT)
@@ -82,6 +87,13 @@ no_connection(const struct scout__link *link)
 		return "no connection within connect_timeout_ms: this user may not use the socket; it is for the user "
 		       "that started the server";
 	return "no connection within connect_timeout_ms";
+}
+
+/* @what, and for the server of this host what is known of it. */
+static const char *
+explained(const struct scout__link *link, const char *what)
+{
+	return link->env->starter ? scout__starter_explain(link->env->starter, what) : what;
 }
 
 /* If the first connection does not come, report that once, and go on trying. */
@@ -149,7 +161,7 @@ tick_up(struct scout__link *link, uint64_t now_us)
 	}
 	if (!is_silent(link, link->n_in_flight > 0 ? SILENT_US : silent_after_us(link), now_us, &next_us))
 		return next_us;
-	scout__link_lost(link, SCOUT_ERR_UNREACHABLE, "the server is silent");
+	scout__link_lost(link, SCOUT_ERR_UNREACHABLE, explained(link, "the server is silent"));
 	return link->next_try_us;
 }
 
@@ -176,12 +188,13 @@ scout__link_tick(struct scout__link *link, uint64_t now_us)
 			return first; /* libzmq itself tries again every RECONNECT_IVL */
 		if (now_us < link->state_since_us + LOOK_AGAIN_US)
 			return min_u64(first, link->state_since_us + LOOK_AGAIN_US);
-		scout__link_lost(link, SCOUT_ERR_UNREACHABLE, "the server of this host does not accept the connection");
+		scout__link_lost(link, SCOUT_ERR_UNREACHABLE,
+				 explained(link, "the server does not accept the connection"));
 		return min_u64(first, link->next_try_us);
 	case SCOUT__LINK_GREETING:
 		if (!is_silent(link, limit_us, now_us, &next_us))
 			return min_u64(first, next_us);
-		scout__link_lost(link, SCOUT_ERR_UNREACHABLE, "the server does not answer HELLO");
+		scout__link_lost(link, SCOUT_ERR_UNREACHABLE, explained(link, "the server does not answer HELLO"));
 		return min_u64(first, link->next_try_us);
 	case SCOUT__LINK_LEASING:
 		if (!is_silent(link, limit_us > LEASE_MIN_US ? limit_us : LEASE_MIN_US, now_us, &next_us))

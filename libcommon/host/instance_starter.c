@@ -54,6 +54,7 @@
 #include "instance_paths.h"
 #include "instance_program.h"
 #include "instance_record.h"
+#include "instance_silent.h"
 #include "instance_spawn.h"
 
 #define LOOK_US UINT64_C(5000)           /* while a server starts or ends */
@@ -147,6 +148,12 @@ const char *
 scout__starter_text(const struct scout__starter *starter)
 {
 	return starter->text;
+}
+
+const char *
+scout__starter_explain(struct scout__starter *s, const char *what)
+{
+	return scout__instance_explain(&s->instance, what, s->text, sizeof(s->text)) ? s->text : what;
 }
 
 bool

@@ -50,6 +50,8 @@ SCOUT_ON_ANY const char *scout__starter_log_path(const struct scout__starter *st
  */
 SCOUT_ON_ANY int scout__starter_look(struct scout__starter *starter, uint64_t now_us, uint64_t *ret_next_us);
 SCOUT_ON_ANY const char *scout__starter_text(const struct scout__starter *starter);
+/* @what, with what is known of the server that serves, and what to do; @what alone if none does. Until the next call. */
+SCOUT_ON_ANY const char *scout__starter_explain(struct scout__starter *starter, const char *what);
 /* Take the status of the process that puts a server into the background, if it has ended. False: it has not, call again. */
 SCOUT_ON_ANY bool scout__starter_reap(struct scout__starter *starter);
 

@@ -209,7 +209,7 @@ ask_status(const char *endpoint, const char *secret_file)
 {
 	struct scout__status_client client;
 	struct scout__op op;
-	char err[512];
+	char err[1024];
 	int rc = scout__status_client_open(&client, endpoint, secret_file, NULL, err, sizeof(err));
 
 	if (rc == 0 && client.log_path[0])

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "status_client.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 
 #include "clock.h"
 #include "curve.h"
+#include "instance_silent.h"
 #include "log.h"
 
 /*
@@ -31,6 +31,11 @@ static const char no_answer[] =
 static int
 fail_zmq(const struct scout__status_client *c, char *err, size_t err_len)
 {
+	char text[700];
+
+	if (errno == EAGAIN && c->log_path[0] &&
+	    scout__instance_explain(&c->instance, "no answer within 2 s", text, sizeof(text)))
+		return scout__fail(err, err_len, SCOUT_ERR_UNREACHABLE, "%s", text);
 	if (errno == EAGAIN)
 		return scout__fail(err, err_len, SCOUT_ERR_UNREACHABLE, "%s: %s", c->endpoint, no_answer);
 	return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "%s: %s", c->endpoint, zmq_strerror(errno));
@@ -67,15 +72,13 @@ set_keys(void *sock, const char *secret_file, const char *server_key, char *err,
 static int
 find_local(struct scout__status_client *c, const char *endpoint, char *err, size_t err_len)
 {
-	struct scout__instance paths;
-
 	/* Without its folder there was never a server. */
-	if (scout__instance_look(endpoint, &paths, err, err_len) != 0)
+	if (scout__instance_look(endpoint, &c->instance, err, err_len) != 0)
 		return SCOUT_ERR_UNREACHABLE;
-	(void)snprintf(c->socket, sizeof(c->socket), "ipc://%s", paths.socket);
-	(void)snprintf(c->log_path, sizeof(c->log_path), "%s", paths.log);
+	(void)snprintf(c->socket, sizeof(c->socket), "ipc://%s", c->instance.socket);
+	(void)snprintf(c->log_path, sizeof(c->log_path), "%s", c->instance.log);
 	c->endpoint = c->socket;
-	if (scout__instance_listens(&paths))
+	if (scout__instance_listens(&c->instance))
 		return 0;
 	return scout__fail(err, err_len, SCOUT_ERR_UNREACHABLE, "%s: no server serves there; its last log is %s",
 			   c->socket, c->log_path);

@@ -17,6 +17,7 @@
 struct scout__status_client {
 	void *ctx, *sock;
 	const char *endpoint;                  /* as zmq_connect() takes it */
+	struct scout__instance instance;       /* of auto */
 	char socket[SCOUT__INSTANCE_PATH + 8]; /* of auto: the endpoint */
 	char log_path[SCOUT__INSTANCE_PATH];   /* of auto: the server's log; else empty */
 	uint8_t frame[1024];

@@ -286,6 +286,42 @@ START_TEST(beside_a_server_of_another_version_it_runs_without_a_cache_until_that
 }
 END_TEST
 
+/* What the library and kvscoutd --status say of a server that is stopped: which it is, that it is stopped, what to do. */
+START_TEST(a_stopped_server_is_named_with_what_to_do)
+{
+	struct scout_client *client, *late;
+	char command[512], text[4096], todo[64], err[1024] = "";
+	struct place place;
+	FILE *out;
+	pid_t pid;
+
+	place_up(&place);
+	client = client_of(&place, NULL);
+	wait_ready(client);
+	pid = place_server(&place);
+	(void)snprintf(todo, sizeof(todo), "kill -CONT %d", (int)pid);
+	ck_assert_int_eq(kill(pid, SIGSTOP), 0);
+	wait_until(look_up(client, "a").reason == SCOUT_REASON_UNREACHABLE)
+		;
+	place_wait_warned(&place, todo);
+	late = client_of(&place, NULL);
+	wait_until(scout_client_wait_ready(late, 100, err, sizeof(err)) == SCOUT_ERR_TIMEOUT && strstr(err, todo))
+		;
+	ck_assert_msg(strstr(err, place.paths.socket) != NULL, "%s", err);
+	(void)snprintf(command, sizeof(command), "%s --status %s 2>&1", place.program, place.endpoint);
+	out = popen(command, "r");
+	ck_assert_ptr_nonnull(out);
+	text[fread(text, 1, sizeof(text) - 1, out)] = '\0';
+	ck_assert_int_ne(pclose(out), 0);
+	ck_assert_msg(strstr(text, todo) != NULL, "%s", text);
+	ck_assert_int_eq(kill(pid, SIGCONT), 0);
+	wait_ready(late);
+	scout_client_free(late);
+	scout_client_free(client);
+	place_down(&place);
+}
+END_TEST
+
 /* ---- configuration ---- */
 
 START_TEST(auto_is_the_only_endpoint_and_of_one_node)
@@ -329,6 +365,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, without_kvscoutd_lookups_end_and_one_warning_says_why);
 	tcase_add_test(tc, a_server_that_cannot_start_is_one_warning_with_its_words);
 	tcase_add_test(tc, beside_a_server_of_another_version_it_runs_without_a_cache_until_that_has_ended);
+	tcase_add_test(tc, a_stopped_server_is_named_with_what_to_do);
 	tcase_add_test(tc, auto_is_the_only_endpoint_and_of_one_node);
 	suite_add_tcase(suite, tc);
 	return suite;
