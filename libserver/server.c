@@ -179,6 +179,7 @@ server_new(void)
 	s->timer = (struct scout__watch){SCOUT__WATCH_TIMER, -1, s};
 	scout__list_init(&s->queue);
 	s->start_us = s->now_us = s->idle_since_us = scout__now_us();
+	scout__list_init(&s->lanes);
 	s->limit_join.burst = s->limit_leave.burst = s->limit_died.burst = s->limit_ns.burst = SCOUT__LOG_BURST;
 	s->transport = scout__transport_new(s, &scout__dispatch_hooks);
 	s->state = scout__state_new(s, &scout__fetch_hooks);

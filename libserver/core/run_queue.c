@@ -12,6 +12,11 @@
  * million chunks and one of ten take turns, and the small one is answered first. Operations that are short run at once
  * when they arrive, without queueing, until the turn has touched SCOUT__INLINE_CHUNKS chunks.
  *
+ * Polls: a peer may have tens of thousands of lookups that look again each millisecond. A poll that is due waits in the
+ * lane of its peer. A turn gives SCOUT__POLLS_US to polls, after all else, and takes the peers by turns: so a poll costs
+ * other operations no more than that, and a peer with many polls delays its own. With nothing else to do, turns follow
+ * each other at once, and polls have the whole loop.
+ *
  * Timers: a binary heap of run items, from index 1. An item has at most one timer. When there is no memory for a larger
  * heap, the item is queued at once, which costs time but loses nothing.
  *
@@ -39,7 +44,7 @@ scout__run_queue_remove(struct scout__run_item *item)
 bool
 scout__run_queue_empty(const struct scout_server *s)
 {
-	return scout__list_empty(&s->queue);
+	return scout__list_empty(&s->queue) && scout__list_empty(&s->lanes);
 }
 
 bool
@@ -60,13 +65,32 @@ run_one(struct scout_server *s, struct scout__run_item *item)
 	scout__note_step(s, before);
 }
 
-void
-scout__run_queue_run(struct scout_server *s)
+SCOUT_ON_LOOP static void
+run_polls(struct scout_server *s)
+{
+	uint64_t end_us = s->now_us + SCOUT__POLLS_US;
+
+	while (!scout__list_empty(&s->lanes) && s->now_us < end_us) {
+		struct scout__run_lane *lane = SCOUT__OWNER(scout__list_pop(&s->lanes), struct scout__run_lane, node);
+		struct scout__run_item *item;
+
+		if (scout__list_empty(&lane->items))
+			continue; /* its polls were cancelled, or came otherwise */
+		item = SCOUT__OWNER(lane->items.next, struct scout__run_item, node);
+		scout__run_queue_remove(item);
+		if (!scout__list_empty(&lane->items))
+			scout__list_add(&s->lanes, &lane->node);
+		run_one(s, item);
+	}
+}
+
+SCOUT_ON_LOOP static void
+run_round(struct scout_server *s)
 {
 	uint64_t end_us = s->now_us + SCOUT__TURN_US;
 	struct scout__run_item *mark = &s->turn_mark;
 
-	if (scout__run_queue_empty(s))
+	if (scout__list_empty(&s->queue))
 		return;
 	/* Items queued from here on run in the next turn. */
 	scout__run_queue_add(s, mark);
@@ -77,6 +101,13 @@ scout__run_queue_run(struct scout_server *s)
 		run_one(s, item);
 	}
 	scout__run_queue_remove(mark);
+}
+
+void
+scout__run_queue_run(struct scout_server *s)
+{
+	run_round(s);
+	run_polls(s);
 }
 
 void
@@ -151,6 +182,7 @@ void
 scout__timer_set(struct scout_server *s, struct scout__run_item *item, uint64_t wake_us)
 {
 	scout__timer_clear(s, item);
+	item->lane = NULL;
 	if (wake_us == UINT64_MAX)
 		return;
 	item->wake_us = wake_us;
@@ -160,6 +192,14 @@ scout__timer_set(struct scout_server *s, struct scout__run_item *item, uint64_t 
 	}
 	s->heap[++s->heap_n] = item;
 	sift_up(s, s->heap_n);
+}
+
+void
+scout__timer_set_poll(struct scout_server *s, struct scout__run_item *item, struct scout__run_lane *lane,
+		      uint64_t wake_us)
+{
+	scout__timer_set(s, item, wake_us);
+	item->lane = lane;
 }
 
 void
@@ -185,6 +225,18 @@ scout__timers_next(const struct scout_server *s)
 	return s->heap_n ? s->heap[1]->wake_us : UINT64_MAX;
 }
 
+/* The poll @item is due. */
+SCOUT_ON_LOOP static void
+add_poll(struct scout_server *s, struct scout__run_item *item)
+{
+	if (item->queued)
+		return;
+	item->queued = true;
+	scout__list_add(&item->lane->items, &item->node);
+	if (scout__list_empty(&item->lane->node))
+		scout__list_add(&s->lanes, &item->lane->node);
+}
+
 void
 scout__timers_run(struct scout_server *s)
 {
@@ -192,6 +244,9 @@ scout__timers_run(struct scout_server *s)
 		struct scout__run_item *item = s->heap[1];
 
 		scout__timer_clear(s, item);
-		scout__run_queue_add(s, item);
+		if (item->lane)
+			add_poll(s, item);
+		else
+			scout__run_queue_add(s, item);
 	}
 }

@@ -60,6 +60,7 @@ struct scout_server {
 	uint64_t timer_us;                    /* what the timer is set to; UINT64_MAX: off */
 	uint32_t inline_left;                 /* chunks, this turn */
 	struct scout__list queue;             /* of run items */
+	struct scout__list lanes;             /* of peers with polls that are due */
 	struct scout__run_item turn_mark;     /* no run item: after the last item of the turn that runs */
 	struct scout__run_item **heap;        /* [1 .. heap_n], by wake_us */
 	size_t heap_n, heap_cap;

@@ -175,6 +175,8 @@ scout__peer_new(struct scout_server *s, struct scout__ns *ns, uint64_t token, ui
 	peer->process = (struct scout__watch){SCOUT__WATCH_PROCESS, -1, peer};
 	scout__list_init(&peer->pending_ops);
 	scout__list_init(&peer->sessions);
+	scout__list_init(&peer->polls.node);
+	scout__list_init(&peer->polls.items);
 	scout__list_init(&peer->holds);
 	scout__list_init(&peer->lease_waiters);
 	join(s, peer, ns, role);
@@ -351,6 +353,7 @@ leave_step(struct scout_server *s, struct scout__run_item *item)
 	s->state->peers[peer->number] = NULL;
 	s->state->free_peers[s->state->n_free_peers++] = peer->number;
 	free(peer);
+	scout__list_del(&peer->polls.node);
 }
 
 void

@@ -53,6 +53,7 @@ struct scout__peer {
 	struct scout__watch process; /* pidfd, -1: none */
 	struct scout__list pending_ops, sessions, holds, lease_waiters;
 };
+	struct scout__run_lane polls;
 
 SCOUT_ON_LOOP struct scout__peer *scout__peer_by_identity(struct scout_server *s, const void *identity, size_t len);
 SCOUT_ON_LOOP struct scout__peer *scout__peer_by_token(struct scout_server *s, uint64_t token);
