@@ -103,6 +103,7 @@ make_pool(struct scout_server *s, char *err, size_t err_len)
 	if (rc)
 		return rc;
 	s->state->l1_ready = true;
+	s->state->l1.promised_reserve = s->state->shares.reserve[SCOUT__SHARED_PROMISED];
 	s->state->l1.user = s;
 	s->state->l1.evicted = scout__ns_evicted;
 	s->state->pool_ready.fd = s->state->l1.pool.ready_fd;
@@ -178,8 +179,8 @@ server_new(void)
 	s->told = (struct scout__watch){SCOUT__WATCH_TOLD, -1, s};
 	s->timer = (struct scout__watch){SCOUT__WATCH_TIMER, -1, s};
 	scout__list_init(&s->queue);
-	s->start_us = s->now_us = s->idle_since_us = scout__now_us();
 	scout__list_init(&s->lanes);
+	s->start_us = s->now_us = s->idle_since_us = scout__now_us();
 	s->limit_join.burst = s->limit_leave.burst = s->limit_died.burst = s->limit_ns.burst = SCOUT__LOG_BURST;
 	s->transport = scout__transport_new(s, &scout__dispatch_hooks);
 	s->state = scout__state_new(s, &scout__fetch_hooks);

@@ -72,7 +72,8 @@ static const struct scout__option options[] = {
 		.min = 0,
 		.max = UINT64_C(1) << 50,
 		.def_text = "half of l1_bytes",
-		.doc = "Bytes that promises to waiting requests may pin; 0: the default",
+		.doc = "Bytes that promises to waiting requests may pin; clients within their share have up to an eighth more; 0: the "
+		       "default",
 	},
 	{
 		.name = "max_request_bytes",
@@ -114,7 +115,7 @@ static const struct scout__option options[] = {
 		.def = 65536,
 		.min = 1,
 		.max = 16777216,
-		.doc = "Requests that may be live at once, of all clients",
+		.doc = "Requests that may be live at once, of all clients; clients within their share have up to an eighth more",
 	},
 	{
 		.name = "max_peers",

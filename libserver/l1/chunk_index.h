@@ -38,7 +38,7 @@
  * Pins: `promises` counts (session, rank, reader) units, `holds` counts running retrieves and reserved stores. While
  * any is not 0 the entry is out of the eviction order and stays where it is. When both have fallen to 0 it goes into
  * the order, or, when no shard of it is readable (its only store was given up), away at once. promised_bytes counts a
- * chunk once while promises > 0, and never exceeds max_promised.
+ * chunk once while promises > 0, and never exceeds max_promised and promised_reserve.
  *
  * Room: fresh slots in order, then the free list, then another extent, then one of another chunk index
  * (rebalance.c), and only when none is to be had or while it is on its way, eviction. The next extent, the
@@ -85,7 +85,9 @@ struct scout__l1 {
 	struct scout__evict_args policy_args;
 	uint64_t max_promised;
 	uint64_t promised_bytes;
-	uint64_t evictions;               /* entries evicted to make room */
+	uint64_t promised_reserve; /* beyond max_promised, const after start */
+	uint64_t promised_share;   /* what of this the asker may have; its owner sets it before each walk of a lookup */
+	uint64_t evictions;        /* entries evicted to make room */
 	uint64_t evictions_unneeded;      /* of these, objects that nothing needed */
 	uint64_t refusals;                /* stores that got no room */
 	struct scout__hint_counts hinted; /* see scout__index_count_hints() */

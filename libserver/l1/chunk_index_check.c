@@ -135,7 +135,7 @@ scout__index_check(const struct scout__chunk_index *index)
 	SCOUT_ASSERT(out == 0 || index->l1->rebalance.giver == index);
 	SCOUT_ASSERT(scout__table_check(index) == in_use + index->slots.n_bare);
 	SCOUT_ASSERT(promised_bytes == index->pins.promised_bytes && promised_bytes <= index->l1->promised_bytes);
-	SCOUT_ASSERT(index->l1->promised_bytes <= index->l1->max_promised);
+	SCOUT_ASSERT(index->l1->promised_bytes <= index->l1->max_promised + index->l1->promised_reserve);
 	SCOUT_ASSERT(held_bytes == index->pins.held_bytes && saving == index->l2.n_saving);
 	scout__chunked_queue_check(&index->order.temporary);
 	scout__chunked_queue_check(&index->order.set_aside);

@@ -206,13 +206,15 @@ scout__shard_at(const struct scout__chunk_index *index, uint32_t entry, uint32_t
 	return (uint64_t)entry * index->n_ranks + rank;
 }
 
-/* max_promised allows one more chunk of @index. */
+/* max_promised allows one more chunk of @index, or the asker's share of the reserve does. */
 static inline bool
 scout__l1_may_promise(const struct scout__chunk_index *index)
 {
 	const struct scout__l1 *l1 = index->l1;
 
-	return l1->promised_bytes <= l1->max_promised && l1->max_promised - l1->promised_bytes >= index->chunk_bytes;
+	uint64_t most = l1->max_promised + (l1->promised_share >= index->chunk_bytes ? l1->promised_reserve : 0);
+
+	return l1->promised_bytes <= most && most - l1->promised_bytes >= index->chunk_bytes;
 }
 
 #endif

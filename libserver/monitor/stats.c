@@ -41,7 +41,7 @@ take_server(const struct scout_server *s, struct scout__stats *t)
 	t->channels_backlog_bytes = s->transport->shm_backlog;
 	t->replies_unsent_bytes = scout__unsent_bytes(s);
 	t->leases = s->transport->n_leases;
-	t->sessions = s->cfg.max_sessions - s->state->n_free_sessions;
+	t->sessions = s->state->n_session_places - s->state->n_free_sessions;
 	t->sessions_limit = s->cfg.max_sessions;
 	t->sessions_bytes = s->state->session_bytes;
 	t->requests_bytes = s->state->request_bytes;

@@ -10,6 +10,7 @@
 #include "packet.h"
 #include "peer.h"
 #include "lookup_op.h"
+#include "peer_share.h"
 #include "reply.h"
 #include "run_queue.h"
 #include "server_core.h"
@@ -260,6 +261,7 @@ walk_pool(struct scout_server *s, struct scout__lookup_op *pending, uint32_t n)
 			pending->limited = 1;
 			break;
 		}
+		scout__kept_promised(kept);
 		note_tier(s, pending, pending->next, entries[i]);
 		kept->handles[pending->next++] = scout__index_handle(index, entries[i]);
 		kept->hit = kept->kept_to = pending->next;
@@ -415,6 +417,7 @@ lookup_step(struct scout_server *s, struct scout__run_item *item)
 	struct scout__lookup_op *pending = SCOUT__OWNER(item, struct scout__lookup_op, op.run);
 
 	scout__list_del(&pending->op.waiting);
+	scout__peer_share_promises(s, pending->op.peer);
 	if (pending->op.weights_gen != pending->op.ns->weights_gen) {
 		scout__pending_op_refuse(s, &pending->op, pending->op.ns->ended_by, "%s",
 					 scout__ns_ended_text(pending->op.ns));

@@ -8,6 +8,7 @@
 #include "ops_internal.h"
 #include "peer.h"
 #include "lookup_op.h"
+#include "peer_share.h"
 #include "run_queue.h"
 #include "server_core.h"
 #include "session.h"
@@ -214,6 +215,7 @@ note_promised(struct scout_server *s, struct scout__lookup_op *pending, uint32_t
 
 	kept->handles[i] = scout__index_handle(wg->group->index, entry);
 	kept->n_holes--;
+	scout__kept_promised(kept);
 	scout__bit_set(wg->promised, i);
 	if (scout__index_is_hit(wg->group->index, entry))
 		return;
@@ -493,6 +495,7 @@ groups_step(struct scout_server *s, struct scout__run_item *item)
 	struct scout__group_walk *walk = pending->walk;
 
 	scout__list_del(&pending->op.waiting);
+	scout__peer_share_promises(s, pending->op.peer);
 	if (pending->op.weights_gen != pending->op.ns->weights_gen) {
 		scout__pending_op_refuse(s, &pending->op, pending->op.ns->ended_by, "%s",
 					 scout__ns_ended_text(pending->op.ns));

@@ -8,6 +8,7 @@
 #include "hold.h"
 #include "lease.h"
 #include "ns.h"
+#include "peer_share.h"
 #include "pending_op.h"
 #include "segments.h"
 #include "server_core.h"
@@ -144,6 +145,7 @@ join(struct scout_server *s, struct scout__peer *peer, struct scout__ns *ns, uin
 	peer->role = role;
 	peer->ns = ns;
 	ns->n_peers++;
+	scout__peer_shares_count(s, peer, 1);
 	scout__ns_note_use(ns);
 	s->count.peers_joined++;
 	scout__log_limited(&s->log, &s->limit_join, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
@@ -173,10 +175,10 @@ scout__peer_new(struct scout_server *s, struct scout__ns *ns, uint64_t token, ui
 	peer->rank = -1;
 	peer->run.step = leave_step;
 	peer->process = (struct scout__watch){SCOUT__WATCH_PROCESS, -1, peer};
-	scout__list_init(&peer->pending_ops);
-	scout__list_init(&peer->sessions);
 	scout__list_init(&peer->polls.node);
 	scout__list_init(&peer->polls.items);
+	scout__list_init(&peer->pending_ops);
+	scout__list_init(&peer->sessions);
 	scout__list_init(&peer->holds);
 	scout__list_init(&peer->lease_waiters);
 	join(s, peer, ns, role);
@@ -296,6 +298,7 @@ scout__peer_leave(struct scout_server *s, struct scout__peer *peer, bool died)
 	scout__pending_ops_cancel(s, peer);
 	scout__withdraw_gone(s, peer);
 	peer->ns->n_peers--;
+	scout__peer_shares_count(s, peer, -1);
 	peer->ns->n_leaving++;
 	peer->ns->left_us = s->now_us;
 	scout__ns_note_use(peer->ns);
@@ -350,10 +353,10 @@ leave_step(struct scout_server *s, struct scout__run_item *item)
 	scout__conns_unbind(s, &peer->dest);
 	scout__unsent_forget(&peer->dest);
 	peer->ns->n_leaving--;
+	scout__list_del(&peer->polls.node);
 	s->state->peers[peer->number] = NULL;
 	s->state->free_peers[s->state->n_free_peers++] = peer->number;
 	free(peer);
-	scout__list_del(&peer->polls.node);
 }
 
 void

@@ -43,7 +43,9 @@ struct scout__peer {
 	uint32_t connection;  /* counts HELLOs from a new identity: answers to an older one are dropped */
 	uint32_t unanswered;
 	uint64_t waiting_bytes; /* of its operations that wait, see request_bytes.h */
-	uint32_t n_holds, n_sessions;
+	uint32_t n_holds;
+	uint32_t n_sessions;     /* that have not ended */
+	uint64_t promised_bytes; /* by these sessions */
 	/* For each group: first segment id of the last extent that the lease connection has delivered; 0: none. */
 	uint32_t segments_sent[SCOUT_MAX_GROUPS];
 	bool leaving;
@@ -51,9 +53,9 @@ struct scout__peer {
 	struct scout__lease *lease;
 	pid_t pid;                   /* 0: unknown */
 	struct scout__watch process; /* pidfd, -1: none */
+	struct scout__run_lane polls;
 	struct scout__list pending_ops, sessions, holds, lease_waiters;
 };
-	struct scout__run_lane polls;
 
 SCOUT_ON_LOOP struct scout__peer *scout__peer_by_identity(struct scout_server *s, const void *identity, size_t len);
 SCOUT_ON_LOOP struct scout__peer *scout__peer_by_token(struct scout_server *s, uint64_t token);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "session.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +9,7 @@
 #include "ns.h"
 #include "peer.h"
 #include "request_bytes.h"
+#include "peer_share.h"
 #include "pending_op.h"
 #include "server_core.h"
 #include "state.h"
@@ -124,6 +126,22 @@ session_size(uint32_t n_groups)
 	return sizeof(struct scout__session) + n_groups * sizeof(struct scout__kept);
 }
 
+/* Whether @peer may have one more session; else *ret_text says why not, until the next call. */
+SCOUT_ON_LOOP static bool
+has_place(struct scout_server *s, const struct scout__peer *peer, const char **ret_text)
+{
+	uint32_t n = s->state->n_session_places - s->state->n_free_sessions;
+
+	if (scout__peer_share_admits(s, peer, SCOUT__SHARED_SESSIONS, n, peer->n_sessions, 1))
+		return true;
+	(void)snprintf(s->state->refusal, sizeof(s->state->refusal),
+		       "max_sessions = %u are open, %u of them are this peer's, whose share is %u: finish some",
+		       (unsigned)s->cfg.max_sessions, (unsigned)peer->n_sessions,
+		       (unsigned)scout__peer_share(s, SCOUT__SHARED_SESSIONS));
+	*ret_text = s->state->refusal;
+	return false;
+}
+
 struct scout__session *
 scout__session_new(struct scout_server *s, struct scout__peer *peer, uint64_t ticket, uint32_t n, uint16_t *ret_status,
 		   const char **ret_text)
@@ -138,10 +156,8 @@ scout__session_new(struct scout_server *s, struct scout__peer *peer, uint64_t ti
 		*ret_text = "this ticket is in use: every lookup needs a new one";
 		return NULL;
 	}
-	if (s->state->n_free_sessions == 0) {
-		*ret_text = "max_sessions are open";
+	if (!has_place(s, peer, ret_text))
 		return NULL;
-	}
 	if (!scout__request_bytes_take(s, session_size(n_groups)))
 		return NULL;
 	session = calloc(1, session_size(n_groups));
@@ -184,6 +200,28 @@ n_rows(const struct scout__kept *kept)
 	return kept->group->index->n_ranks * kept->group->index->readers;
 }
 
+/* @n more objects of @kept are promised, or less. */
+SCOUT_ON_LOOP static void
+count_promised(struct scout__kept *kept, int n)
+{
+	struct scout__session *session = SCOUT__OWNER(kept - kept->group->number, struct scout__session, of);
+	uint64_t bytes = (uint64_t)(int64_t)n * kept->group->index->chunk_bytes;
+
+	session->promised_bytes += bytes;
+	if (!session->ended)
+		session->peer->promised_bytes += bytes;
+}
+
+void
+scout__kept_promised(struct scout__kept *kept)
+{
+	struct scout__l1 *l1 = kept->group->index->l1;
+	uint64_t bytes = kept->group->index->chunk_bytes;
+
+	count_promised(kept, 1);
+	l1->promised_share = l1->promised_share > bytes ? l1->promised_share - bytes : 0;
+}
+
 /* Give back what is left of object @i's units. */
 SCOUT_ON_LOOP static void
 give_back(struct scout__kept *kept, uint32_t i)
@@ -198,6 +236,7 @@ give_back(struct scout__kept *kept, uint32_t i)
 	/* All units are used: this session does not pin the entry any more, which may be another object by now. */
 	if (used == n_rows(kept))
 		return;
+	count_promised(kept, -1);
 	scout__index_unpromise(kept->group->index, entry, n_rows(kept) - used);
 	scout__ns_unpinned(kept->group, entry);
 }
@@ -280,7 +319,8 @@ scout__kept_use(struct scout_server *s, struct scout__kept *kept, uint32_t i, ui
 	if (kept->used_rows[row][i / 64] & bit)
 		return;
 	kept->used_rows[row][i / 64] |= bit;
-	kept->used_count[i]++;
+	if (++kept->used_count[i] == n_rows(kept))
+		count_promised(kept, -1);
 	scout__index_unpromise(kept->group->index, kept->handles[i].entry, 1);
 }
 
@@ -327,6 +367,8 @@ scout__session_end(struct scout_server *s, struct scout__session *session, bool 
 	SCOUT_ASSERT(!session->ended);
 	session->ended = true;
 	session->touch = touch;
+	session->peer->n_sessions--;
+	session->peer->promised_bytes -= session->promised_bytes;
 	scout__list_del(&session->of_ns);
 	if (lookup) {
 		session->lookup = NULL;
@@ -338,7 +380,6 @@ scout__session_end(struct scout_server *s, struct scout__session *session, bool 
 	}
 	if (!session->deferred.reply) {
 		scout__list_del(&session->of_peer);
-		session->peer->n_sessions--;
 		session->peer = NULL;
 	}
 	s->state->n_releasing++;
@@ -365,10 +406,8 @@ touch(const struct scout__session *session, struct scout__kept *kept, struct sco
 SCOUT_ON_LOOP static void
 session_free(struct scout_server *s, struct scout__session *session)
 {
-	if (session->peer) {
-		session->peer->n_sessions--;
+	if (session->peer)
 		scout__deferred_reply_send(s, &session->deferred, session->peer, 0);
-	}
 	if (session->weights_gen != session->ns->weights_gen)
 		scout__stale_tickets_add(s, session->ticket, session->ns->ended_by);
 	scout__list_del(&session->of_peer);

@@ -57,6 +57,7 @@ struct scout__session {
 	bool hinted;                           /* FINISH said that nothing will continue the request */
 	struct scout__pending_op *lookup;      /* while it is not answered */
 	struct scout__deferred_reply deferred; /* FINISH */
+	uint64_t promised_bytes;               /* also in peer.promised_bytes, until it ends */
 	uint32_t n;                            /* hashes that the client asked for */
 	uint32_t skip;
 	uint32_t l2;       /* objects of the hit that were not in the pool when they were found */
@@ -79,6 +80,8 @@ SCOUT_ON_LOOP struct scout__session *scout__session_new(struct scout_server *s, 
 							const char **ret_text);
 /* Make room for @n handles, and give what is beyond back to the heap. False: no memory. */
 SCOUT_ON_LOOP bool scout__kept_resize(struct scout_server *s, struct scout__kept *kept, uint32_t n);
+/* One more object of @kept was promised. */
+SCOUT_ON_LOOP void scout__kept_promised(struct scout__kept *kept);
 /* Give back the first or the last object that is promised; there must be one. */
 SCOUT_ON_LOOP void scout__kept_drop_first(struct scout__kept *kept);
 SCOUT_ON_LOOP void scout__kept_drop_last(struct scout__kept *kept);

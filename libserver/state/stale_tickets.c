@@ -13,7 +13,7 @@
  *
  * The tickets of sessions that a new weights version or a clear ended. A STORE that names such a ticket carries old KV,
  * however late it comes: a worker that gives no version of its own may not know the new version yet, and these bytes
- * would be served under the new version. There is room for max_sessions tickets, so for every session that one RESET
+ * would be served under the new version. There is room for a ticket of each place, so for every session that one RESET
  * can end; beyond that the oldest are forgotten. Nothing is allocated before the first ticket.
  *
  * Out of memory: the ticket is not remembered, and its store counts as one without a session.
@@ -42,7 +42,7 @@ scout__stale_tickets_add(struct scout_server *s, uint64_t ticket, uint16_t statu
 {
 	struct scout__stale_tickets *o = &s->state->stale_tickets;
 
-	if (!make_room(o, s->cfg.max_sessions)) {
+	if (!make_room(o, s->state->n_session_places)) {
 		s->count.out_of_memory++;
 		return;
 	}

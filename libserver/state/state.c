@@ -50,8 +50,10 @@ int
 scout__state_make_tables(struct scout__state *state, const struct scout_server_config *cfg)
 {
 	uint32_t peers = cfg->max_peers;
-	uint32_t sessions = cfg->max_sessions;
+	uint32_t sessions;
 
+	scout__peer_shares_init(&state->shares, cfg);
+	sessions = state->n_session_places = scout__peer_shares_places(&state->shares, SCOUT__SHARED_SESSIONS);
 	state->ns = calloc(cfg->max_namespaces, sizeof(struct scout__ns *));
 	state->peers = calloc(peers, sizeof(struct scout__peer *));
 	state->free_peers = free_list(peers);

@@ -10,6 +10,7 @@
 #include "chunk_index.h"
 #include "list.h"
 #include "map.h"
+#include "peer_share.h"
 #include "reply.h"
 #include "run_queue.h"
 #include "share_list.h"
@@ -79,7 +80,11 @@ struct scout__state {
 	uint32_t n_pending_ops;
 	uint64_t grant_bytes; /* of grant lists that are being built */
 
-	struct scout__session **sessions; /* max_sessions slots */
+	struct scout__peer_shares shares;
+	char refusal[192]; /* text of the last refusal that names a share */
+
+	struct scout__session **sessions; /* n_session_places */
+	uint32_t n_session_places;
 	uint32_t *free_sessions;
 	uint32_t n_free_sessions;
 	struct scout__map by_ticket;

@@ -409,6 +409,7 @@ take(struct scout_server *s, struct scout__lookup_op *pending)
 		return what;
 	if (!pending->space)
 		pending->space = pending->group->index->entries[entry].space;
+	scout__kept_promised(kept);
 	kept->handles[pending->next++] = scout__index_handle(pending->group->index, entry);
 	kept->hit = kept->kept_to = pending->next;
 	return what;
