@@ -132,6 +132,7 @@ SCOUT_API SCOUT_MUST_CHECK int scout_client_config_load(struct scout_client_conf
 
 /**
  * Read the environment: KVSCOUT_<KEY in capitals> for every key. Never done implicitly; ignored in setuid programs.
+ * A variable that misspells a key is SCOUT_ERR_CONFIG_KEY; one that is close to no key is left alone.
  *
  * Thread:   any that may call getenv().
  * Blocks:   no.

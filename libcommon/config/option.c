@@ -203,22 +203,34 @@ distance(const char *a, const char *b)
 	return row[b_len];
 }
 
-static int
-fail_unknown(const struct scout__option_table *table, const char *key, char *err, size_t err_len)
+const char *
+scout__options_closest(const struct scout__option_table *table, const char *key)
 {
 	const char *closest = NULL;
 	unsigned closest_distance = 3;
-	char shown[SCOUT__OPTION_TEXT];
 
 	for (size_t i = 0; i < table->n; i++) {
 		const struct scout__option *option = &table->options[i];
 		unsigned d = distance(option->name, key);
 
+		if (d == 0 || (option->alias && strcmp(option->alias, key) == 0))
+			return NULL;
+		if (d == 3 && strncmp(option->name, key, strlen(key)) == 0)
+			d = 2; /* the key lacks its unit: _ms, _us */
 		if (d < closest_distance) {
 			closest = option->name;
 			closest_distance = d;
 		}
 	}
+	return closest;
+}
+
+static int
+fail_unknown(const struct scout__option_table *table, const char *key, char *err, size_t err_len)
+{
+	const char *closest = scout__options_closest(table, key);
+	char shown[SCOUT__OPTION_TEXT];
+
 	scout__option_quote(shown, key);
 	if (closest)
 		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_KEY,

@@ -70,6 +70,9 @@ int scout__options_load(const struct scout__option_table *table, void *cfg, cons
 			size_t err_len);
 int scout__options_load_env(const struct scout__option_table *table, void *cfg, char *err, size_t err_len);
 
+/* The key that a misspelt @key was meant to be. NULL: @key is in the table, or close to no key in it. */
+const char *scout__options_closest(const struct scout__option_table *table, const char *key);
+
 /* Row @i as a person reads it, into the caller's structure of @size bytes. SCOUT_ERR_INVALID after the last, _UNSUPPORTED (size). */
 int scout__options_row(const struct scout__option_table *table, size_t i, struct scout_config_row *ret_row,
 		       size_t size);

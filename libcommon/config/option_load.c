@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <kvscout/error.h>
 
@@ -19,6 +20,9 @@
  *
  * The file is not trusted: a line is at most LINE_BYTES, a NUL byte ends the reading, and a path that names no such file (a
  * folder, a device, nothing) gives SCOUT_ERR_FORMAT.
+ *
+ * A variable that begins as ours do and misspells a key is an error, as the key is in a file. One that is close to no key
+ * is not ours: Kubernetes sets KVSCOUT_PORT and KVSCOUT_SERVICE_HOST in each container beside a service named kvscout.
  *
  * Threads: any that may call getenv(). Rejected: sections, quotes and continued lines. No value needs them.
  */
@@ -184,6 +188,29 @@ apply_variable(const struct scout__option_table *table, void *cfg, const char *k
 	return rc ? scout__fail(err, err_len, rc, "%s: %s", name, message) : 0;
 }
 
+/* @entry: NAME=VALUE. */
+static int
+check_spelling(const struct scout__option_table *table, const char *entry, char *err, size_t err_len)
+{
+	size_t prefix_len = strlen(table->env_prefix), len = strcspn(entry, "=");
+	char name[SCOUT__OPTION_TEXT], key[SCOUT__OPTION_TEXT];
+	const char *closest;
+	char meant[SCOUT__OPTION_TEXT];
+
+	if (len >= sizeof(name) || strncmp(entry, table->env_prefix, prefix_len) != 0)
+		return 0;
+	(void)snprintf(name, sizeof(name), "%.*s", (int)len, entry);
+	(void)snprintf(key, sizeof(key), "%s", name + prefix_len);
+	for (char *at = key; *at; at++)
+		if (*at >= 'A' && *at <= 'Z')
+			*at = (char)(*at + ('a' - 'A'));
+	closest = scout__options_closest(table, key);
+	if (!closest || !variable_name(table->env_prefix, closest, meant) || !secure_getenv(name))
+		return 0;
+	return scout__fail(err, err_len, SCOUT_ERR_CONFIG_KEY, "%s names no configuration key; did you mean %s?", name,
+			   meant);
+}
+
 int
 scout__options_load_env(const struct scout__option_table *table, void *cfg, char *err, size_t err_len)
 {
@@ -193,6 +220,8 @@ scout__options_load_env(const struct scout__option_table *table, void *cfg, char
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "the configuration is NULL");
 	if (!table->env_prefix)
 		return 0;
+	for (char **entry = environ; entry && *entry && !rc; entry++)
+		rc = check_spelling(table, *entry, err, err_len);
 	for (size_t i = 0; i < table->n && !rc; i++) {
 		/* The alias first: if both are set, the proper name wins. */
 		rc = apply_variable(table, cfg, table->options[i].alias, err, err_len);

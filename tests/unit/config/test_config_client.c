@@ -159,6 +159,25 @@ START_TEST(an_inproc_endpoint_is_refused_and_the_sentence_says_what_is_allowed)
 }
 END_TEST
 
+START_TEST(a_variable_without_its_unit_is_named_and_others_names_are_left_alone)
+{
+	static const char *const others[] = {
+		"KVSCOUT_PORT",        "KVSCOUT_PORT_5555_TCP_PROTO", "KVSCOUT_SERVICE_HOST",
+		"KVSCOUT_SERVER_PORT", "KVSCOUT_SERVER_SERVICE_PORT", "KVSCOUT_LONG"};
+	struct scout_client_config cfg;
+
+	scout_client_config_init(&cfg);
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		ck_assert_int_eq(setenv(others[i], "1", 1), 0);
+	ck_assert_msg(scout_client_config_load_env(&cfg, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_int_eq(setenv("KVSCOUT_LOOKUP_TIMEOUT", "300", 1), 0);
+	ck_assert_int_eq(scout_client_config_load_env(&cfg, err, sizeof(err)), SCOUT_ERR_CONFIG_KEY);
+	ck_assert_str_eq(err,
+			 "KVSCOUT_LOOKUP_TIMEOUT names no configuration key; did you mean KVSCOUT_LOOKUP_TIMEOUT_MS?");
+	scout_client_config_fini(&cfg);
+}
+END_TEST
+
 START_TEST(endpoints_of_a_file_and_of_the_environment_add_up)
 {
 	static const char text[] = "endpoint = ipc:///f\nendpoint = ipc:///g ipc:///h\n";
@@ -191,6 +210,7 @@ suite_of_this_file(void)
 	tcase_add_test(tcase, endpoints_that_libzmq_would_take_for_others_are_refused);
 	tcase_add_test(tcase, an_inproc_endpoint_is_refused_and_the_sentence_says_what_is_allowed);
 	tcase_add_test(tcase, endpoints_of_a_file_and_of_the_environment_add_up);
+	tcase_add_test(tcase, a_variable_without_its_unit_is_named_and_others_names_are_left_alone);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }

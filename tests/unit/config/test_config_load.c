@@ -174,6 +174,26 @@ START_TEST(a_wrong_variable_is_named)
 }
 END_TEST
 
+START_TEST(a_misspelt_variable_is_named_and_so_is_the_right_one)
+{
+	ck_assert_int_eq(setenv("KVSCOUT_TEST_COUMT", "21", 1), 0);
+	ck_assert_int_eq(scout__options_load_env(&table, &cfg, err, sizeof(err)), SCOUT_ERR_CONFIG_KEY);
+	ck_assert_str_eq(err, "KVSCOUT_TEST_COUMT names no configuration key; did you mean KVSCOUT_TEST_COUNT?");
+}
+END_TEST
+
+/* Kubernetes sets these beside a service that is named as our prefix is; an alias is no misspelling. */
+START_TEST(a_variable_that_is_close_to_no_key_is_left_alone)
+{
+	ck_assert_int_eq(setenv("KVSCOUT_TEST_PORT_5555_TCP_ADDR", "10.0.0.1", 1), 0);
+	ck_assert_int_eq(setenv("KVSCOUT_TEST_SERVICE_HOST", "10.0.0.1", 1), 0);
+	ck_assert_int_eq(setenv("KVSCOUT_TEST_COUNTS", "22", 1), 0);
+	scout__options_init(&table, &cfg, sizeof(cfg));
+	ck_assert_msg(scout__options_load_env(&table, &cfg, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_uint_eq(cfg.count, 22);
+}
+END_TEST
+
 START_TEST(a_table_without_prefix_reads_no_environment)
 {
 	struct scout__option_table silent = table;
@@ -235,6 +255,8 @@ add_source_tests(TCase *tcase)
 	tcase_add_test(tcase, the_environment_is_read_when_asked);
 	tcase_add_test(tcase, an_alias_works_in_the_environment_and_yields_to_the_name);
 	tcase_add_test(tcase, a_wrong_variable_is_named);
+	tcase_add_test(tcase, a_misspelt_variable_is_named_and_so_is_the_right_one);
+	tcase_add_test(tcase, a_variable_that_is_close_to_no_key_is_left_alone);
 	tcase_add_test(tcase, a_table_without_prefix_reads_no_environment);
 	tcase_add_test(tcase, help_has_a_row_for_each_option);
 }
