@@ -17,6 +17,8 @@ usage: ./dev engine --peers [--rounds N] [OPTIONS...]    OPTIONS go to tests/eng
   ./dev engine --peers                     5 rounds and a kill of each server, 10 minutes on 2 idle cores; up to 12 GB of memory
   ./dev engine --peers --rounds 1 --systems none,kvscout --threads
                                            two of the four, with the CPU time of each thread
+  ./dev engine --peers --systems none,kvscout,kvscout-prealloc
+                                           kvscout without and with the server's key prealloc
 
 The command prints the table of docs/measurements-record.md, and writes all results to build-engine/peers.json. From that file
 bench/scripts/first_token_picture.py makes docs/img/first_token.svg.

@@ -278,7 +278,11 @@ def main():
     parser.add_argument("--kvscoutd", required=True)
     parser.add_argument("--package", required=True, help="folder that holds the package kvscout")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--systems", default=",".join(systems.SYSTEMS), help="comma-separated; default %(default)s")
+    parser.add_argument(
+        "--systems",
+        default=",".join(each.name for each in systems.USUAL),
+        help="comma-separated, of " + ", ".join(systems.SYSTEMS) + "; default %(default)s",
+    )
     parser.add_argument(
         "--lengths", default=",".join(map(str, LENGTHS)), help="tokens of the prompts; default %(default)s"
     )

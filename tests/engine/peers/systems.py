@@ -78,10 +78,11 @@ class System:
 class KVScout(System):
     name = "kvscout"
     title = "kvscout"
+    keys = ()  # of the server, beside its memory
 
     def start(self):
-        self.endpoint = f"ipc://{self.folder}/kvscout.sock"
-        command = [self.options.kvscoutd, "--listen", self.endpoint, "--l1_bytes", f"{MEMORY_GB}Gi"]
+        self.endpoint = f"ipc://{self.folder}/{self.name}.sock"
+        command = [self.options.kvscoutd, "--listen", self.endpoint, "--l1_bytes", f"{MEMORY_GB}Gi", *self.keys]
         self._run(command, stdout=subprocess.PIPE)
         readable, _, _ = select.select([self.server.stdout], [], [], START_S)
         line = self.server.stdout.readline().decode() if readable else ""
@@ -100,6 +101,14 @@ class KVScout(System):
 
     def environment(self):
         return {"PYTHONPATH": self.options.package}
+
+
+class KVScoutPrealloc(KVScout):
+    """The pool is there before the first prompt."""
+
+    name = "kvscout-prealloc"
+    title = "kvscout, prealloc=on"
+    keys = ("--prealloc", "on")
 
 
 class Mooncake(System):
@@ -186,4 +195,5 @@ class LMCache(System):
         }
 
 
-SYSTEMS = {each.name: each for each in (System, KVScout, Mooncake, LMCache)}
+USUAL = (System, KVScout, Mooncake, LMCache)
+SYSTEMS = {each.name: each for each in (*USUAL, KVScoutPrealloc)}
