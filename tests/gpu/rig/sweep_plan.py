@@ -74,7 +74,7 @@ class Sizes:
     window_ms: float
 
 
-USUAL, SMALL = Sizes(512 * MI, 4096 * MI, 80), Sizes(2 * MI, 16 * MI, 10)
+USUAL, SMALL = Sizes(512 * MI, 4096 * MI, 120), Sizes(2 * MI, 16 * MI, 10)
 
 
 def size(n):
