@@ -246,7 +246,7 @@ def measure_alone(copies):
             contiguous = flat / timed(lambda: copies.memory.contiguous(course))[0] / 1e9
             seconds, (done,) = timed(lambda: copies.end([copies.start(course)]))
             if round == 0:
-                continue  # it pins memory and raises clocks
+                continue  # it raises clocks
             values = (total / seconds / 1e9, total / max(done.copy_us, 1) / 1e3, contiguous, total / seconds / 1e9 / contiguous)
             for name, value in zip(found[course], values):
                 found[course][name].append(value)
