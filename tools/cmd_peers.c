@@ -116,7 +116,7 @@ print_json(const struct peer_list *list)
 	}
 	if (text.failed)
 		die("the list is too long");
-	say("%.*s]\n", (int)text.len, list->n ? text.p : "[");
+	say("%.*s]\n", list->n ? (int)text.len : 1, list->n ? text.p : "[");
 	scout__text_fini(&text);
 }
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
 # Completion of the command kvscout for bash. Options come from the command's own --help, so they are never out of date.
 
 _kvscout() {

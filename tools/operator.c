@@ -2,6 +2,7 @@
 #include "operator.h"
 
 #include <errno.h>
+#include <string.h>
 #include <time.h>
 
 #include <kvscout/error.h>
@@ -26,6 +27,11 @@ operator_open(struct operator* op, const struct cli *cli)
 
 	if (scout__list_check_one_endpoint("--endpoint", op->endpoint, err, sizeof(err)) != 0)
 		return cli_usage_error(cli, "%s", err);
+	if (!scout__instance_is_auto(op->endpoint) && strncmp(op->endpoint, "ipc://", 6) != 0 &&
+	    strncmp(op->endpoint, "tcp://", 6) != 0)
+		return cli_usage_error(
+			cli, "--endpoint = \"%s\": must be ipc:///PATH, tcp://HOST:PORT, auto or auto:///FOLDER",
+			op->endpoint);
 	if (op->curve_server_key && !op->curve_secret_file)
 		return cli_usage_error(cli, "--curve-server-key needs --curve-secret-file");
 	if (op->curve_server_key && strlen(op->curve_server_key) != 40)

@@ -32,6 +32,9 @@
  * The lock belongs to an open file and stays with its descriptor, which is never closed here. Peers read the text of
  * that file.
  *
+ * A server that an operator starts without --listen serves the same engines, so it takes the same lock, and is otherwise a
+ * process as its operator has made it.
+ *
  * Threads: main.
  */
 
@@ -91,7 +94,7 @@ take_lock(const struct scout__instance *paths)
 	if (fstat(SCOUT__INSTANCE_LOCK_FD, &given) != 0 || stat(paths->lock, &there) != 0 ||
 	    given.st_dev != there.st_dev || given.st_ino != there.st_ino)
 		return complain("is for clients and workers with endpoint=auto, which give the lock of the folder as "
-				"descriptor 3. To start a server by hand, use --listen",
+				"descriptor 3. To start a server by hand, leave --instance out",
 				0);
 	/* The file is locked already, by this open file: so this cannot wait. */
 	if (flock(SCOUT__INSTANCE_LOCK_FD, LOCK_EX | LOCK_NB) != 0)
@@ -101,21 +104,16 @@ take_lock(const struct scout__instance *paths)
 	return 0;
 }
 
-/* The options, as peers compare them. */
-static void
-note_keys(struct scout__instance_server *in, int argc, char **argv)
+void
+scout__instance_note_key(struct scout__instance_server *in, const char *key, const char *value)
 {
-	size_t n = 0;
+	size_t n = strlen(in->keys);
 
-	in->keys[0] = '\0';
-	for (int i = 3; i < argc && n < sizeof(in->keys); i++)
-		n += (size_t)snprintf(in->keys + n, sizeof(in->keys) - n, "%s%s", n ? " " : "",
-				      strncmp(argv[i], "--", 2) == 0 ? argv[i] + 2 : argv[i]);
+	(void)snprintf(in->keys + n, sizeof(in->keys) - n, "%s%s=%s", n ? " " : "", key, value);
 }
 
 int
-scout__instance_begin(struct scout__instance_server *in, const char *folder, int argc, char **argv,
-		      struct scout_server_config *cfg)
+scout__instance_begin(struct scout__instance_server *in, const char *folder, struct scout_server_config *cfg)
 {
 	char err[512];
 	pid_t pid;
@@ -131,12 +129,66 @@ scout__instance_begin(struct scout__instance_server *in, const char *folder, int
 	if (pid > 0)
 		_exit(0);
 	reset_process();
-	note_keys(in, argc, argv);
+	in->lock_fd = SCOUT__INSTANCE_LOCK_FD;
+	in->is_spawned = true;
 	(void)snprintf(in->listen, sizeof(in->listen), "ipc://%s", in->paths.socket);
 	in->log = (struct scout__log_file){in->paths.log, in->paths.old_log, SCOUT__INSTANCE_LOG_BYTES};
 	cfg->listen = in->listen;
 	cfg->idle_exit_s = SCOUT__INSTANCE_IDLE_EXIT_S;
 	cfg->l1_bytes = 0;
+	return 0;
+}
+
+static int
+write_state(const struct scout__instance_server *in, enum scout__instance_state state)
+{
+	struct scout__instance_record record;
+
+	scout__record_read(in->lock_fd, &record); /* the record counts failed starts */
+	record.state = state;
+	record.pid = (long)getpid();
+	record.wire = SCOUT_WIRE_VERSION;
+	record.since_ms = scout__boot_ms();
+	(void)snprintf(record.version, sizeof(record.version), "%s", scout_version());
+	(void)snprintf(record.keys, sizeof(record.keys), "%s", in->keys);
+	return scout__record_write(in->lock_fd, &record) ? 0 : errno;
+}
+
+/* The lock is held: by whom? */
+static int
+is_there(const struct scout__instance_server *in)
+{
+	struct scout__instance_record record;
+
+	scout__record_read(in->lock_fd, &record);
+	(void)fprintf(
+		stderr,
+		"kvscoutd: a server %s for the engines of this user already: pid %ld, %s. End it, or use --listen for "
+		"another one\n",
+		record.state == SCOUT__INSTANCE_STARTING ? "is being started" : "serves", record.pid, in->listen);
+	return SCOUT__INSTANCE_EXIT_IN_USE;
+}
+
+int
+scout__instance_claim(struct scout__instance_server *in, struct scout_server_config *cfg)
+{
+	char err[512];
+
+	if (scout__instance_find(NULL, &in->paths, err, sizeof(err)) != 0) {
+		(void)fprintf(stderr, "kvscoutd: %s; --listen names another place\n", err);
+		return 1;
+	}
+	(void)snprintf(in->listen, sizeof(in->listen), "ipc://%s", in->paths.socket);
+	in->lock_fd = open(in->paths.lock, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (in->lock_fd >= 0 && flock(in->lock_fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+		return is_there(in);
+	if (in->lock_fd < 0 || flock(in->lock_fd, LOCK_EX | LOCK_NB) != 0 ||
+	    write_state(in, SCOUT__INSTANCE_STARTING) != 0) {
+		(void)fprintf(stderr, "kvscoutd: %s: cannot be locked and written (%s)\n", in->paths.lock,
+			      scout__errno_text(errno));
+		return 1;
+	}
+	cfg->listen = in->listen;
 	return 0;
 }
 
@@ -152,25 +204,10 @@ scout__instance_size_pool(struct scout_server_config *cfg, char *text, size_t le
 	cfg->l1_bytes = scout__pool_share(&memory, text, len);
 }
 
-static int
-write_state(const struct scout__instance_server *in, enum scout__instance_state state)
-{
-	struct scout__instance_record record;
-
-	scout__record_read(SCOUT__INSTANCE_LOCK_FD, &record); /* the record counts failed starts */
-	record.state = state;
-	record.pid = (long)getpid();
-	record.wire = SCOUT_WIRE_VERSION;
-	record.since_ms = scout__boot_ms();
-	(void)snprintf(record.version, sizeof(record.version), "%s", scout_version());
-	(void)snprintf(record.keys, sizeof(record.keys), "%s", in->keys);
-	return scout__record_write(SCOUT__INSTANCE_LOCK_FD, &record) ? 0 : errno;
-}
-
 int
 scout__instance_serves(const struct scout__instance_server *in)
 {
-	int fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+	int fd = in->is_spawned ? open("/dev/null", O_WRONLY | O_CLOEXEC) : -1;
 
 	/* stdout is the log file as well, and would keep the file that the log's thread has moved away. */
 	if (fd >= 0) {

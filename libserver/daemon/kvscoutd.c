@@ -52,7 +52,8 @@
 static int log_level = SCOUT_LOG_INFO; /* const after the options are read */
 static struct scout__log_queue log_queue;
 static struct scout__instance_server instance; /* const after the options are read */
-static bool is_instance;                       /* const after the options are read, too */
+static bool is_instance;                       /* an engine started it; const after the options are read, too */
+static bool is_shared; /* engines look for it: is_instance, or an operator started it without --listen; likewise */
 static struct {
 	int argc;
 	char **argv;
@@ -101,10 +102,14 @@ print_keys(void)
 	struct scout_config_row row;
 
 	for (size_t i = 0; scout_server_config_help(i, &row) == 0; i++) {
-		char about[1024];
+		char about[1024], name[64];
+		size_t len = 0;
 
+		for (; row.name[len] && len < sizeof(name) - 1; len++)
+			name[len] = row.name[len] == '_' ? '-' : row.name[len];
+		name[len] = '\0';
 		(void)snprintf(about, sizeof(about), "%s (default: %s; %s)", row.meaning, row.def, row.range);
-		(void)printf("  --%-21s", row.name);
+		(void)printf("  --%-21s", name);
 		print_wrapped(about, HELP_INDENT);
 	}
 }
@@ -115,7 +120,8 @@ help(void)
 	(void)printf(
 		"usage: kvscoutd [--KEY VALUE | --KEY=VALUE]...\n"
 		"\n"
-		"The kvscout cache server. Prints `kvscoutd: ready on ENDPOINT` when it serves; stops on SIGTERM.\n"
+		"The kvscout cache server. Prints `kvscoutd: ready on ENDPOINT` when it serves; stops on SIGTERM. Without\n"
+		"--listen it serves where the engines of this user look (endpoint=auto).\n"
 		"\n"
 		"  --config FILE      read `key = value` lines; options after it override them\n"
 		"  --log-level LEVEL  error, warn, info (default) or debug\n"
@@ -129,9 +135,10 @@ help(void)
 		"SIGHUP, with --config: reads its options and the file again for tenant_share and namespace_share.\n"
 		"\n"
 		"Exit status: 0 after SIGTERM or SIGINT; 1 it could not start, --status had no answer, or output could\n"
-		"not be written; 2 wrong usage, or a wrong line in a configuration file.\n"
+		"not be written; 2 wrong usage, or a wrong line in a configuration file; 4 a server is there already.\n"
 		"\n"
-		"Keys:\n\n");
+		"Keys; - and _ are the same in their names, and files write _. A size is a number with k, m, g or t (1000) or\n"
+		"Ki, Mi, Gi or Ti (1024):\n\n");
 	print_keys();
 	return printed();
 }
@@ -165,7 +172,7 @@ set_option(struct scout_server_config *cfg, const char *key, const char *value, 
 		command.has_file = true;
 		return scout_server_config_load(cfg, value, err, err_len);
 	}
-	if (strcmp(key, "log-level") == 0)
+	if (strcmp(key, "log_level") == 0)
 		return set_log_level(value, err, err_len);
 	return scout_server_config_set(cfg, key, value, err, err_len);
 }
@@ -213,7 +220,8 @@ ask_status(const char *endpoint, const char *secret_file)
 	int rc = scout__status_client_open(&client, endpoint, secret_file, NULL, err, sizeof(err));
 
 	if (rc == 0 && client.log_path[0])
-		(void)fprintf(stderr, "kvscoutd: %s, its log is %s\n", client.endpoint, client.log_path);
+		(void)fprintf(stderr, "kvscoutd: %s; if an engine started it, its log is %s\n", client.endpoint,
+			      client.log_path);
 	if (rc == 0) {
 		(void)scout__status_client_begin(&client, SCOUT_OP_STATUS);
 		rc = scout__status_client_ask(&client, &op, err, sizeof(err));
@@ -236,7 +244,8 @@ split_option(int argc, char **argv, int *i, char *ret_key, size_t key_size, cons
 		(void)snprintf(err, err_len, "\"%.200s\" is no option", option);
 		return SCOUT_ERR_CONFIG_SYNTAX;
 	}
-	memcpy(ret_key, option + 2, len - 2);
+	for (size_t at = 2; at < len; at++)
+		ret_key[at - 2] = option[at] == '-' ? '_' : option[at]; /* as in configuration files */
 	ret_key[len - 2] = '\0';
 	*ret_value = equals ? equals + 1 : *i + 1 < argc ? argv[++*i] : NULL;
 	return 0;
@@ -254,10 +263,10 @@ read_options(struct scout_server_config *cfg, int argc, char **argv, int *ret_ex
 		const char *option = argv[i];
 		const char *value;
 
-		if (strcmp(option, "--help") == 0 || strcmp(option, "--version") == 0) {
+		if (strcmp(option, "--help") == 0 || strcmp(option, "-h") == 0 || strcmp(option, "--version") == 0) {
 			if (option[2] == 'v')
 				(void)printf("kvscoutd %s\n", scout_version());
-			*ret_exit = option[2] == 'h' ? help() : printed();
+			*ret_exit = option[2] == 'v' ? printed() : help();
 			return 1;
 		}
 		if (split_option(argc, argv, &i, key, sizeof(key), &value, err, sizeof(err)) != 0) {
@@ -266,7 +275,7 @@ read_options(struct scout_server_config *cfg, int argc, char **argv, int *ret_ex
 		}
 		if (!value)
 			(void)snprintf(err, sizeof(err), "--%s needs a value", key);
-		if (value && strcmp(key, "curve-keygen") == 0) {
+		if (value && strcmp(key, "curve_keygen") == 0) {
 			*ret_exit = scout__keygen(value);
 			return 1;
 		}
@@ -278,6 +287,7 @@ read_options(struct scout_server_config *cfg, int argc, char **argv, int *ret_ex
 			*ret_exit = usage(err);
 			return 1;
 		}
+		scout__instance_note_key(&instance, key, value);
 	}
 	if (ask && scout__list_check_one_endpoint("status", ask, err, sizeof(err)) != 0) {
 		*ret_exit = usage(err);
@@ -341,7 +351,7 @@ read_again(void *arg)
 
 		reading.rc = split_option(command.argc, command.argv, &i, key, sizeof(key), &value, reading.err,
 					  sizeof(reading.err));
-		if (reading.rc == 0 && strcmp(key, "log-level") != 0)
+		if (reading.rc == 0 && strcmp(key, "log_level") != 0)
 			reading.rc = set_option(cfg, key, value, reading.err, sizeof(reading.err));
 	}
 	scout__eventfd_raise(reading.fd);
@@ -443,7 +453,7 @@ wait_for_end(int signal_fd, struct scout_server *server)
 static void
 tell_instance(void)
 {
-	int rc = is_instance ? scout__instance_serves(&instance) : 0;
+	int rc = is_shared ? scout__instance_serves(&instance) : 0;
 	char line[SCOUT__INSTANCE_PATH + 128];
 
 	if (rc == 0)
@@ -453,26 +463,28 @@ tell_instance(void)
 	scout__log_queue_put(&log_queue, SCOUT_LOG_ERROR, line);
 }
 
-/* Serve from start to stop. Returns 0, or 1 and @err says why the server could not start. */
+/* Serve from start to stop. Returns 0, or an exit status and @err says why the server could not start. */
 static int
 serve_until(int signal_fd, struct scout_server_config *cfg, char *err, size_t err_len)
 {
 	struct scout_server *server;
 	char text[256] = "";
+	int rc;
 
 	if (is_instance)
 		scout__instance_size_pool(cfg, text, sizeof(text));
 	if (text[0])
 		scout__log_queue_put(&log_queue, SCOUT_LOG_INFO, text);
-	if (scout_server_start(cfg, &server, err, err_len) != 0)
-		return 1;
+	rc = scout_server_start(cfg, &server, err, err_len);
+	if (rc)
+		return rc == SCOUT_ERR_IN_USE ? SCOUT__INSTANCE_EXIT_IN_USE : 1;
 	(void)printf("kvscoutd: ready on %s\n", scout_server_endpoint(server));
 	if (fflush(stdout) != 0)
 		scout__log_queue_put(&log_queue, SCOUT_LOG_WARN, "kvscoutd: the ready line could not be written");
 	tell_instance();
 	wait_for_end(signal_fd, server);
 	scout_server_stop(server);
-	if (is_instance)
+	if (is_shared)
 		scout__instance_ended(&instance);
 	return 0;
 }
@@ -518,19 +530,24 @@ main(int argc, char **argv)
 
 	scout_server_config_init(&cfg);
 	if (folder) {
-		if (scout__instance_begin(&instance, folder, argc, argv, &cfg) != 0)
+		if (scout__instance_begin(&instance, folder, &cfg) != 0)
 			return 1;
-		is_instance = true;
+		is_instance = is_shared = true;
 		argc -= 2;
 		argv += 2;
 	}
 	command.argc = argc;
 	command.argv = argv;
 	if (read_options(&cfg, argc, argv, &rc) == 0) {
+		if (!cfg.listen) {
+			rc = scout__instance_claim(&instance, &cfg);
+			is_shared = rc == 0;
+		}
 		/* Only an operator can have limited a process started by hand: keep a taskset or CPUAffinity=. */
 		if (!is_instance && strcmp(cfg.cpus, "auto") == 0)
 			cfg.cpus = "inherit";
-		rc = serve(&cfg);
+		if (rc == 0)
+			rc = serve(&cfg);
 	}
 	scout_server_config_fini(&cfg);
 	return rc;

@@ -80,8 +80,9 @@ find_local(struct scout__status_client *c, const char *endpoint, char *err, size
 	c->endpoint = c->socket;
 	if (scout__instance_listens(&c->instance))
 		return 0;
-	return scout__fail(err, err_len, SCOUT_ERR_UNREACHABLE, "%s: no server serves there; its last log is %s",
-			   c->socket, c->log_path);
+	return scout__fail(err, err_len, SCOUT_ERR_UNREACHABLE,
+			   "%s: no server serves there; if an engine started the last one, its log is %s", c->socket,
+			   c->log_path);
 }
 
 int

@@ -34,7 +34,7 @@ check "--status prints counters" ends_with 0 "l1.bytes_limit 16777216" "$kvscout
 # shellcheck disable=SC2016 # for the inner shell
 check "--status to a full disk fails" ends_with 1 "could not be written" \
 	sh -c '"$1" --status "$2" >/dev/full' full "$kvscoutd" "$endpoint"
-check "a second server is told who has the path" ends_with 1 "held by a living server, pid $server" \
+check "a second server is told who has the path" ends_with 4 "held by a living server, pid $server" \
 	"$kvscoutd" --listen "$endpoint"
 kill -STOP "$server"
 check "--status of a stopped server ends" ends_with 1 "no answer within 2 s" "$kvscoutd" --status "$endpoint"
@@ -44,7 +44,7 @@ check "--status of no server ends" ends_with 1 "no answer within 2 s" "$kvscoutd
 check "--l2 with commas is told how lists are written" ends_with 2 "write several URLs with blanks" "$kvscoutd" --l2 fs:///a,fs:///b
 check "--status of what is no endpoint is refused" ends_with 1 "nonsense" "$kvscoutd" --status nonsense
 
-check "--instance is not for hands" ends_with 1 "To start a server by hand, use --listen" "$kvscoutd" --instance "$tap_dir"
+check "--instance is not for hands" ends_with 1 "To start a server by hand, leave --instance out" "$kvscoutd" --instance "$tap_dir"
 start idle --idle_exit_s 1
 check "without a peer it ends with 0 by itself" wait "$server"
 server=

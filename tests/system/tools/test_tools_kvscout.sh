@@ -1,0 +1,124 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The command kvscout as its users meet it: a real kvscoutd where engines look, a real client, exit statuses, completion.
+# usage: test_tools_kvscout.sh KVSCOUT KVSCOUTD COMPLETION [KVSCOUT_LATENCY]
+. "$(dirname "$0")/../tap.sh"
+kvscout=$(realpath "$1")
+kvscoutd=$(realpath "$2")
+completion=$3
+latency=$4
+server=
+# shellcheck disable=SC2154 # of tap.sh
+trap '[ -z "$server" ] || kill -KILL "$server"; rm -rf "$tap_dir"' EXIT
+XDG_RUNTIME_DIR=$tap_dir/run
+PATH=$(dirname "$kvscoutd"):$PATH
+export XDG_RUNTIME_DIR PATH
+mkdir -m 700 "$XDG_RUNTIME_DIR"
+
+check "no command is wrong usage" ends_with 2 "a command is missing" "$kvscout"
+check "an unknown command is wrong usage" ends_with 2 '"restart" is no command' "$kvscout" restart
+check "-h lists the commands" ends_with 0 "drop what a namespace or a tenant has cached" "$kvscout" -h
+for command in status top ping lookup clear peers; do
+	check "$command -h lists its options" ends_with 0 "usage: kvscout $command" "$kvscout" "$command" -h
+	check "$command refuses an unknown option" ends_with 2 "unknown option" "$kvscout" "$command" --nonsense
+done
+for command in status top ping peers "lookup --tokens-file /dev/null" "clear --namespace n"; do
+	# shellcheck disable=SC2086 # a command and its options
+	check "$command refuses what is no endpoint" ends_with 2 "nonsense" "$kvscout" $command --endpoint nonsense
+	# shellcheck disable=SC2086
+	check "$command says that there is no server" ends_with 3 "not a folder" "$kvscout" $command
+done
+
+# start NAME ARGUMENTS...: start a server by the command; $endpoint is where.
+start() {
+	mkfifo "$tap_dir/$1.ready"
+	start_name=$1
+	shift
+	"$kvscout" server --l1-bytes 16Mi "$@" >"$tap_dir/$start_name.ready" 2>"$tap_dir/$start_name.log" &
+	server=$!
+	read -r start_line <"$tap_dir/$start_name.ready"
+	endpoint=${start_line#kvscoutd: ready on }
+}
+
+stop() {
+	kill -TERM "$server"
+	wait "$server"
+	stop_status=$?
+	server=
+	return "$stop_status"
+}
+
+# The clear ends in steps.
+is_empty() {
+	"$kvscout" status --json | grep -qF '"ns.kvscout-latency.bytes": 0, '
+}
+
+start auto
+check "server serves where engines look" test "$endpoint" = "ipc://$(echo "$XDG_RUNTIME_DIR"/kvscout/ipc-*)/kvscout.sock"
+check "a second one says so, with a status of its own" ends_with 4 "pid $server, $endpoint" "$kvscout" server
+check "so does one on the same path" ends_with 4 "held by a living server, pid $server" "$kvscoutd" --listen "$endpoint"
+check "its lock says what it is" grep -qx "keys = l1_bytes=16Mi" "$XDG_RUNTIME_DIR"/kvscout/ipc-*/server.lock
+check "ping" ends_with 0 "$endpoint answered in" "$kvscout" ping
+check "ping several times" ends_with 0 "2 answers: " "$kvscout" ping --count 2
+check "status" ends_with 0 "server     $endpoint, up " "$kvscout" status
+check "sizes are read as kvscoutd reads them" ends_with 0 "of 16.0 MiB used" "$kvscout" status
+check "status as JSON" ends_with 0 '"l1.bytes_limit": 16777216, ' "$kvscout" status --json
+check "top" ends_with 0 "NAMESPACE, tenants" "$kvscout" top --count 1
+check "peers, if there are none" ends_with 0 "[]" "$kvscout" peers --json
+check "lookup, if there is no namespace" ends_with 1 "no engine has connected yet" "$kvscout" lookup --tokens-file /dev/null
+check "clear, if there is no namespace" ends_with 1 'no namespace "llama"' "$kvscout" clear --namespace llama
+for command in status "top --count 1" peers ping; do
+	# shellcheck disable=SC2016,SC2086 # for the inner shell; a command and its options
+	check "$command to a full disk fails" ends_with 1 "could not be written" sh -c '"$@" >/dev/full' full "$kvscout" $command
+done
+if [ -n "$latency" ]; then
+	PATH=$(dirname "$(realpath "$latency")"):$PATH
+	check "latency runs the tool, against this server" ends_with 0 "async" \
+		"$kvscout" latency --endpoint auto --mode async --requests 200 --chunks 4
+	check "status tells what it did" ends_with 0 "namespace  kvscout-latency" "$kvscout" status
+	check "clear drops it" ends_with 0 "dropped " "$kvscout" clear --namespace kvscout-latency
+	check "and nothing is left" wait_until is_empty
+else
+	skip "latency runs the tool, against this server" "built without jansson"
+fi
+kill -STOP "$server"
+check "a server that hangs is none" ends_with 3 "no answer within 2 s" "$kvscout" ping
+kill -CONT "$server"
+check "it ends with 0" stop
+check "and then there is none" ends_with 3 "no server serves there" "$kvscout" ping
+
+# A program next to the command comes before those of PATH.
+mkdir "$tap_dir/bin"
+cp "$kvscout" "$tap_dir/bin/kvscout"
+# shellcheck disable=SC2016 # for the inner shell
+printf '#!/bin/sh\necho "beside: $*"\n' >"$tap_dir/bin/kvscout-copy"
+chmod +x "$tap_dir/bin/kvscout-copy"
+check "a program next to the command is executed" ends_with 0 "beside: --pieces 3" "$tap_dir/bin/kvscout" copy --pieces 3
+check "one that is not there is named" ends_with 1 "kvscout-replay is neither next to kvscout nor in PATH" \
+	env PATH=/nonexistent "$tap_dir/bin/kvscout" replay
+
+"$kvscoutd" --curve-keygen "$tap_dir/server.key" >"$tap_dir/server.public"
+"$kvscoutd" --curve_keygen "$tap_dir/client.key" >"$tap_dir/clients"
+start keys --listen tcp://127.0.0.1:0 --curve-secret-file "$tap_dir/server.key" --curve-clients-file "$tap_dir/clients"
+check "ping with the server's own key" ends_with 0 "answered in" "$kvscout" ping --endpoint "$endpoint" \
+	--curve-secret-file "$tap_dir/server.key"
+check "ping with a key of its list" ends_with 0 "answered in" "$kvscout" ping --endpoint "$endpoint" \
+	--curve-secret-file "$tap_dir/client.key" --curve-server-key "$(cat "$tap_dir/server.public")"
+check "ping without a key has no answer" ends_with 3 "CURVE keys" "$kvscout" ping --endpoint "$endpoint"
+check "the server's key alone is no use" ends_with 2 "needs --curve-secret-file" "$kvscout" ping --endpoint "$endpoint" \
+	--curve-server-key "$(cat "$tap_dir/server.public")"
+check "a server with keys ends with 0" stop
+
+# completed WORDS...: what bash offers for the last one.
+completed() {
+	# shellcheck disable=SC2016 # for the inner shell
+	bash -c '. "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _kvscout; echo "${COMPREPLY[*]}"' bash "$completion" "$@"
+}
+if command -v bash >/dev/null; then
+	check "bash completes a command" test "$(completed kvscout pe)" = peers
+	check "bash completes an option" test "$(completed "$kvscout" clear --na)" = --namespace
+	check "bash completes a file" test "$(completed "$kvscout" lookup --tokens-file "$tap_dir/server.p")" = "$tap_dir/server.public"
+else
+	skip "bash completes" "no bash"
+fi
+finish
