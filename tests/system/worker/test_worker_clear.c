@@ -81,6 +81,28 @@ START_TEST(a_clear_of_the_client_drops_all_and_the_worker_joins_by_its_own)
 }
 END_TEST
 
+/* `kvscout clear`: nobody tells the worker, and it need not know. */
+START_TEST(an_operator_drops_all_and_the_worker_goes_on)
+{
+	char command[256];
+
+	rig_start(&rig);
+	rig_store_all(&rig, 1, 3, 1);
+	ck_assert_uint_eq(hit_of(1, 3), 3);
+	(void)snprintf(command, sizeof(command), "\"$KVSCOUT\" clear --endpoint %s --namespace rig >&2", rig.endpoint);
+	ck_assert_int_eq(system(command), 0); /* NOLINT: the test's own words */
+	ck_assert_uint_eq(hit_of(1, 3), 0);
+	ck_assert_int_eq(store_status(0, 1), 0);
+	ck_assert_uint_eq(hit_of(1, 3), 3);
+	/* Also after it has said HELLO again, to the next server. */
+	rig_server_end(&rig, SIGKILL);
+	rig_server_start(&rig);
+	wait_until(store_status(0, 1) == 0)
+		;
+	ck_assert_uint_eq(hit_of(1, 3), 3);
+}
+END_TEST
+
 START_TEST(a_worker_may_be_first)
 {
 	uint64_t generation = 0;
@@ -216,6 +238,7 @@ suite_of_this_file(void)
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, what_they_cannot_be_called_with);
 	tcase_add_test(tc, a_clear_of_the_client_drops_all_and_the_worker_joins_by_its_own);
+	tcase_add_test(tc, an_operator_drops_all_and_the_worker_goes_on);
 	tcase_add_test(tc, a_worker_may_be_first);
 	tcase_add_test(tc, nothing_that_waits_or_runs_is_good_afterwards);
 	tcase_add_test(tc, the_worker_of_another_engine_is_out_until_it_joins);
