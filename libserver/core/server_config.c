@@ -25,7 +25,7 @@ static const struct scout__option options[] = {
 		.min = 1,
 		.max = 4096,
 		.check_item = scout__list_check_listen,
-		.doc = "Endpoint, `ipc:///path` or `tcp://host:port`; none: ipc in a private folder",
+		.doc = "`ipc:///path` or `tcp://host:port`; none: ipc in a private folder (kvscoutd: as `endpoint=auto`)",
 	},
 	{
 		.name = "eviction",
