@@ -6,6 +6,7 @@
 #include "ns.h"
 #include "ops_internal.h"
 #include "lookup_op.h"
+#include "peer.h"
 #include "run_queue.h"
 #include "server_core.h"
 #include "session.h"
