@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The smallest scheduler: how many leading tokens of a prompt are cached? It names no endpoint, so it starts kvscoutd if none runs.
+ * The smallest scheduler: how many leading tokens of a prompt are cached? It names no endpoint, so it
+ * starts kvscoutd if none runs.
  *
  *   cc scheduler.c $(pkg-config --cflags --libs kvscout-client) -o scheduler && ./scheduler
  */
