@@ -41,11 +41,13 @@ start(void)
 	scout_worker_config_init(&copies);
 	asks.name_space = copies.name_space = "epoll";
 	asks.chunk_tokens = copies.chunk_tokens = CHUNK;
-	if (scout_client_new(&asks, &client, why, sizeof(why)) != 0 ||
+	if (scout_client_config_load_env(&asks, why, sizeof(why)) != 0 ||
+	    scout_client_new(&asks, &client, why, sizeof(why)) != 0 ||
 	    scout_client_wait_ready(client, 10000, why, sizeof(why)) != 0 ||
 	    scout_worker_new(&copies, &worker, why, sizeof(why)) != 0 ||
 	    scout_worker_register(worker, &table, 1, 10000, why, sizeof(why)) != 0)
 		errx(1, "%s", why);
+	scout_client_config_fini(&asks);
 }
 
 /* Ask, or look whether the answer is there; if so, start the request's job. */

@@ -41,11 +41,13 @@ start(struct engine *engine, uint32_t late_ms)
 	asks.name_space = copies.name_space = "prefill-decode";
 	asks.lookup_poll_key_timeout_ms = late_ms; /* how long the server waits for late chunks: 0, it does not */
 	asks.lookup_poll_key_intervals_ms = late_ms ? 5 : 0;
-	if (scout_client_new(&asks, &engine->client, why, sizeof(why)) != 0 ||
+	if (scout_client_config_load_env(&asks, why, sizeof(why)) != 0 ||
+	    scout_client_new(&asks, &engine->client, why, sizeof(why)) != 0 ||
 	    scout_client_wait_ready(engine->client, 10000, why, sizeof(why)) != 0 ||
 	    scout_worker_new(&copies, &engine->worker, why, sizeof(why)) != 0 ||
 	    scout_worker_register(engine->worker, &table, 1, 10000, why, sizeof(why)) != 0)
 		errx(1, "%s", why);
+	scout_client_config_fini(&asks);
 }
 
 static void

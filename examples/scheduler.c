@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The smallest scheduler: how many leading tokens of a prompt are cached? It names no endpoint, so it
- * starts kvscoutd if none runs.
+ * starts kvscoutd if none runs. The environment may set any key: KVSCOUT_NAMESPACE, KVSCOUT_ENDPOINT and so on.
  *
  *   cc scheduler.c $(pkg-config --cflags --libs kvscout-client) -o scheduler && ./scheduler
  */
@@ -31,9 +31,11 @@ main(void)
 		errx(1, "cannot hash the prompt");
 	scout_client_config_init(&cfg);
 	cfg.name_space = "example";
-	if (scout_client_new(&cfg, &client, why, sizeof(why)) != 0 ||
+	if (scout_client_config_load_env(&cfg, why, sizeof(why)) != 0 ||
+	    scout_client_new(&cfg, &client, why, sizeof(why)) != 0 ||
 	    scout_client_wait_ready(client, 10000, why, sizeof(why)) != 0)
 		errx(1, "%s", why);
+	scout_client_config_fini(&cfg);
 
 	for (;;) { /* steps */
 		scout_step_begin(client);

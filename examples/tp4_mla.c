@@ -74,9 +74,11 @@ main(void)
 	cfg.name_space = "tp4-mla";
 	cfg.chunk_tokens = CHUNK;
 	cfg.readers = TP;
-	if (scout_client_new(&cfg, &client, why, sizeof(why)) != 0 ||
+	if (scout_client_config_load_env(&cfg, why, sizeof(why)) != 0 ||
+	    scout_client_new(&cfg, &client, why, sizeof(why)) != 0 ||
 	    scout_client_wait_ready(client, 10000, why, sizeof(why)) != 0)
 		errx(1, "client: %s", why);
+	scout_client_config_fini(&cfg);
 	for (int c = 0; c < CHUNKS; c++) {
 		ids[c] = c;
 		memset(hashes[c], c + 1, 32);

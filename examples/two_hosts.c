@@ -100,9 +100,11 @@ main(int argc, char **argv)
 	cfg.curve_secret_file = "engine.key";
 	cfg.curve_server_key = argv[1];
 	cfg.kv_ranks = HOSTS;
-	if (scout_client_new(&cfg, &client, why, sizeof(why)) != 0 ||
+	if (scout_client_config_load_env(&cfg, why, sizeof(why)) != 0 ||
+	    scout_client_new(&cfg, &client, why, sizeof(why)) != 0 ||
 	    scout_client_wait_ready(client, 10000, why, sizeof(why)) != 0)
 		errx(1, "client: %s", why);
+	scout_client_config_fini(&cfg);
 
 	for (uint32_t host = 0; host <= HOSTS; host++) { /* ask before the first store, and after each */
 		request[sizeof(request) - 2]++;

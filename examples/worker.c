@@ -37,11 +37,13 @@ start(struct scout_client **client, struct scout_worker **worker)
 	scout_client_config_init(&asks);
 	scout_worker_config_init(&copies);
 	asks.name_space = copies.name_space = "example";
-	if (scout_client_new(&asks, client, why, sizeof(why)) != 0 ||
+	if (scout_client_config_load_env(&asks, why, sizeof(why)) != 0 ||
+	    scout_client_new(&asks, client, why, sizeof(why)) != 0 ||
 	    scout_client_wait_ready(*client, 10000, why, sizeof(why)) != 0 ||
 	    scout_worker_new(&copies, worker, why, sizeof(why)) != 0 ||
 	    scout_worker_register(*worker, &table, 1, 10000, why, sizeof(why)) != 0)
 		errx(1, "%s", why);
+	scout_client_config_fini(&asks);
 }
 
 static struct scout_done

@@ -14,9 +14,9 @@ end_server()
 	[ -z "$pid" ] || ! kill -TERM "$pid" 2>/dev/null || tail -s 0.1 --pid="$pid" -f /dev/null
 	rm -rf "$tmp"
 }
-trap end_server EXIT
-trap 'exit 1' INT TERM
-export XDG_RUNTIME_DIR="$tmp" PATH="${kvscoutd%/*}:$bin:$PATH"
+trap end_server EXIT; trap 'exit 1' INT TERM
+# On a machine with too many builds an answer may take longer than the default of half a second.
+export KVSCOUT_LOOKUP_TIMEOUT_MS=60000 XDG_RUNTIME_DIR="$tmp" PATH="${kvscoutd%/*}:$bin:$PATH"
 cd "$tmp"
 while [ $# -gt 0 ]; do
 	sh -eu -c "$1" >out 2>&1 || { cat out; echo "failed: $1"; cat kvscout/ipc-*/kvscoutd.log 2>/dev/null; exit 1; }
