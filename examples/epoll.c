@@ -101,7 +101,7 @@ main(void)
 
 	start();
 	for (int i = 0; i < REQUESTS; i++) {
-		snprintf(requests[i].id, sizeof(requests[i].id), "request %d", i);
+		(void)snprintf(requests[i].id, sizeof(requests[i].id), "request %d", i);
 		memset(requests[i].hash, i + 1, 32);
 		requests[i].page = i;
 	}

@@ -31,7 +31,7 @@ main(void)
 		warnx("going on without a cache: %s", why);
 
 	for (int i = 1; i <= 3; i++) { /* one request after the other */
-		snprintf(id, sizeof(id), "request %d", i);
+		(void)snprintf(id, sizeof(id), "request %d", i);
 		query.id = id;
 		rc = scout_lookup(client, &query, &hit);
 		if (rc != 0)

@@ -80,7 +80,7 @@ main(void)
 				    .hash_len = 32,
 				    .n = CHUNKS,
 				    .prompt_tokens = CHUNKS * CHUNK + 1,
-				    .expect_tokens = CHUNKS * CHUNK};
+				    .expect_tokens = (uint64_t)CHUNKS * CHUNK};
 	struct scout_hit hit;
 	uint64_t job;
 	int answers;

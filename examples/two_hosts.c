@@ -92,8 +92,8 @@ main(int argc, char **argv)
 		errx(1, "usage: two_hosts PUBLIC_KEY_OF_THE_SERVERS");
 	servers[0] = start_server();
 	servers[1] = start_server();
-	snprintf(endpoints, sizeof(endpoints), "%s %s", scout_server_endpoint(servers[0]),
-		 scout_server_endpoint(servers[1]));
+	(void)snprintf(endpoints, sizeof(endpoints), "%s %s", scout_server_endpoint(servers[0]),
+		       scout_server_endpoint(servers[1]));
 	scout_client_config_init(&cfg);
 	cfg.name_space = "two-hosts";
 	cfg.endpoint = endpoints;

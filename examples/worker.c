@@ -46,15 +46,15 @@ start(struct scout_client **client, struct scout_worker **worker)
 	scout_client_config_fini(&asks);
 }
 
-static struct scout_done
-end_of_job(struct scout_worker *worker)
+static int
+status_at_end_of_job(struct scout_worker *worker)
 {
 	struct pollfd fd = {.fd = scout_worker_fd(worker), .events = POLLIN};
 	struct scout_done done;
 
 	while (scout_worker_poll(worker, &done, 1) != 1)
 		poll(&fd, 1, -1);
-	return done;
+	return done.status;
 }
 
 static unsigned char
@@ -72,7 +72,6 @@ main(void)
 	struct scout_client *client;
 	struct scout_worker *worker;
 	struct scout_hasher *hasher;
-	struct scout_done done;
 	struct scout_hit hit;
 	uint64_t job;
 
@@ -87,8 +86,8 @@ main(void)
 		struct scout_retrieve load = {
 			.ticket = hit.ticket, .to_token = hit.tokens, .blocks = &blocks, .n_groups = 1};
 
-		if (scout_worker_retrieve(worker, &load, &job) != 0 || (done = end_of_job(worker)).status != 0)
-			errx(1, "load");
+		if (scout_worker_retrieve(worker, &load, &job) != 0 || status_at_end_of_job(worker) != 0)
+			errx(1, "load"); /* an engine computes what scout_done.missing names */
 	}
 	for (int b = (int)hit.tokens / BLOCK; b < BLOCKS; b++) /* the model computes the rest */
 		for (int l = 0; l < 2; l++)
@@ -98,11 +97,11 @@ main(void)
 					    .hashes = hashes[hit.chunks],
 					    .hash_len = 32,
 					    .n = CHUNKS - hit.chunks,
-					    .first_token = hit.chunks * CHUNK,
+					    .first_token = hit.chunks * (uint64_t)CHUNK,
 					    .blocks = &blocks,
 					    .n_groups = 1};
 
-		if (scout_worker_store(worker, &store, &job) != 0 || (done = end_of_job(worker)).status != 0)
+		if (scout_worker_store(worker, &store, &job) != 0 || status_at_end_of_job(worker) != 0)
 			errx(1, "store");
 	}
 	for (int i = 0; i < 2 * BLOCKS * 4096; i++)
