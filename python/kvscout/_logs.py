@@ -20,10 +20,10 @@ _LEVELS = {1: logging.ERROR, 2: logging.WARNING, 3: logging.INFO, 4: logging.DEB
 _EXIT_WAIT_S = 2.0  # at exit, for a handler that is busy with an earlier line
 
 _turn = threading.RLock()  # held from taking a line until its handlers have run, so lines stay in order
-_thread = None
+_thread: threading.Thread | None = None
 
 
-def _handle(level, when, text):
+def _handle(level: int, when: float, text: str) -> None:
     if not LOGGER.isEnabledFor(level):
         return
     record = LOGGER.makeRecord(LOGGER.name, level, "(kvscout)", 0, text, (), None)
@@ -37,7 +37,7 @@ def _handle(level, when, text):
             traceback.print_exc()
 
 
-def _drain():
+def _drain() -> None:
     while (line := _kvscout._log_pop()) is not None:
         level, when, lost, text = line
         if lost:
@@ -46,18 +46,18 @@ def _drain():
             _handle(_LEVELS.get(level, logging.ERROR), when, text)
 
 
-def flush():
+def flush() -> None:
     """Return when every line that was logged before this call has been handed to ``logging``."""
     with _turn:
         _drain()
 
 
-def _run():
+def _run() -> None:
     while _kvscout._log_wait():
         flush()
 
 
-def start():
+def start() -> None:
     """Called when an object of the library is made."""
     global _thread
     if _thread is None:
@@ -65,7 +65,7 @@ def start():
         _thread.start()
 
 
-def _at_exit():
+def _at_exit() -> None:
     """Close what is open, then hand over the last lines. Runs before logging.shutdown(), which was registered earlier."""
     _kvscout._close_all()
     if _thread is not None:
@@ -78,7 +78,7 @@ def _at_exit():
             _turn.release()
 
 
-def _after_fork_in_child():
+def _after_fork_in_child() -> None:
     global _turn, _thread
     _turn = threading.RLock()  # the parent's thread may hold the other one
     _thread = None

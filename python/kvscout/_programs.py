@@ -3,9 +3,10 @@
 
 import os
 import sys
+from typing import NoReturn
 
 
-def _become(name):
+def _become(name: str) -> NoReturn:
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
     try:
         os.execv(program, [name, *sys.argv[1:]])
@@ -13,13 +14,13 @@ def _become(name):
         sys.exit(f"{name}: cannot run {program} ({error.strerror}); is the package kvscout installed from its wheel?")
 
 
-def kvscoutd():
+def kvscoutd() -> NoReturn:
     _become("kvscoutd")
 
 
-def kvscout_latency():
+def kvscout_latency() -> NoReturn:
     _become("kvscout-latency")
 
 
-def kvscout_replay():
+def kvscout_replay() -> NoReturn:
     _become("kvscout-replay")

@@ -45,6 +45,14 @@ class Stubs(unittest.TestCase):
         ended = self.run_module("mypy", "--strict", "--config-file", self.config(), "--cache-dir", os.devnull, str(HERE / "typed_sample.py"))
         self.assertEqual(ended.returncode, 0, ended.stdout)
 
+    def test_the_package_itself_is_checked_strictly(self):
+        """But for what vLLM loads, which has no types of its own."""
+        folder = pathlib.Path(kvscout.__file__).resolve().parent
+        modules = [str(path) for path in sorted(folder.glob("*.py"))]
+        self.assertIn(str(folder / "aio.py"), modules)
+        ended = self.run_module("mypy", "--strict", "--config-file", self.config(), "--cache-dir", os.devnull, *modules)
+        self.assertEqual(ended.returncode, 0, ended.stdout)
+
     def test_public_names_have_docstrings(self):
         for name in kvscout.__all__:
             thing = getattr(kvscout, name)

@@ -7,6 +7,7 @@ import selectors
 from typing import Unpack
 
 import kvscout
+from kvscout import aio
 from kvscout.config import ClientConfig
 
 
@@ -43,6 +44,14 @@ def wrong(client: kvscout.Client) -> None:
 def hands_on(**keys: Unpack[ClientConfig]) -> kvscout.Client:
     more: ClientConfig = {"chunk_tokens": "1Ki", "endpoint": ("ipc:///run/a",)}
     return kvscout.Client(**keys) if keys else kvscout.Client(**more)
+
+
+async def waits(client: kvscout.Client, worker: kvscout.Worker) -> int:
+    hit = await aio.lookup(client, "r", [bytes(32)], 300)
+    async for done in aio.ends(worker):
+        if done.missing.get(0):
+            return len(done.missing[0])
+    return hit.tokens + (await aio.lookup_keys(client, "k", [bytes(32)])).hits
 
 
 def main() -> list[bytes]:
