@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# installed.sh BUILD SOURCE CC CXX: what is installed serves users: consumer.c is built through pkg-config alone, as C and as C++,
+# installed.sh BUILD SOURCE CC CXX PYTHON: what is installed serves users: consumer.c is built through pkg-config alone, as C and as C++,
 # against the shared libraries and, where there are any, the archives; a library finds the kvscoutd that was installed with it. A program that was compiled when today's inline wrappers
-# were functions of the libraries is refused by the linker, and by the loader if it was linked then. TAP. CXX may be "".
-build=$1 source=$2 cc=$3 cxx=$4
+# were functions of the libraries is refused by the linker, and by the loader if it was linked then. PYTHON looks where its package was installed. TAP. CXX and PYTHON may be "".
+build=$1 source=$2 cc=$3 cxx=$4 python=$5
 dir=$(mktemp -d "${TMPDIR:-/tmp}/kvscout-test-XXXXXX") || exit 1
 trap 'rm -rf "$dir"' EXIT
 n=0
@@ -122,6 +122,30 @@ if [ -e "$libs/libkvscout-client.so" ]; then
 	refused_by_loader
 else
 	skip "the loader refuses a program that was linked with them" "built without shared libraries"
+fi
+
+# A prefix into which the interpreter does not look at all, such as /opt/kvscout, is the user's own choice.
+python_looks_there() {
+	DESTDIR=$dir/py meson install -C "$build" --no-rebuild --tags python-runtime >"$dir/log" 2>&1
+	where=$(find "$dir/py" -name '_kvscout.abi3.so')
+	where=${where%/kvscout/_kvscout.abi3.so}
+	prefix=$(meson introspect "$build" --buildoptions | "$python" -c \
+		'import json, sys; print(next(o["value"] for o in json.load(sys.stdin) if o["name"] == "prefix"))')
+	case $("$python" -c 'import site; print(*site.getsitepackages(), sep="\n")') in
+	*"$prefix/lib"*) ;;
+	*)
+		skip "$python looks where the package is" "it looks into no folder of $prefix"
+		return
+		;;
+	esac
+	"$python" -c 'import site, sys; sys.exit(sys.argv[1] not in site.getsitepackages())' "${where#"$dir/py"}" 2>>"$dir/log" &&
+		PYTHONPATH=$where "$python" -c 'import kvscout.vllm.library, kvscout.vllm_tier.keys, kvscout.aio' 2>>"$dir/log"
+	result $? "$python looks where the package is"
+}
+if [ -n "$python" ]; then
+	python_looks_there
+else
+	skip "Python looks where the package is" "built without it"
 fi
 
 echo "1..$n"
