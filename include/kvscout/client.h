@@ -16,10 +16,11 @@
  * and scout_finish is legal at any point of it.
  *
  * SIZES  Each structure may grow at its end in a later version. The calls below are inline and pass the sizes that the
- * caller was compiled with to a function of the same name with _sized at its end; a language that cannot call inline
- * functions calls that one, with the size of its own copy of the structure. In a structure that the library reads,
- * missing fields count as 0, and bytes that it does not know must be 0. In a structure that it writes, it sets such
- * bytes to 0. A size below the first version's, or an unknown byte that is not 0, gives SCOUT_ERR_UNSUPPORTED.
+ * caller was compiled with to a function of the same name with _sized at its end (kvscout/client_sized.h); a language
+ * that cannot call inline functions calls that one, with the size of its own copy of the structure. In a structure
+ * that the library reads, missing fields count as 0, and bytes that it does not know must be 0. In a structure that it
+ * writes, it sets such bytes to 0. A size below the first version's, or an unknown byte that is not 0, gives
+ * SCOUT_ERR_UNSUPPORTED.
  */
 
 #include <stdbool.h>
@@ -27,6 +28,7 @@
 #include <stdint.h>
 
 #include <kvscout/client_keys.h>
+#include <kvscout/client_sized.h>
 #include <kvscout/client_stats.h>
 #include <kvscout/error.h>
 #include <kvscout/types.h>
@@ -91,9 +93,6 @@ struct scout_client_config {
 /* In place of a time, if the key accepts the word "never". */
 #define SCOUT_NEVER UINT32_MAX
 
-/* In C and C++ call scout_client_config_init(). @size: sizeof the caller's struct scout_client_config. */
-SCOUT_API void scout_client_config_init_sized(struct scout_client_config *cfg, uint32_t size);
-
 /** Fill @cfg with the defaults. Any thread, does not block. */
 static inline void
 scout_client_config_init(struct scout_client_config *cfg)
@@ -139,8 +138,6 @@ SCOUT_API SCOUT_MUST_CHECK int scout_client_config_load(struct scout_client_conf
  * Returns:  as scout_client_config_set().
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_client_config_load_env(struct scout_client_config *cfg, char *err, size_t err_len);
-
-SCOUT_API SCOUT_MUST_CHECK int scout_client_config_help_sized(size_t i, struct scout_config_row *ret_row, size_t size);
 
 /**
  * Describe configuration key number @i: name, default, range, meaning. For help texts; keys are numbered from 0
@@ -269,9 +266,6 @@ SCOUT_API void scout_client_free(struct scout_client *client);
 SCOUT_API SCOUT_MUST_CHECK int scout_client_wait_ready(struct scout_client *client, uint32_t timeout_ms, char *err,
 						       size_t err_len);
 
-SCOUT_API SCOUT_MUST_CHECK int scout_try_lookup_sized(struct scout_client *client, const struct scout_query *query,
-						      size_t query_size, struct scout_hit *ret_hit, size_t hit_size);
-
 /**
  * Ask, or ask again. The first call for an id queues the lookup; later calls read one slot. The answer stays readable
  * until scout_admit() or scout_finish(). A call with a smaller computed_tokens than the lookup was asked with starts a
@@ -307,10 +301,6 @@ scout_try_lookup(struct scout_client *client, const struct scout_query *query, s
 	return scout_try_lookup_sized(client, query, sizeof(*query), ret_hit, sizeof(*ret_hit));
 }
 
-SCOUT_API SCOUT_MUST_CHECK int scout_poll_lookup_sized(struct scout_client *client, const char *id,
-						       uint64_t computed_tokens, struct scout_hit *ret_hit,
-						       size_t hit_size);
-
 /**
  * Ask again by the id alone: scout_try_lookup() without the hashes, for the many asks of a request that waits. It
  * answers as that call would. If it cannot answer without the query, it returns SCOUT_NEED_QUERY and changes nothing;
@@ -332,9 +322,6 @@ scout_poll_lookup(struct scout_client *client, const char *id, uint64_t computed
 {
 	return scout_poll_lookup_sized(client, id, computed_tokens, ret_hit, sizeof(*ret_hit));
 }
-
-SCOUT_API SCOUT_MUST_CHECK int scout_lookup_ahead_sized(struct scout_client *client, const struct scout_query *query,
-							size_t query_size);
 
 /**
  * Ask before the engine knows what the GPU has: when it learns of a request, ahead of the step that schedules it. The
@@ -358,9 +345,6 @@ scout_lookup_ahead(struct scout_client *client, const struct scout_query *query)
 	return scout_lookup_ahead_sized(client, query, sizeof(*query));
 }
 
-SCOUT_API SCOUT_MUST_CHECK int scout_wait_lookup_sized(struct scout_client *client, const struct scout_query *query,
-						       size_t query_size, struct scout_hit *ret_hit, size_t hit_size);
-
 /**
  * Ask and wait for the answer: scout_try_lookup(), then a wait. Sends no second request.
  *
@@ -374,9 +358,6 @@ scout_wait_lookup(struct scout_client *client, const struct scout_query *query, 
 {
 	return scout_wait_lookup_sized(client, query, sizeof(*query), ret_hit, sizeof(*ret_hit));
 }
-
-SCOUT_API SCOUT_MUST_CHECK int scout_lookup_sized(struct scout_client *client, const struct scout_query *query,
-						  size_t query_size, struct scout_hit *ret_hit, size_t hit_size);
 
 /**
  * With lookup_mode=polled scout_wait_lookup(). With lookup_mode=async scout_try_lookup(), then a wait for a pending

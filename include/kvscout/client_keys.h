@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <kvscout/client_sized.h>
 #include <kvscout/error.h>
 #include <kvscout/version.h>
 
@@ -65,10 +66,6 @@ struct scout_key_answer {
 	int error;    /* 0, or the SCOUT_ERR_* that explains unreachable, refused and timeout */
 	int endpoint; /* index of the endpoint that was unreachable or refused, else -1 */
 };
-
-SCOUT_API SCOUT_MUST_CHECK int scout_lookup_keys_sized(struct scout_client *client, const struct scout_key_query *query,
-						       size_t query_size, uint8_t *ret_states,
-						       struct scout_key_answer *ret_answer, size_t answer_size);
 
 /**
  * Ask for keys, or ask again: the first call for an id queues the question, later calls read one slot. The answer stays

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <kvscout/client_sized.h>
 #include <kvscout/error.h>
 #include <kvscout/version.h>
 
@@ -49,9 +50,6 @@ struct scout_client_counters {
 	uint64_t asked_keys;   /* in questions of scout_lookup_keys(), which count as lookups, too */
 	uint64_t hit_keys;     /* of them, hits */
 };
-
-SCOUT_API SCOUT_MUST_CHECK int scout_client_stats_sized(struct scout_client *client,
-							struct scout_client_counters *ret_counters, size_t size);
 
 /**
  * Read the counters.

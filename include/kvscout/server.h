@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include <kvscout/error.h>
+#include <kvscout/server_sized.h>
 #include <kvscout/types.h>
 #include <kvscout/version.h>
 
@@ -103,9 +104,6 @@ struct scout_server_config {
 	uint64_t max_request_bytes;
 };
 
-/* In C and C++ call scout_server_config_init(). @size: sizeof the caller's struct scout_server_config. */
-SCOUT_API void scout_server_config_init_sized(struct scout_server_config *cfg, uint32_t size);
-
 /** Fill @cfg with the defaults. Any thread, does not block. */
 static inline void
 scout_server_config_init(struct scout_server_config *cfg)
@@ -118,7 +116,6 @@ SCOUT_API SCOUT_MUST_CHECK int scout_server_config_set(struct scout_server_confi
 						       const char *value, char *err, size_t err_len);
 SCOUT_API SCOUT_MUST_CHECK int scout_server_config_load(struct scout_server_config *cfg, const char *path, char *err,
 							size_t err_len);
-SCOUT_API SCOUT_MUST_CHECK int scout_server_config_help_sized(size_t i, struct scout_config_row *ret_row, size_t size);
 
 static inline SCOUT_MUST_CHECK int
 scout_server_config_help(size_t i, struct scout_config_row *ret_row)

@@ -28,6 +28,7 @@
 #include <kvscout/error.h>
 #include <kvscout/types.h>
 #include <kvscout/version.h>
+#include <kvscout/worker_sized.h>
 #include <kvscout/worker_stats.h>
 
 #ifdef __cplusplus
@@ -80,9 +81,6 @@ struct scout_worker_config {
 	uint64_t copy_batch_from; /* mean bytes of the pieces from which method "auto" takes "batch", default 128 KiB */
 };
 
-/* In C and C++ call scout_worker_config_init(). @size: sizeof the caller's struct scout_worker_config. */
-SCOUT_API void scout_worker_config_init_sized(struct scout_worker_config *cfg, uint32_t size);
-
 /** Fill @cfg with the defaults. Any thread, does not block. */
 static inline void
 scout_worker_config_init(struct scout_worker_config *cfg)
@@ -95,7 +93,6 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_config_set(struct scout_worker_confi
 						       const char *value, char *err, size_t err_len);
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_config_load(struct scout_worker_config *cfg, const char *path, char *err,
 							size_t err_len);
-SCOUT_API SCOUT_MUST_CHECK int scout_worker_config_help_sized(size_t i, struct scout_config_row *ret_row, size_t size);
 
 static inline SCOUT_MUST_CHECK int
 scout_worker_config_help(size_t i, struct scout_config_row *ret_row)
@@ -159,11 +156,6 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_new(const struct scout_worker_config
  * Returns:  0, or SCOUT_ERR_DEVICE (no driver, or an older one).
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_probe_cuda(char *err, size_t err_len);
-
-SCOUT_API SCOUT_MUST_CHECK int scout_worker_register_sized(struct scout_worker *worker,
-							   const struct scout_table *tables, size_t n_tables,
-							   size_t table_size, size_t plane_size, uint32_t timeout_ms,
-							   char *err, size_t err_len);
 
 /**
  * Describe the KV pages. The worker's background thread registers them with the server, as soon as there is one and
@@ -319,12 +311,6 @@ struct scout_store {
 	uint32_t timeout_ms; /* as in struct scout_retrieve */
 };
 
-SCOUT_API SCOUT_MUST_CHECK int scout_worker_retrieve_sized(struct scout_worker *worker,
-							   const struct scout_retrieve *retrieve, size_t size,
-							   size_t blocks_size, uint64_t *ret_job);
-SCOUT_API SCOUT_MUST_CHECK int scout_worker_store_sized(struct scout_worker *worker, const struct scout_store *store,
-							size_t size, size_t blocks_size, uint64_t *ret_job);
-
 /**
  * Start a retrieve or a store.
  *
@@ -387,9 +373,6 @@ struct scout_done {
 	uint64_t total_us;
 };
 
-SCOUT_API SCOUT_MUST_CHECK int scout_worker_poll_sized(struct scout_worker *worker, struct scout_done *done,
-						       size_t done_size, size_t max);
-
 /**
  * Collect ended jobs.
  *
@@ -410,9 +393,6 @@ struct scout_progress {
 	uint32_t enqueued; /* leading layers whose copies are enqueued and whose events are recorded */
 	uint32_t copied;   /* leading layers that are copied: their bytes are there, but not verified before poll */
 };
-
-SCOUT_API SCOUT_MUST_CHECK int scout_worker_progress_sized(struct scout_worker *worker, uint64_t job,
-							   struct scout_progress *ret_progress, size_t size);
 
 /**
  * Ask how far a job is, before poll reports its end. A layer is in one of three states: copied, not yet (both in

@@ -11,6 +11,7 @@
 
 #include <kvscout/error.h>
 #include <kvscout/version.h>
+#include <kvscout/worker_sized.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -65,9 +66,6 @@ struct scout_worker_counters {
 	uint64_t epochs;     /* server restarts seen */
 	uint64_t protocol_errors;
 };
-
-SCOUT_API SCOUT_MUST_CHECK int scout_worker_stats_sized(struct scout_worker *worker,
-							struct scout_worker_counters *ret_counters, size_t size);
 
 /**
  * Read the counters.
