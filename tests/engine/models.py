@@ -309,6 +309,37 @@ def make(name, root, seed=SEED):
     return folder
 
 
+def make_eagle(model, root):
+    """Return the folder of an EAGLE head for @model's folder: one layer more, which guesses from the model's last hidden state. Its
+    guesses are random, so nearly all are refused."""
+    import torch
+    from safetensors.torch import save_file
+
+    folder = os.path.join(root, f"{os.path.basename(model)}-eagle")
+    with open(os.path.join(model, "config.json")) as file:
+        config = json.load(file)
+    os.makedirs(folder, exist_ok=True)
+    draw = torch.Generator().manual_seed(SEED)
+    hidden, inner, head = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    wide, narrow = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
+    shapes = {
+        "fc": (hidden, 2 * hidden),
+        "layers.0.self_attn.q_proj": (wide, hidden),
+        "layers.0.self_attn.k_proj": (narrow, hidden),
+        "layers.0.self_attn.v_proj": (narrow, hidden),
+        "layers.0.self_attn.o_proj": (hidden, wide),
+        "layers.0.mlp.gate_proj": (inner, hidden),
+        "layers.0.mlp.up_proj": (inner, hidden),
+        "layers.0.mlp.down_proj": (hidden, inner),
+    }
+    weights = {f"{name}.weight": torch.randn(shape, generator=draw) / shape[1] ** 0.5 for name, shape in shapes.items()}
+    weights["layers.0.post_attention_layernorm.weight"] = torch.ones(hidden)
+    save_file(weights, os.path.join(folder, "model.safetensors"))
+    with open(os.path.join(folder, "config.json"), "w") as file:
+        json.dump({**config, "num_hidden_layers": 1}, file)
+    return folder
+
+
 def make_adapter(model, root, number):
     """Return the folder of a LoRA adapter for @model's folder; another number is another adapter."""
     import torch

@@ -346,6 +346,38 @@ def two_with_version(context, engine, peer, server):
     context.cases.run("nothing_is_left", two.nothing_is_left, engine, server)
 
 
+def speculative_session(speculation, **engine_options):
+    """An engine that guesses tokens and checks the guesses in one step. @speculation(context): vLLM's speculative_config. The answers are
+    those of the engine that does not guess."""
+
+    def session(options):
+        import scenarios
+
+        context = Context(options, "llama")
+        with contextlib.ExitStack() as stack:
+            server = _server(stack, options, {}, True)
+            engine = _engine(stack, context, server, None, {"speculative_config": speculation(context), **engine_options})
+            for case in (scenarios.shared_prefixes_at_once, scenarios.chunked_prefill):
+                context.cases.run(case.__name__, case, context, engine)
+            context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
+        return context.cases
+
+    return session
+
+
+def ngram(context):
+    return {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
+
+
+def draft(context):
+    """The model itself, so all guesses are right."""
+    return {"method": "draft_model", "model": context.folder, "num_speculative_tokens": 3}
+
+
+def eagle(context):
+    return {"method": "eagle", "model": models.make_eagle(context.folder, context.models_folder), "num_speculative_tokens": 2}
+
+
 def reset_cases(context, engine, server):
     import reset_cases as of_resets
     import scenarios
@@ -524,6 +556,10 @@ SESSIONS = {
     "llama-redis-load": connector_session("llama", load_l2, l2=stores.redis(empty=False)),
     "llama-two": two_engines({}, two_without_version),
     "llama-two-versions": two_engines({"weights_version": 1}, two_with_version),
+    "llama-ngram": speculative_session(ngram),
+    "llama-draft": speculative_session(draft),
+    "llama-eagle": speculative_session(eagle),
+    "llama-eagle-tp2": on_two_cpus(speculative_session(eagle, tensor_parallel_size=2)),
     "llama-reset": connector_session("llama", reset_cases),
     "llama-tp2": on_two_cpus(connector_session("llama", few_cases, tensor_parallel_size=2)),
     "llama-pp2": on_two_cpus(connector_session("llama", few_cases, pipeline_parallel_size=2)),
