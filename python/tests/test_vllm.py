@@ -453,6 +453,14 @@ class Namespace(unittest.TestCase):
         self.assertIn("pickle", " ".join(sentences("sha256")))
         self.assertEqual(sentences("sha256_cbor"), [])
 
+    def test_xxhash_without_a_seed_shares_nothing_and_says_so(self):
+        engine = SimpleNamespace(cache_config=SimpleNamespace(prefix_caching_hash_algo="xxhash_cbor"))
+        with mock.patch.dict(os.environ):
+            os.environ.pop("PYTHONHASHSEED", None)
+            self.assertIn("PYTHONHASHSEED is not set", list(namespace.warnings(engine))[-1])
+            os.environ["PYTHONHASHSEED"] = "0"
+            self.assertNotIn("PYTHONHASHSEED", " ".join(namespace.warnings(engine)))
+
     def test_types_of_kv_that_other_engines_can_read(self):
         shared = ("auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_ds_mla", "fp8_per_token_head", "int8_per_token_head", "nvfp4",
                   "nvfp4_4over6", "turboquant_k8v4", "octave_k3v3_compact", "ultraquant_4bit")

@@ -178,6 +178,12 @@ class Loaded(unittest.TestCase):
         with self.assertRaisesRegex(identity.Unidentified, "was not found"):
             loaded.of_runner(None, None, None)
 
+    def test_guesses_from_the_tokens_alone_count_for_nothing(self):
+        for method, counts in (("ngram", False), ("ngram_gpu", False), ("suffix", False), ("eagle", True), ("draft_model", True), ("mtp", True)):
+            found = SimpleNamespace(speculative_config=SimpleNamespace(method=method))
+            self.assertEqual(identity.speculation(found) is not None, counts, method)
+        self.assertIsNone(identity.speculation(SimpleNamespace(speculative_config=None)))
+
     def test_a_draft_counts_too(self):
         speculative = SimpleNamespace(draft_model_config=None)
         found = [of_runner(runner(draft=draft), speculative_config=speculative) for draft in (Module(), OtherRope())]

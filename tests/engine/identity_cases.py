@@ -186,6 +186,13 @@ def plain_rope_with_another_max_model_len(context, server):
     return together(server, (folder, {}), (folder, {"max_model_len": 2048}))
 
 
+def guesses_from_the_prompt_alone(context, server):
+    """They add no KV and change none."""
+    folder = context.model("llama")
+    ngram = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
+    return together(server, (folder, {}), (folder, {"speculative_config": ngram}))
+
+
 LORA = {"enable_lora": True, "max_loras": 2, "max_lora_rank": 8}
 
 
@@ -265,6 +272,7 @@ TOGETHER = (
     a_restart,
     a_copy_under_another_path,
     plain_rope_with_another_max_model_len,
+    guesses_from_the_prompt_alone,
     a_length_that_follows_free_memory,
     an_adapter_after_a_restart,
     a_restart_with_two_ranks,

@@ -190,6 +190,16 @@ def platform():
     return facts
 
 
+# Ways to guess from the tokens alone. They add no layer, and no KV depends on them.
+_WITHOUT_A_MODEL = ("ngram", "ngram_gpu", "suffix")
+
+
+def speculation(vllm_config):
+    """vLLM's SpeculativeConfig, or None if there is none that counts. Of ngram it names the model itself as the draft."""
+    found = getattr(vllm_config, "speculative_config", None)
+    return None if getattr(found, "method", None) in _WITHOUT_A_MODEL else found
+
+
 def of_config(vllm_config, kv_cache_config):
     """What counts of the configuration, as this process has it. The numbers of the layers, their sizes and the tokens of a
     block are in the specs of the KV cache groups. The hash algorithm counts because keys of two algorithms mean the same
@@ -197,7 +207,7 @@ def of_config(vllm_config, kv_cache_config):
     import vllm
 
     cache, parallel = vllm_config.cache_config, vllm_config.parallel_config
-    speculative = getattr(vllm_config, "speculative_config", None)
+    speculative = speculation(vllm_config)
     draft = getattr(speculative, "draft_model_config", None)
     return {
         "vllm": minor_version(vllm.__version__),

@@ -5,6 +5,7 @@ element type - the server compares when workers register.
 """
 
 import hashlib
+import os
 import re
 
 # Element types of KV that another engine can read: plain ones, and those whose scales are in the checkpoint (else 1.0)
@@ -45,6 +46,12 @@ def warnings(vllm_config):
             "find two prompts with one "
             "hash and be served another tenant's KV. Use sha256 or sha256_cbor where tenants do not trust each other"
         )
+        if "PYTHONHASHSEED" not in os.environ:
+            yield (
+                f"prefix_caching_hash_algo is {algorithm} and PYTHONHASHSEED is not set: vLLM begins its hashes with a random number then, so "
+                "no other engine shares this engine's KV, nor does it itself after a restart. Set PYTHONHASHSEED to one number in all "
+                "engines, or use sha256_cbor"
+            )
     if algorithm in ("sha256", "xxhash"):
         yield (
             f"prefix_caching_hash_algo is {algorithm}, which hashes Python's pickles: engines share their KV only "

@@ -53,8 +53,7 @@ def of_engine(vllm_config):
         raise identity.Unidentified("vLLM does not show the engine's configuration")
     if getattr(vllm_config, "lora_config", None) is not None:
         raise identity.Unidentified("LoRA is on, and a tier does not see adapters")
-    speculative = getattr(vllm_config, "speculative_config", None)
-    draft = getattr(speculative, "draft_model_config", None)
+    draft = getattr(identity.speculation(vllm_config), "draft_model_config", None)
     return [_model(model) for model in (vllm_config.model_config, draft) if model is not None]
 
 
