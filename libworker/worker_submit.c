@@ -242,7 +242,7 @@ scout_worker_retrieve_sized(struct scout_worker *w, const struct scout_retrieve 
 				       size);
 	if (rc == 0)
 		rc = w->registered ? scout__request_take_blocks(w, own.blocks, own.n_groups, blocks_size, &all)
-				   : SCOUT_ERR_STATE;
+				   : SCOUT_ERR_NOT_REGISTERED;
 	return rc ? rc : count_busy(w, retrieve(w, &own, &all, ret_job));
 }
 
@@ -454,6 +454,6 @@ scout_worker_store_sized(struct scout_worker *w, const struct scout_store *reque
 				       size);
 	if (rc == 0)
 		rc = w->registered ? scout__request_take_blocks(w, own.blocks, own.n_groups, blocks_size, &all)
-				   : SCOUT_ERR_STATE;
+				   : SCOUT_ERR_NOT_REGISTERED;
 	return rc ? rc : count_busy(w, store(w, &own, &all, ret_job));
 }

@@ -28,7 +28,8 @@ extern "C" {
 	X(NOMEM, -2, CALL, true, "out of memory")                                                                      \
 	X(BUSY, -3, CALL, true, "the queue, the hash arena or the slot table is full; ask again at the next step")     \
 	X(CLOSED, -4, CLIENT, false, "the client or worker was closed")                                                \
-	X(STATE, -5, REQUEST, false, "not legal now: other hashes for a live request id, or no answer to admit")       \
+	X(STATE, -5, REQUEST, false,                                                                                   \
+	  "not legal now: other hashes for a live request id, no answer to admit, no such job, or registered before")  \
 	X(UNSUPPORTED, -6, CALL, false, "not supported by this version, build, backend or structure size")             \
 	X(FORKED, -7, CLIENT, false, "called in a forked child; only the process that made the object may use it")     \
 	X(TIMEOUT, -8, REQUEST, true, "the deadline passed before an answer came")                                     \
@@ -66,7 +67,8 @@ extern "C" {
 	X(GROUPS_DIFFER, -39, CONNECTION, false, "the namespace has other groups: number, policy or a size differs")   \
 	X(NOT_RESTORABLE, -40, REQUEST, false,                                                                         \
 	  "the answer names no such length; with windows and states no other is promised")                             \
-	X(KEY_COUNT, -41, CALL, false, "no keys, or more than one question may name: 16384, or half of arena_bytes")
+	X(KEY_COUNT, -41, CALL, false, "no keys, or more than one question may name: 16384, or half of arena_bytes")   \
+	X(NOT_REGISTERED, -42, CALL, false, "the worker has no pages: call scout_worker_register() first")
 
 /* What one code puts in doubt. */
 enum scout_scope {

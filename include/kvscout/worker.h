@@ -196,8 +196,8 @@ scout_worker_register(struct scout_worker *worker, const struct scout_table *tab
 /**
  * Withdraw the pages ("sleep"): no copy touches them when this returns, and other tables may be registered later
  * ("wake"). Jobs whose copy has not started are dropped (they end SCOUT_ERR_CANCELED), and the call waits for running
- * copies; poll reports all jobs. Jobs are refused with SCOUT_ERR_STATE until the next scout_worker_register(). What
- * is cached stays cached; pages of another layout can be registered if this worker is the only one of its KV rank.
+ * copies; poll reports all jobs. Jobs are refused with SCOUT_ERR_NOT_REGISTERED until the next scout_worker_register().
+ * What is cached stays cached; pages of another layout can be registered if this worker is the only one of its KV rank.
  *
  * Thread:   the caller's.
  * Blocks:   until the running copies are done, and for the copy engine to close (as scout_worker_free()).
@@ -323,7 +323,7 @@ struct scout_store {
  * Returns:  0, or SCOUT_ERR_INVALID (also: ids that do not reach over all tokens of the job), SCOUT_ERR_GROUP (a group
  *           without a registered table, or not above the one before it), SCOUT_ERR_HASH_LEN, SCOUT_ERR_TENANT,
  *           SCOUT_ERR_BLOCK_ID (a block id of the job is outside the registered pages; nothing was started),
- *           SCOUT_ERR_STATE (not registered), SCOUT_ERR_BUSY (max_jobs are live), SCOUT_ERR_UNSUPPORTED (structure
+ *           SCOUT_ERR_NOT_REGISTERED, SCOUT_ERR_BUSY (max_jobs are live), SCOUT_ERR_UNSUPPORTED (structure
  *           size; an event on the host backend), SCOUT_ERR_NOMEM, SCOUT_ERR_FORKED. A line in the worker's log says
  *           what was wrong with a request (which group, which field, what is allowed), at most one in ten seconds.
  */

@@ -80,6 +80,7 @@ class Errors(unittest.TestCase):
         self.assertEqual(classes["SCOUT_ERR_CLOSED"], "ClosedError")
         self.assertEqual(classes["SCOUT_ERR_FORKED"], "ClosedError")
         self.assertEqual(classes["SCOUT_ERR_STATE"], "StateError")
+        self.assertEqual(classes["SCOUT_ERR_NOT_REGISTERED"], "StateError")
         self.assertEqual(classes["SCOUT_ERR_UNREACHABLE"], "ServerError")
         self.assertEqual(classes["SCOUT_ERR_NAMESPACE"], "ServerError")
         self.assertEqual(classes["SCOUT_ERR_TIMEOUT"], "KVScoutError")

@@ -74,6 +74,7 @@ class_of(int code)
 	case SCOUT_ERR_FORKED:
 		return SCOUT__PY_CLOSED_ERROR;
 	case SCOUT_ERR_STATE:
+	case SCOUT_ERR_NOT_REGISTERED:
 		return SCOUT__PY_STATE_ERROR;
 	default:
 		return scout_err_scope(code) == SCOUT_SCOPE_CONNECTION ? SCOUT__PY_SERVER_ERROR : SCOUT__PY_ERROR;

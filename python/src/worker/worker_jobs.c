@@ -84,7 +84,7 @@ read_group(struct job_args *a, uint32_t group, PyObject *ids, const char *name)
 	struct scout__py_ids *own = &self->ids[a->n_groups];
 
 	if (!scout__py_worker_table(self, group)) {
-		scout__py_raise(self->state, self->n_tables ? SCOUT_ERR_GROUP : SCOUT_ERR_STATE,
+		scout__py_raise(self->state, self->n_tables ? SCOUT_ERR_GROUP : SCOUT_ERR_NOT_REGISTERED,
 				self->n_tables ? "%s(): block_ids: no table of group %u is registered"
 					       : "%s(): no pages are registered; call register() first",
 				a->sig->call, (unsigned)group);

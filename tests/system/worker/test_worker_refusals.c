@@ -150,8 +150,9 @@ START_TEST(nothing_goes_before_register_and_register_goes_once)
 
 	rig_start(&rig);
 	worker = rig_worker_new(&rig, 0);
-	ck_assert_int_eq(scout_worker_retrieve(worker, &retrieve, &job), SCOUT_ERR_STATE);
-	ck_assert_int_eq(scout_worker_store(worker, &store, &job), SCOUT_ERR_STATE);
+	ck_assert_int_eq(scout_worker_retrieve(worker, &retrieve, &job), SCOUT_ERR_NOT_REGISTERED);
+	ck_assert_int_eq(scout_worker_store(worker, &store, &job), SCOUT_ERR_NOT_REGISTERED);
+	ck_assert_ptr_nonnull(strstr(scout_strerror(SCOUT_ERR_NOT_REGISTERED), "scout_worker_register() first"));
 	ck_assert_int_eq(scout_worker_poll(worker, &done, 1), 0);
 	ck_assert_int_eq(scout_worker_cancel(worker, 1), SCOUT_ERR_STATE);
 	ck_assert_int_eq(scout_worker_fence(worker, 0, &id, 1, NULL), 0);

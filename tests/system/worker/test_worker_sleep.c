@@ -115,8 +115,8 @@ START_TEST(jobs_are_refused_while_the_pages_are_away)
 
 	ck_assert_int_eq(scout_worker_unregister(NULL), SCOUT_ERR_INVALID);
 	ck_assert_int_eq(scout_worker_unregister(rig.workers[0]), 0);
-	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &retrieve, &job), SCOUT_ERR_STATE);
-	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), SCOUT_ERR_STATE);
+	ck_assert_int_eq(scout_worker_retrieve(rig.workers[0], &retrieve, &job), SCOUT_ERR_NOT_REGISTERED);
+	ck_assert_int_eq(scout_worker_store(rig.workers[0], &store, &job), SCOUT_ERR_NOT_REGISTERED);
 	ck_assert_int_eq(scout_worker_stats(rig.workers[0], &counters), 0);
 	ck_assert_uint_eq(counters.registered, 0);
 	ck_assert_uint_eq(counters.server_up, 1);
