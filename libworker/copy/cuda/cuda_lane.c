@@ -533,14 +533,12 @@ scout__cuda_lane_step(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 			end_first(cuda, lane, SCOUT_ERR_DEVICE);
 		else if (is_stopped(lane->first))
 			end_first(cuda, lane, SCOUT_ERR_CANCELED);
-		else if (!may_begin(cuda, lane) || must_wait(cuda, lane))
+		else if (!may_begin(cuda, lane) || must_wait(cuda, lane) || !has_room(lane))
 			break;
 		else if (is_layer_empty(cuda, lane))
 			enqueue_events(cuda, lane);
-		else if (has_room(lane))
-			enqueue_one(cuda, lane);
 		else
-			break;
+			enqueue_one(cuda, lane);
 		moved = true;
 	}
 	return moved;
