@@ -40,15 +40,15 @@ class Page(unittest.TestCase):
         return lines
 
     def test_its_program_stores_looks_up_and_loads(self):
-        blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
-        self.assertEqual(len(blocks), 1)
+        program, part = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
+        compile(part, PAGE.name, "exec", flags=0x2000)  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         # Random pages in place of empty ones, or nothing would be seen.
-        code = blocks[0].replace("bytearray(64 * 4096)", "bytearray(__import__('os').urandom(64 * 4096))")
-        self.assertNotEqual(code, blocks[0])
+        code = program.replace("bytearray(64 * 4096)", "bytearray(__import__('os').urandom(64 * 4096))")
+        self.assertNotEqual(code, program)
         lines = self.lines_of(HEAD + code + TAIL)
         self.assertEqual(len(lines), 3, lines)
         self.assertRegex(lines[1], r"^\[Done\(job=\d+, kind='store', status=0 \(SCOUT_OK\), chunks=3,")
-        self.assertRegex(lines[2], r"^192 \[Done\(job=\d+, kind='retrieve', status=0 \(SCOUT_OK\), chunks=3, missing=\(\)")
+        self.assertRegex(lines[2], r"^192 \[Done\(job=\d+, kind='retrieve', status=0 \(SCOUT_OK\), chunks=3, missing=\{\}")
 
     def test_the_example_stores_and_loads(self):
         lines = self.lines_of(HEAD + TWICE)
