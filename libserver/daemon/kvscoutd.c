@@ -184,6 +184,12 @@ complain(const char *err)
 	return 1;
 }
 
+static bool
+is_epoch(const struct scout__str *name)
+{
+	return name->len == strlen("epoch") && memcmp(name->p, "epoch", name->len) == 0;
+}
+
 /* A name may contain what a peer chose (its namespace), and any server may answer: unprintable bytes are escaped. */
 static int
 print_counters(const struct scout__status_client *client, const struct scout__op *op)
@@ -202,7 +208,8 @@ print_counters(const struct scout__status_client *client, const struct scout__op
 	}
 	for (; n > 0 && scout__get_status_item(&items, &name, &value); n--) {
 		scout__text_line(&text, name.p, name.len);
-		scout__text_add(&text, " %" PRIu64 "\n", value);
+		/* As in the log and in /metrics. */
+		scout__text_add(&text, is_epoch(&name) ? " %016" PRIx64 "\n" : " %" PRIu64 "\n", value);
 	}
 	if (!text.failed)
 		(void)fwrite(text.p, 1, text.len, stdout);

@@ -356,7 +356,11 @@ json_item(void *user, const char *name, uint64_t value)
 	scout__text_add(json->text, "%s\n\t\t\"", json->has_one ? "," : "");
 	json->has_one = true;
 	scout__text_json(json->text, name, strlen(name));
-	scout__text_add(json->text, "\": %" PRIu64, value);
+	/* A string, as in the log: a program would round a number. */
+	if (strcmp(name, "epoch") == 0)
+		scout__text_add(json->text, "\": \"%016" PRIx64 "\"", value);
+	else
+		scout__text_add(json->text, "\": %" PRIu64, value);
 }
 
 void
@@ -371,7 +375,6 @@ scout__metrics_json(const struct scout__stats *stats, const struct scout__metric
 		"\t\"endpoint\": \"",
 		scout_version(), SCOUT_WIRE_VERSION, SCOUT_BUILD_TYPE, SCOUT_SANITIZE);
 	scout__text_json(text, facts->endpoint, strlen(facts->endpoint));
-	/* A string, as in the log: a program would round a number. */
 	scout__text_add(text, "\",\n\t\"epoch\": \"%016" PRIx64 "\",\n\t\"healthy\": %s,\n\t\"reason\": \"",
 			stats->epoch, facts->healthy ? "true" : "false");
 	scout__text_json(text, facts->reason, strlen(facts->reason));

@@ -25,6 +25,7 @@ class Server:
     living = []
 
     def __init__(self, program, folder, *options):
+        self.program = program
         self.log = open(folder + "/log", "wb")
         self.process = subprocess.Popen(
             [program, "--listen", "ipc://" + folder + "/s", "--l1_bytes", "16Mi", *options],
@@ -130,7 +131,9 @@ def pages(program, folder):
     assert told["endpoint"] == "ipc://" + folder + "/s" and told["healthy"] is True
     assert told["status"]["l1.bytes_limit"] == 16 << 20
     assert 'epoch="%s"' % told["epoch"] in page and server.logged("epoch " + told["epoch"])
-    assert int(told["epoch"], 16) == told["status"]["epoch"]
+    assert told["epoch"] == told["status"]["epoch"] and re.fullmatch("[0-9a-f]{16}", told["epoch"])
+    said = subprocess.run([server.program, "--status", told["endpoint"]], check=True, capture_output=True, text=True, timeout=20).stdout
+    assert "epoch %s\n" % told["epoch"] in said
     assert get(url + "/metrics", "HEAD")[0::2] == (200, "")
     assert get(url + "/nothing")[0] == 404
     assert get(url + "/metrics", "PUT")[0] == 405
