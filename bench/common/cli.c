@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <kvscout/error.h>
 #include <kvscout/version.h>
 
 #include "option_parse.h"
@@ -233,6 +234,23 @@ is_name(const char *name, const char *text, size_t len)
 		if (name[i] != (text[i] == '_' ? '-' : text[i]))
 			return false;
 	return true;
+}
+
+int
+cli_exit_of(int code)
+{
+	switch (code) {
+	case SCOUT_ERR_INVALID:
+	case SCOUT_ERR_UNSUPPORTED:
+	case SCOUT_ERR_CONFIG_KEY:
+	case SCOUT_ERR_CONFIG_SYNTAX:
+	case SCOUT_ERR_CONFIG_RANGE:
+	case SCOUT_ERR_POOL_SIZE:
+	case SCOUT_ERR_GROUP_LIMIT:
+		return CLI_EXIT_USAGE;
+	default:
+		return EXIT_FAILURE;
+	}
 }
 
 /* The row whose name is the @len bytes at @name. */

@@ -113,6 +113,12 @@ bool cli_is_given(const struct cli *cli, const char *name);
 /* Set one option from text. Returns 0, or -1 and a sentence in @err; the variable is unchanged then. */
 int cli_set(const struct cli_option *option, const char *text, char *err, size_t err_len);
 
+/*
+ * The exit status of a tool that could not start because of @code, a SCOUT_ERR_*: CLI_EXIT_USAGE if a value of the command line is
+ * wrong, which only the server or the library could find out; else 1.
+ */
+int cli_exit_of(int code);
+
 /* "TOOL: sentence" on standard error; returns CLI_EXIT_USAGE. For checks that need more than one option. */
 __attribute__((format(printf, 2, 3))) int cli_usage_error(const struct cli *cli, const char *fmt, ...);
 

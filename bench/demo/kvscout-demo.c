@@ -270,7 +270,7 @@ play(struct demo *demo, const struct demo_options *opt)
 		rc = probe_counter(demo->probe, "l1.evictions", &evicted, demo->err, sizeof(demo->err));
 	if (rc < 0) {
 		complain("%s", demo->err);
-		return EXIT_FAILURE;
+		return cli_exit_of(rc);
 	}
 	print_table(demo, opt, evicted, begin);
 	engine = engine_stats(demo->engine);

@@ -31,6 +31,7 @@
 
 #include <kvscout/server.h>
 
+#include "cli.h"
 #include "lat.h"
 #include "say.h"
 #include "thread_cpu.h"
@@ -85,6 +86,7 @@ start_server(struct lat_session *session)
 	if (!rc)
 		rc = scout_server_start(&cfg, &session->server, err, sizeof(err));
 	scout_server_config_fini(&cfg);
+	lat->exit_status = rc ? cli_exit_of(rc) : 0;
 	if (rc)
 		return lat_fail(lat, "embedded server: %s", err[0] ? err : scout_strerror(rc));
 	lat->endpoint = scout_server_endpoint(session->server);
@@ -414,7 +416,7 @@ main(int argc, char **argv)
 	if (run_session(&session)) {
 		complain("%s", lat.err);
 		(void)snprintf(lat.failure, sizeof(lat.failure), "%s", lat.err);
-		status = EXIT_FAILURE;
+		status = lat.exit_status ? lat.exit_status : EXIT_FAILURE;
 	}
 	if (!status || has_results(&lat))
 		status |= report(&lat);

@@ -140,6 +140,7 @@ struct lat {
 	uint64_t total;
 	char err[LAT_ERR_BYTES];
 	char failure[LAT_ERR_BYTES]; /* what ended the run early; "": nothing did */
+	int exit_status;             /* with err: 2 if a value of the command line is wrong; 0: not known */
 };
 
 /* Whether the mode is part of this run, and its metrics: bits, 1 << enum lat_metric. */

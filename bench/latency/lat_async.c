@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli.h"
 #include "client_internal.h"
 #include "say.h"
 
@@ -96,6 +97,7 @@ connect_client(struct lat *lat, struct scout_client_config *cfg, struct scout_cl
 	if (!rc)
 		rc = scout_client_new(cfg, &client, err, sizeof(err));
 	scout_client_config_fini(cfg);
+	lat->exit_status = rc ? cli_exit_of(rc) : 0;
 	if (rc)
 		return lat_fail(lat, "client of %s: %s", lat->endpoint, err[0] ? err : scout_strerror(rc));
 	do {

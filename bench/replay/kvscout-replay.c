@@ -460,7 +460,7 @@ main(int argc, char **argv)
 	struct replay replay = {.opt = &opt};
 	/* The second one has its default: whatever is waited for, it ends. */
 	struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
-	int status;
+	int status, rc;
 
 	if (!parse(argc, argv, &opt, &status))
 		return status;
@@ -470,9 +470,9 @@ main(int argc, char **argv)
 	if (join_l2(&opt) < 0) {
 		complain("out of memory");
 		status = EXIT_FAILURE;
-	} else if (run(&replay) < 0) {
+	} else if ((rc = run(&replay)) < 0) {
 		complain("%s", replay.err);
-		status = EXIT_FAILURE;
+		status = cli_exit_of(rc);
 	} else {
 		status = replay_report(&replay, stop_signal != 0);
 	}

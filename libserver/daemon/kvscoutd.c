@@ -44,6 +44,7 @@
  * Threads: main, and one for each reading of the file; log lines come from the server's threads.
  */
 
+#define EXIT_USAGE 2   /* a wrong option or value, wherever it is found */
 #define FLUSH_MS 1000u /* that log lines may take at the end */
 
 #define HELP_COLUMNS 110
@@ -135,7 +136,8 @@ help(void)
 		"SIGHUP, with --config: reads its options and the file again for tenant_share and namespace_share.\n"
 		"\n"
 		"Exit status: 0 after SIGTERM or SIGINT; 1 it could not start, --status had no answer, or output could\n"
-		"not be written; 2 wrong usage, or a wrong line in a configuration file; 4 a server is there already.\n"
+		"not be written; 2 a wrong option or value, on the command line or in a file, so that it can never start;\n"
+		"4 a server is there already.\n"
 		"\n"
 		"Keys; - and _ are the same in their names, and files write _. A size is a number with k, m, g or t (1000) or\n"
 		"Ki, Mi, Gi or Ti (1024):\n\n");
@@ -147,7 +149,7 @@ static int
 usage(const char *message)
 {
 	(void)fprintf(stderr, "kvscoutd: %s\nkvscoutd: --help lists the options\n", message);
-	return 2;
+	return EXIT_USAGE;
 }
 
 static int
@@ -233,7 +235,10 @@ ask_status(const char *endpoint, const char *secret_file)
 		(void)scout__status_client_begin(&client, SCOUT_OP_STATUS);
 		rc = scout__status_client_ask(&client, &op, err, sizeof(err));
 	}
-	rc = rc ? complain(err) : print_counters(&client, &op);
+	if (rc)
+		rc = complain(err) && rc == SCOUT_ERR_INVALID ? EXIT_USAGE : 1;
+	else
+		rc = print_counters(&client, &op);
 	scout__status_client_close(&client);
 	return rc;
 }
@@ -470,7 +475,23 @@ tell_instance(void)
 	scout__log_queue_put(&log_queue, SCOUT_LOG_ERROR, line);
 }
 
-/* Serve from start to stop. Returns 0, or an exit status and @err says why the server could not start. */
+/* Whether a value of the operator's is wrong, so that no later start with it can succeed. */
+static bool
+is_wrong_value(int rc)
+{
+	switch (rc) {
+	case SCOUT_ERR_CONFIG_KEY:
+	case SCOUT_ERR_CONFIG_SYNTAX:
+	case SCOUT_ERR_CONFIG_RANGE:
+	case SCOUT_ERR_UNSUPPORTED:
+	case SCOUT_ERR_POOL_SIZE:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Serve from start to stop. Returns the exit status: 0, or another one and @err says why the server could not start. */
 static int
 serve_until(int signal_fd, struct scout_server_config *cfg, char *err, size_t err_len)
 {
@@ -484,7 +505,7 @@ serve_until(int signal_fd, struct scout_server_config *cfg, char *err, size_t er
 		scout__log_queue_put(&log_queue, SCOUT_LOG_INFO, text);
 	rc = scout_server_start(cfg, &server, err, err_len);
 	if (rc)
-		return rc == SCOUT_ERR_IN_USE ? SCOUT__INSTANCE_EXIT_IN_USE : 1;
+		return rc == SCOUT_ERR_IN_USE ? SCOUT__INSTANCE_EXIT_IN_USE : is_wrong_value(rc) ? EXIT_USAGE : 1;
 	(void)printf("kvscoutd: ready on %s\n", scout_server_endpoint(server));
 	if (fflush(stdout) != 0)
 		scout__log_queue_put(&log_queue, SCOUT_LOG_WARN, "kvscoutd: the ready line could not be written");

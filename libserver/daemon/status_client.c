@@ -105,7 +105,9 @@ scout__status_client_open(struct scout__status_client *c, const char *endpoint, 
 		return fail_zmq(c, err, err_len);
 	rc = set_keys(c->sock, secret_file, server_key, err, err_len);
 	if (rc == 0 && zmq_connect(c->sock, c->endpoint) != 0)
-		rc = fail_zmq(c, err, err_len);
+		rc = errno == EINVAL || errno == EPROTONOSUPPORT
+			     ? scout__fail(err, err_len, SCOUT_ERR_INVALID, "%s: %s", c->endpoint, zmq_strerror(errno))
+			     : fail_zmq(c, err, err_len);
 	return rc;
 }
 

@@ -32,7 +32,7 @@ struct scout__status_client {
 /*
  * Connect to @endpoint (borrowed), which may be auto or auto:///FOLDER. @secret_file: NULL, or our CURVE key. @server_key:
  * the server's public key; NULL: ours is the server's own. Returns 0 or SCOUT_ERR_*; @err says why, with the endpoint.
- * SCOUT_ERR_UNREACHABLE: no server serves there. scout__status_client_close() in every case.
+ * SCOUT_ERR_INVALID: that is no endpoint; SCOUT_ERR_UNREACHABLE: no server serves there. scout__status_client_close() in every case.
  */
 int scout__status_client_open(struct scout__status_client *c, const char *endpoint, const char *secret_file,
 			      const char *server_key, char *err, size_t err_len);

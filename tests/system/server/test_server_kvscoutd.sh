@@ -42,7 +42,11 @@ kill -CONT "$server"
 check "SIGTERM ends it with 0" stop
 check "--status of no server ends" ends_with 1 "no answer within 2 s" "$kvscoutd" --status "$endpoint"
 check "--l2 with commas is told how lists are written" ends_with 2 "write several URLs with blanks" "$kvscoutd" --l2 fs:///a,fs:///b
-check "--status of what is no endpoint is refused" ends_with 1 "nonsense" "$kvscoutd" --status nonsense
+check "--status of what is no endpoint is refused" ends_with 2 "nonsense" "$kvscoutd" --status nonsense
+check "a value that only the start can judge is a wrong value, too" ends_with 2 'scheme "ftp": must be one of' "$kvscoutd" --l2 ftp://a/b
+check "so is a pool beyond the machine's memory" ends_with 2 "is larger than the memory" "$kvscoutd" --l1_bytes 512Ti
+check "so is a wrong place for metrics" ends_with 2 metrics "$kvscoutd" --metrics nonsense
+check "a folder that is not there is none" ends_with 1 "No such file or directory" "$kvscoutd" --listen ipc:///no/such/folder/s
 
 check "--instance is not for hands" ends_with 1 "To start a server by hand, leave --instance out" "$kvscoutd" --instance "$tap_dir"
 start idle --idle_exit_s 1

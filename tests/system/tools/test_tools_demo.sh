@@ -70,5 +70,5 @@ check "progress without a terminal is lines" tells_progress
 check "an interrupted run still ends with the table" interrupted
 check "a missing trace file is named" ends_with 1 "$tap_dir/none" "$demo" --trace "$tap_dir/none"
 check "an unknown option is named" ends_with 2 "--frobnicate" "$demo" --frobnicate 1
-check "a pool larger than memory is refused" ends_with 1 "memory" "$demo" --l1-bytes 1000Gi
+check "a pool larger than memory is refused" ends_with 2 "memory" "$demo" --l1-bytes 1000Gi
 finish

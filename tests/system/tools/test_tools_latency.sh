@@ -375,6 +375,8 @@ refused --l1-bytes 2Ti "0..1Ti"
 refused --endpoint ipc:///a,ipc:///b "one endpoint"
 refused --endpoint "ipc:///a ipc:///b" "one endpoint"
 
+run 2 --endpoint nonsense --requests 1 && grep -qF 'client of nonsense: endpoint "nonsense": ' "$dir/err"
+ok $? "an endpoint of no known kind is a wrong value, too"
 run 2 --nonsense && grep -q -e --nonsense "$dir/err"
 ok $? "an unknown option is named"
 run 2 --compare --mode sync && grep -q -e --compare "$dir/err"

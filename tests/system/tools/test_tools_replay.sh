@@ -135,13 +135,13 @@ check "hints of another form are refused" ends_with 2 "oracle:101,0" "$replay" -
 check "--json - writes one JSON object and nothing else" json_on_stdout
 check "--help lists the options" ends_with 0 --l1-blocks "$replay" --help
 check "--trace is required" ends_with 2 "--trace FILE is required" "$replay"
-check "--l2 with a wrong URL is told what is wrong" ends_with 1 "path is missing" "$replay" --trace "$trace" --l2 fs://
-check "the second --l2 is added to the first" ends_with 1 "path is missing" "$replay" --trace "$trace" --l2 "fs://$tap_dir/first" --l2 fs://
-check "--l2 with commas is told how lists are written" ends_with 1 "several URLs with blanks" "$replay" --trace "$trace" --l2 fs:///a,fs:///b
+check "--l2 with a wrong URL is told what is wrong" ends_with 2 "path is missing" "$replay" --trace "$trace" --l2 fs://
+check "the second --l2 is added to the first" ends_with 2 "path is missing" "$replay" --trace "$trace" --l2 "fs://$tap_dir/first" --l2 fs://
+check "--l2 with commas is told how lists are written" ends_with 2 "several URLs with blanks" "$replay" --trace "$trace" --l2 fs:///a,fs:///b
 check "--endpoint of two servers is refused" ends_with 2 "must be one endpoint" "$replay" --trace "$trace" --endpoint "ipc:///a ipc:///b"
 check "--l2 with --endpoint is refused" ends_with 2 "--endpoint" "$replay" --trace "$trace" --l2 fs:///x --endpoint ipc:///x
-check "an unknown eviction policy is refused by name" ends_with 1 fifo9 "$replay" --trace "$trace" --eviction fifo9
-check "a pool larger than memory is refused" ends_with 1 "memory" "$replay" --trace "$trace" --l1-blocks 100000000 \
+check "an unknown eviction policy is refused by name" ends_with 2 fifo9 "$replay" --trace "$trace" --eviction fifo9
+check "a pool larger than memory is refused" ends_with 2 "memory" "$replay" --trace "$trace" --l1-blocks 100000000 \
 	--block-bytes 1Mi
 check "--l1-blocks with --endpoint is refused" ends_with 2 "--endpoint" "$replay" --trace "$trace" --l1-blocks 5 \
 	--endpoint ipc:///nowhere
