@@ -231,6 +231,8 @@ take_apart(struct scout_server *s)
 		scout__run_queue_run(s);
 	while (!scout__list_empty(&s->transport->leases))
 		scout__lease_close(s, SCOUT__OWNER(s->transport->leases.next, struct scout__lease, node));
+	while (!scout__list_empty(&s->transport->of_workers))
+		scout__lease_close(s, SCOUT__OWNER(s->transport->of_workers.next, struct scout__lease, node));
 	while (!scout__list_empty(&s->transport->unbound))
 		scout__lease_close(s, SCOUT__OWNER(s->transport->unbound.next, struct scout__lease, node));
 	scout__deferred_free(s);

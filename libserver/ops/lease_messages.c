@@ -90,7 +90,7 @@ hello(struct scout_server *s, struct scout__lease *lease, uint64_t token)
 	}
 	if (peer->lease)
 		detach(s, peer->lease);
-	scout__lease_bind(s, lease, peer);
+	scout__lease_bind(s, lease, peer, peer->role);
 	peer->lease = lease;
 	memset(peer->segments_sent, 0, sizeof(peer->segments_sent));
 	scout__withdraw_gone(s, peer);

@@ -112,12 +112,14 @@ tick(struct scout_server *s, struct scout__lease *lease)
 void
 scout__segments_tick(struct scout_server *s)
 {
+	struct scout__list *workers = &s->transport->of_workers, *first = workers->next, *node;
 	uint32_t left = scout__tick_share(s->transport->n_leases);
-	struct scout__list *node;
 
-	/* By turns, as with peers. */
-	while (left-- && (node = scout__list_pop(&s->transport->leases))) {
-		scout__list_add(&s->transport->leases, node);
+	/* By turns, as with peers, and each once. Clients get no segments. */
+	while (left-- && (node = scout__list_pop(workers))) {
+		scout__list_add(workers, node);
 		tick(s, SCOUT__OWNER(node, struct scout__lease, node));
+		if (workers->next == first)
+			break;
 	}
 }

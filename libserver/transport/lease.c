@@ -203,10 +203,10 @@ scout__lease_close(struct scout_server *s, struct scout__lease *lease)
 }
 
 void
-scout__lease_bind(struct scout_server *s, struct scout__lease *lease, struct scout__peer *peer)
+scout__lease_bind(struct scout_server *s, struct scout__lease *lease, struct scout__peer *peer, uint16_t role)
 {
 	scout__list_del(&lease->node);
-	scout__list_add(&s->transport->leases, &lease->node);
+	scout__list_add(role == SCOUT_ROLE_WORKER ? &s->transport->of_workers : &s->transport->leases, &lease->node);
 	s->transport->n_unbound--;
 	lease->is_bound = true;
 	lease->peer = peer;

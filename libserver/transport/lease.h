@@ -35,7 +35,8 @@ SCOUT_ON_LOOP bool scout__lease_send(int fd, const struct scout__lease_msg *m, c
 /* A message of the short form. If it cannot be sent now, it is lost, and the peer's own timeout notices. */
 SCOUT_ON_LOOP void scout__lease_say(int fd, uint16_t type, uint64_t word);
 /* @lease is the lease of @peer from now on. */
-SCOUT_ON_LOOP void scout__lease_bind(struct scout_server *s, struct scout__lease *lease, struct scout__peer *peer);
+SCOUT_ON_LOOP void scout__lease_bind(struct scout_server *s, struct scout__lease *lease, struct scout__peer *peer,
+				     uint16_t role);
 /* A pidfd of the process at the other end, or -1. */
 SCOUT_ON_LOOP int scout__lease_process(const struct scout__lease *lease);
 /* Close @lease. Its memory stays until scout__deferred_free(). */

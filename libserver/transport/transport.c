@@ -42,6 +42,7 @@ scout__transport_new(struct scout_server *s, const struct scout__transport_hooks
 	t->listener = (struct scout__watch){SCOUT__WATCH_LISTENER, -1, s};
 	scout__list_init(&t->dirty);
 	scout__list_init(&t->leases);
+	scout__list_init(&t->of_workers);
 	scout__list_init(&t->unbound);
 	scout__list_init(&t->deferred_free);
 	scout__list_init(&t->shm_hot);

@@ -63,11 +63,12 @@ struct scout__transport {
 	size_t shm_backlog; /* bytes that wait in all channels */
 	bool shm_first;     /* this turn reads channels before the socket */
 
-	struct scout__watch listener; /* of lease connections */
-	bool listener_paused;         /* no descriptors left: try again later */
-	struct scout__list leases;    /* connections that have said LEASE_HELLO */
-	struct scout__list unbound;   /* connections that have not, oldest first */
-	uint32_t n_leases;            /* connections in both lists */
+	struct scout__watch listener;  /* of lease connections */
+	bool listener_paused;          /* no descriptors left: try again later */
+	struct scout__list leases;     /* connections of clients that have said LEASE_HELLO */
+	struct scout__list of_workers; /* ... of workers: segments.c walks them */
+	struct scout__list unbound;    /* connections that have not, oldest first */
+	uint32_t n_leases;             /* connections in the three lists */
 	uint32_t n_unbound;
 	struct scout__list
 		deferred_free; /* leases that ended: freed after the batch of events that may still name them */
