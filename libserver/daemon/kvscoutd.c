@@ -274,6 +274,7 @@ read_options(struct scout_server_config *cfg, int argc, char **argv, int *ret_ex
 		char key[64];
 		const char *option = argv[i];
 		const char *value;
+		int rc;
 
 		if (strcmp(option, "--help") == 0 || strcmp(option, "-h") == 0 || strcmp(option, "--version") == 0) {
 			if (option[2] == 'v')
@@ -295,7 +296,10 @@ read_options(struct scout_server_config *cfg, int argc, char **argv, int *ret_ex
 			ask = value;
 			continue;
 		}
-		if (!value || set_option(cfg, key, value, err, sizeof(err)) != 0) {
+		rc = value ? set_option(cfg, key, value, err, sizeof(err)) : SCOUT_ERR_CONFIG_SYNTAX;
+		if (rc == SCOUT_ERR_CONFIG_KEY && strcmp(key, "config") != 0)
+			(void)snprintf(err, sizeof(err), "unknown option \"%.*s\"", (int)strcspn(option, "="), option);
+		if (rc) {
 			*ret_exit = usage(err);
 			return 1;
 		}

@@ -48,6 +48,7 @@ check "so is a pool beyond the machine's memory" ends_with 2 "is larger than the
 check "so is a wrong place for metrics" ends_with 2 metrics "$kvscoutd" --metrics nonsense
 check "a folder that is not there is none" ends_with 1 "No such file or directory" "$kvscoutd" --listen ipc:///no/such/folder/s
 
+check "an unknown option is named as it was written" ends_with 2 "unknown option \"--no-such-key\"" "$kvscoutd" --no-such-key=1
 check "--instance is not for hands" ends_with 1 "To start a server by hand, leave --instance out" "$kvscoutd" --instance "$tap_dir"
 start idle --idle_exit_s 1
 check "without a peer it ends with 0 by itself" wait "$server"
