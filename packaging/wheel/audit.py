@@ -21,7 +21,7 @@ from elftools.elf.gnuversions import GNUVerNeedSection
 
 # What glibc itself consists of. Any other library would have to be on the user's machine.
 OF_GLIBC = {"libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
-PROGRAMS = ["kvscout-latency", "kvscout-replay", "kvscoutd"]
+PROGRAMS = ["kvscout", "kvscout-latency", "kvscout-replay", "kvscoutd"]
 EXTENSION = "kvscout/_kvscout.abi3.so"
 SIZE_MAX = 8 << 20
 PTX = b"\n.version 6.3\n.target sm_75\n"

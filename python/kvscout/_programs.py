@@ -14,6 +14,10 @@ def _become(name: str) -> NoReturn:
         sys.exit(f"{name}: cannot run {program} ({error.strerror}); is the package kvscout installed from its wheel?")
 
 
+def kvscout() -> NoReturn:
+    _become("kvscout")
+
+
 def kvscoutd() -> NoReturn:
     _become("kvscoutd")
 

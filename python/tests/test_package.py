@@ -19,7 +19,7 @@ import urllib.request
 import kvscout
 import rig
 
-SCRIPTS = ["kvscoutd", "kvscout-latency", "kvscout-replay"]
+SCRIPTS = ["kvscout", "kvscoutd", "kvscout-latency", "kvscout-replay"]
 
 
 class Process:
