@@ -57,11 +57,12 @@ help(void)
 static int
 execute(const char *program, char **argv)
 {
-	char path[4096], error[SAY_ERROR];
+	char path[4096], name[64], error[SAY_ERROR];
 	ssize_t len = readlink("/proc/self/exe", path, sizeof(path) - 64);
 	char *slash;
 
-	argv[0] = (char *)(uintptr_t)program;
+	(void)snprintf(name, sizeof(name), "%s", program);
+	argv[0] = name;
 	path[len > 0 ? len : 0] = '\0';
 	slash = strrchr(path, '/');
 	if (slash) {

@@ -104,7 +104,10 @@ show_name(char *buf, size_t len, const char *name, unsigned width)
 			buf[at > 0 ? at - 1 : 0] = '~';
 			break;
 		}
-		buf[at++] = c < ' ' || c == 127 ? '?' : *name;
+		buf[at] = *name;
+		if (c < ' ' || c == 127)
+			buf[at] = '?';
+		at++;
 	}
 	buf[at] = '\0';
 	return buf;

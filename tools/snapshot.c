@@ -24,10 +24,10 @@ find_namespaces(struct snapshot *s)
 {
 	for (uint32_t i = 0; i + 1 < s->n; i++) {
 		const char *name = s->items[i].name;
-		size_t len = strlen(name);
+		size_t len = name ? strlen(name) : 0; /* each item has one, which analyzers do not see */
 		char *ns;
 
-		if (strncmp(name, "ns.", 3) != 0 || len <= 3 + 6 || strcmp(name + len - 6, ".peers") != 0 ||
+		if (len <= 3 + 6 || strncmp(name, "ns.", 3) != 0 || strcmp(name + len - 6, ".peers") != 0 ||
 		    strncmp(s->items[i + 1].name, name, len - 5) != 0 ||
 		    strcmp(s->items[i + 1].name + len - 5, "sessions") != 0)
 			continue;

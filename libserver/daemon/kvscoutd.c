@@ -98,17 +98,22 @@ print_wrapped(const char *text, int indent)
 }
 
 static void
+replace(char *text, char from, char to)
+{
+	for (; (text = strchr(text, from)) != NULL; text++)
+		*text = to;
+}
+
+static void
 print_keys(void)
 {
 	struct scout_config_row row;
 
 	for (size_t i = 0; scout_server_config_help(i, &row) == 0; i++) {
 		char about[1024], name[64];
-		size_t len = 0;
 
-		for (; row.name[len] && len < sizeof(name) - 1; len++)
-			name[len] = row.name[len] == '_' ? '-' : row.name[len];
-		name[len] = '\0';
+		(void)snprintf(name, sizeof(name), "%s", row.name);
+		replace(name, '_', '-');
 		(void)snprintf(about, sizeof(about), "%s (default: %s; %s)", row.meaning, row.def, row.range);
 		(void)printf("  --%-21s", name);
 		print_wrapped(about, HELP_INDENT);
@@ -256,9 +261,9 @@ split_option(int argc, char **argv, int *i, char *ret_key, size_t key_size, cons
 		(void)snprintf(err, err_len, "\"%.200s\" is no option", option);
 		return SCOUT_ERR_CONFIG_SYNTAX;
 	}
-	for (size_t at = 2; at < len; at++)
-		ret_key[at - 2] = option[at] == '-' ? '_' : option[at]; /* as in configuration files */
+	memcpy(ret_key, option + 2, len - 2);
 	ret_key[len - 2] = '\0';
+	replace(ret_key, '-', '_'); /* as in configuration files */
 	*ret_value = equals ? equals + 1 : *i + 1 < argc ? argv[++*i] : NULL;
 	return 0;
 }

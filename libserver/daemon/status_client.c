@@ -138,8 +138,11 @@ refused(const struct scout__status_client *c, const struct scout__op *op, char *
 
 	(void)scout__get_text(op, &text);
 	/* Any server may answer: its text must not speak to a terminal. */
-	for (; n < text.len && n < sizeof(shown) - 1; n++)
-		shown[n] = (unsigned char)text.p[n] < ' ' || text.p[n] == 127 ? '?' : text.p[n];
+	for (; n < text.len && n < sizeof(shown) - 1; n++) {
+		shown[n] = text.p[n];
+		if ((unsigned char)text.p[n] < ' ' || text.p[n] == 127)
+			shown[n] = '?';
+	}
 	shown[n] = '\0';
 	if (op->status == SCOUT_WIRE_UNKNOWN_OP)
 		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED,
