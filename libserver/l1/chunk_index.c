@@ -74,13 +74,10 @@ open_parts(struct scout__chunk_index *index, const uint64_t *shard_bytes)
 	int code = measure(index, shard_bytes);
 
 	if (code == 0)
-		code = scout__arrays_open(index);
-	if (code == 0)
 		code = scout__table_open(index);
 	if (code == 0)
 		code = scout__order_open(index);
-	if (code == 0)
-		code = scout__unneeded_open(index);
+	scout__unneeded_open(index);
 	scout__slots_open(index);
 	return code;
 }
@@ -395,5 +392,5 @@ scout__index_own_bytes(const struct scout__chunk_index *index)
 
 	return index->max_entries * (sizeof(*index->entries) + sizeof(*index->used_by) + shard * index->n_ranks) +
 	       (index->table.mask + 1) * sizeof(*index->table.cells) +
-	       index->l1->policy->state_bytes(index->order.policy);
+	       index->l1->policy->state_bytes(index->order.policy, index->max_entries);
 }

@@ -133,11 +133,13 @@ struct scout__chunk_index {
 	void *user;
 	bool idle;            /* no peer is there to use it */
 	uint64_t token_bytes; /* of an object, for as many tokens as an object of its l1_ns has */
-	/* Of each entry, mapped lazily: each part writes what it says in entry.h. */
+	/* Of each entry below cap_entries, mapped lazily: each part writes what it says in entry.h. */
+	uint32_t cap_entries; /* chunk_index_arrays.c */
 	struct scout__entry *entries;
 	uint8_t *shard_state;        /* [entry * n_ranks + rank] */
 	uint32_t *slot_gen;          /* likewise: what the generation word holds (low 32 bits of a counter, never 0) */
 	struct scout__used *used_by; /* [entry] */
+	void **owned;                /* [entry]: the owner's, NULL at first */
 	uint64_t turn;               /* users so far */
 	uint32_t n_entries;          /* in use; chunk_index_entry.c */
 	struct scout__index_table table;

@@ -2,19 +2,27 @@
 #include <sys/mman.h>
 
 #include "chunk_index_internal.h"
+#include "grow_array.h"
 
 /*
  * DESIGN
  *
- * Memory: entries, table, states and generations are reserved for the largest number of chunks that l1_bytes can hold,
- * and cost nothing until they are touched; slots are used in order, so a pool that is half full has touched half of
- * them. So nothing is ever moved or rehashed, and no operation takes longer than the few cache lines that it touches.
+ * Memory: what there is of each entry is in arrays that grow with the extents, at least by doubling. They are mapped, and a
+ * larger mapping moves whole pages by their page tables: half a microsecond for a megabyte. So an entry keeps its number, nothing is
+ * copied or hashed anew, and nobody may keep a pointer to an entry where an extent may be asked for. The table, and what the
+ * policies remember of evicted keys, is found by hash: that is reserved for the largest number of chunks that l1_bytes can
+ * hold, and costs nothing until it is touched.
+ *
+ * Rejected: all arrays for l1_bytes from the start (each namespace with objects of 64 bytes reserved three times the
+ * pool), a directory of blocks (one more load for each entry of a lookup).
  *
  * Rejected: huge pages for the index. They save 5 to 10 % of a lookup, but the first access to each waits 300 us
  * until the kernel has cleared it.
  *
  * Threads: loop.
  */
+
+#define N_ARRAYS 5u
 
 void *
 scout__reserve_array(uint64_t n, size_t size)
@@ -35,25 +43,68 @@ scout__release_array(void *p, uint64_t n, size_t size)
 		(void)munmap(p, n * size);
 }
 
-int
-scout__arrays_open(struct scout__chunk_index *index)
-{
-	uint64_t shards = (uint64_t)index->max_entries * index->n_ranks;
+/* The arrays, with the bytes for each entry. */
+struct array {
+	void **at;
+	uint64_t each;
+};
 
-	index->entries = scout__reserve_array(index->max_entries, sizeof(*index->entries));
-	index->shard_state = scout__reserve_array(shards, sizeof(*index->shard_state));
-	index->slot_gen = scout__reserve_array(shards, sizeof(*index->slot_gen));
-	index->used_by = scout__reserve_array(index->max_entries, sizeof(*index->used_by));
-	return index->entries && index->shard_state && index->slot_gen && index->used_by ? 0 : SCOUT_ERR_NOMEM;
+static void
+list_arrays(struct scout__chunk_index *index, struct array arrays[N_ARRAYS])
+{
+	arrays[0] = (struct array){(void **)&index->entries, sizeof(*index->entries)};
+	arrays[1] = (struct array){(void **)&index->shard_state, sizeof(*index->shard_state) * index->n_ranks};
+	arrays[2] = (struct array){(void **)&index->slot_gen, sizeof(*index->slot_gen) * index->n_ranks};
+	arrays[3] = (struct array){(void **)&index->used_by, sizeof(*index->used_by)};
+	arrays[4] = (struct array){(void **)&index->owned, sizeof(*index->owned)};
+}
+
+/* Grow or shrink the first @n arrays from @from entries to @to. Returns how many it did. */
+static uint32_t
+resize(const struct array *arrays, uint32_t n, uint32_t from, uint32_t to)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		void *p = scout__grow_array(*arrays[i].at, from * arrays[i].each, to * arrays[i].each);
+
+		if (!p)
+			return i;
+		*arrays[i].at = p;
+	}
+	return n;
+}
+
+bool
+scout__arrays_reserve(struct scout__chunk_index *index, uint64_t n)
+{
+	uint64_t twice = (uint64_t)index->cap_entries * 2;
+	struct array arrays[N_ARRAYS];
+	uint32_t cap, done;
+
+	if (n <= index->cap_entries)
+		return true;
+	n = n > twice ? n : twice;
+	cap = n < index->max_entries ? (uint32_t)n : index->max_entries;
+	list_arrays(index, arrays);
+	done = resize(arrays, N_ARRAYS, index->cap_entries, cap);
+	if (done == N_ARRAYS) {
+		index->cap_entries = cap;
+		return true;
+	}
+	for (uint32_t i = 0; index->cap_entries == 0 && i < done; i++) {
+		(void)munmap(*arrays[i].at, cap * arrays[i].each);
+		*arrays[i].at = NULL;
+	}
+	if (index->cap_entries > 0)
+		(void)resize(arrays, done, cap, index->cap_entries); /* cannot fail */
+	return false;
 }
 
 void
 scout__arrays_close(struct scout__chunk_index *index)
 {
-	uint64_t shards = (uint64_t)index->max_entries * index->n_ranks;
+	struct array arrays[N_ARRAYS];
 
-	scout__release_array(index->entries, index->max_entries, sizeof(*index->entries));
-	scout__release_array(index->shard_state, shards, sizeof(*index->shard_state));
-	scout__release_array(index->slot_gen, shards, sizeof(*index->slot_gen));
-	scout__release_array(index->used_by, index->max_entries, sizeof(*index->used_by));
+	list_arrays(index, arrays);
+	for (uint32_t i = 0; i < N_ARRAYS; i++)
+		scout__release_array(*arrays[i].at, index->cap_entries, arrays[i].each);
 }

@@ -12,10 +12,11 @@ scout__entry_create(struct scout__chunk_index *index, uint32_t space, const uint
 {
 	bool bare = index->slots.n_free == 0;
 	uint32_t entry = bare ? scout__slot_take_coming(index) : scout__slot_take(index);
-	struct scout__entry *e = &index->entries[entry];
+	struct scout__entry *e;
 
 	if (!bare)
-		scout__index_ask_early(index);
+		scout__index_ask_early(index); /* may move the entries */
+	e = &index->entries[entry];
 	*e = (struct scout__entry){.space = space, .gen = e->gen + 1, .in_use = 1, .bare = bare};
 	index->used_by[entry].number = index->used_by[entry].needed = 0;
 	memcpy(e->hash, hash, index->hash_bytes);

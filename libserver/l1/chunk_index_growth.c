@@ -60,6 +60,23 @@ find_hole(const struct scout__chunk_index *index, uint32_t want, uint32_t *ret_f
 	return longest < want ? longest : want;
 }
 
+/* Room for what there is of each of @n entries from @first on. */
+static SCOUT_ON_LOOP bool
+reserve(struct scout__chunk_index *index, uint32_t first, uint32_t n)
+{
+	bool has_room;
+
+	if ((uint64_t)first + n <= index->growth.n_reserved)
+		return true;
+	has_room = scout__arrays_reserve(index, (uint64_t)first + n);
+	/* Also without room: the arrays may have moved. */
+	if (index->cap_entries == 0 || scout__order_reserve(index, index->cap_entries) ||
+	    scout__unneeded_reserve(index, index->cap_entries))
+		return false;
+	index->growth.n_reserved = index->cap_entries;
+	return has_room;
+}
+
 /* Ask for an extent, whether one is coming or not. */
 static SCOUT_ON_LOOP void
 ask(struct scout__chunk_index *index)
@@ -82,6 +99,11 @@ ask(struct scout__chunk_index *index)
 		return;
 	}
 	room = find_hole(index, (uint32_t)scout__index_extent_slots(index), &first);
+	if (!reserve(index, first, room)) {
+		if (!index->growth.n)
+			note_grown_out(index, scout__now_us() + index->l1->regrow_us);
+		return;
+	}
 	asked = scout__pool_want(pool, index, index->strides, index->nodes, index->n_ranks, room);
 	if (asked > 0) {
 		index->growth.n++;

@@ -47,6 +47,8 @@ SCOUT_ON_LOOP void scout__entry_discard(struct scout__chunk_index *index, uint32
 /* 0 or SCOUT_ERR_NOMEM. scout__order_close() in both cases. */
 SCOUT_ON_LOOP int scout__order_open(struct scout__chunk_index *index);
 SCOUT_ON_LOOP void scout__order_close(struct scout__chunk_index *index);
+/* The arrays have room for @n entries, and may have moved. 0 or SCOUT_ERR_NOMEM: then not for more than before. */
+SCOUT_ON_LOOP int scout__order_reserve(struct scout__chunk_index *index, uint32_t n);
 /* Into its order, and out of it. */
 SCOUT_ON_LOOP void scout__order_insert(struct scout__chunk_index *index, uint32_t entry);
 SCOUT_ON_LOOP void scout__order_remove(struct scout__chunk_index *index, uint32_t entry, enum scout__remove why);
@@ -70,8 +72,9 @@ SCOUT_ON_LOOP void scout__order_load_ahead(struct scout__chunk_index *index);
 
 /* ---- chunk_index_unneeded.c ---- */
 
-/* 0 or SCOUT_ERR_NOMEM. scout__unneeded_close() in both cases. */
-SCOUT_ON_LOOP int scout__unneeded_open(struct scout__chunk_index *index);
+SCOUT_ON_LOOP void scout__unneeded_open(struct scout__chunk_index *index);
+/* The arrays have room for @n entries, and may have moved. 0 or SCOUT_ERR_NOMEM: then not for more than before. */
+SCOUT_ON_LOOP int scout__unneeded_reserve(struct scout__chunk_index *index, uint32_t n);
 SCOUT_ON_LOOP void scout__unneeded_close(struct scout__chunk_index *index);
 /* An unneeded object leaves its queue. It is unneeded no more if it is pinned, and the policy has heard of it if it is gone. */
 SCOUT_ON_LOOP void scout__unneeded_leave(struct scout__chunk_index *index, uint32_t entry, enum scout__remove why);
@@ -187,8 +190,8 @@ SCOUT_ON_LOOP uint64_t scout__table_check(const struct scout__chunk_index *index
 /* @n elements of zeroes that cost nothing until touched; NULL when there is no address space. */
 SCOUT_ON_ANY void *scout__reserve_array(uint64_t n, size_t size);
 SCOUT_ON_ANY void scout__release_array(void *p, uint64_t n, size_t size);
-/* What there is of each entry. 0 or SCOUT_ERR_NOMEM; scout__arrays_close() in both cases. */
-SCOUT_ON_LOOP int scout__arrays_open(struct scout__chunk_index *index);
+/* Room for @n entries, at most max_entries: the arrays may move. False: no memory, then there is room for as many as before. */
+SCOUT_ON_LOOP bool scout__arrays_reserve(struct scout__chunk_index *index, uint64_t n);
 SCOUT_ON_LOOP void scout__arrays_close(struct scout__chunk_index *index);
 
 /* ---- in place ---- */

@@ -19,16 +19,20 @@
 int
 scout__order_open(struct scout__chunk_index *index)
 {
-	struct scout__node *first = &index->entries[0].node;
-	size_t stride = sizeof(index->entries[0]);
-	int code = index->l1->policy->open(&index->order.policy, index->entries, index->max_entries,
-					   &index->l1->policy_args);
+	scout__chunked_queue_init(&index->order.temporary, sizeof(index->entries[0]));
+	scout__chunked_queue_init(&index->order.set_aside, sizeof(index->entries[0]));
+	return index->l1->policy->open(&index->order.policy, index->max_entries, &index->l1->policy_args);
+}
 
-	if (code == 0)
-		code = scout__chunked_queue_init(&index->order.temporary, first, stride, index->max_entries);
-	if (code == 0)
-		code = scout__chunked_queue_init(&index->order.set_aside, first, stride, index->max_entries);
-	return code;
+int
+scout__order_reserve(struct scout__chunk_index *index, uint32_t n)
+{
+	struct scout__node *first = &index->entries[0].node;
+	int code = index->l1->policy->reserve(index->order.policy, index->entries, n);
+	int temporary = scout__chunked_queue_reserve(&index->order.temporary, first, n);
+	int set_aside = scout__chunked_queue_reserve(&index->order.set_aside, first, n);
+
+	return code ? code : temporary ? temporary : set_aside;
 }
 
 void

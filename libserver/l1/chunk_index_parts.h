@@ -47,6 +47,7 @@ struct scout__index_growth {
 	uint32_t n;                    /* extents that were asked for and have not come */
 	struct scout__extent *filling; /* the last of them, for bare entries; NULL: none is growing */
 	uint32_t last_slots;           /* of the newest extent */
+	uint32_t n_reserved;           /* entries that the orders have room for; cap_entries, unless memory was short */
 	bool is_out;                   /* the pool allows no further extent, or the last one failed */
 	uint64_t returns;              /* pool.returns when is_out was set */
 	uint64_t again_us; /* an extent failed: time to try again, sooner when pool.returns moves; 0 = used up */

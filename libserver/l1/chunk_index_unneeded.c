@@ -21,11 +21,16 @@
 
 #define NEEDED_MAX ((1u << SCOUT__NEEDED_BITS) - 1)
 
-int
+void
 scout__unneeded_open(struct scout__chunk_index *index)
 {
-	return scout__chunked_queue_init(&index->unneeded.queues, &index->entries[0].node, sizeof(index->entries[0]),
-					 index->max_entries);
+	scout__chunked_queue_init(&index->unneeded.queues, sizeof(index->entries[0]));
+}
+
+int
+scout__unneeded_reserve(struct scout__chunk_index *index, uint32_t n)
+{
+	return scout__chunked_queue_reserve(&index->unneeded.queues, &index->entries[0].node, n);
 }
 
 void

@@ -67,7 +67,7 @@ struct scout__ns_group {
 	uint32_t sweep_next;
 	uint64_t hit_objects; /* objects that hits needed; only with several groups */
 	/* Of L2, see fetch.h; NULL: without. */
-	struct scout__expected **expected;          /* for each entry */
+	bool expected;                              /* chunk_index.owned is a struct scout__expected * for each entry */
 	struct scout__l2_fingerprint *fingerprints; /* of each rank of the chunk index */
 };
 

@@ -213,7 +213,7 @@ SCOUT_ON_LOOP struct scout__expected *scout__expected_make(struct scout__ns_grou
 static inline struct scout__expected *
 scout__expected_of(const struct scout__ns_group *group, uint32_t entry)
 {
-	return group->expected ? group->expected[entry] : NULL;
+	return group->expected ? group->index->owned[entry] : NULL;
 }
 /* struct scout__l1.let_go */
 SCOUT_ON_LOOP void scout__expected_let_go(struct scout__chunk_index *index, uint32_t entry);

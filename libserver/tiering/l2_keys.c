@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "fetch.h"
 #include "ns.h"
@@ -12,7 +11,7 @@
  * DESIGN
  *
  * Which object a shard is, and the side table of a chunk index: what L2 has of an entry (struct scout__expected). The
- * table is one pointer for each possible entry, reserved like the index and free until touched. A record is made when
+ * table is chunk_index.owned, one pointer for each entry, free until touched. A record is made when
  * the first shard of an entry is expected, and goes when nothing pins the entry any more (let_go): then the pins in the
  * stores are given back, and loads that have not begun are cancelled. Pins are given back by the digests that were
  * pinned and not by computing them again: the weights version may have become known in between.
@@ -46,12 +45,6 @@ scout__key_of_entry(const struct scout__ns_group *group, uint32_t entry, uint32_
 }
 
 /* ---- the side table ---- */
-
-static size_t
-table_bytes(const struct scout__ns_group *group)
-{
-	return group->index->max_entries * sizeof(struct scout__expected *);
-}
 
 SCOUT_ON_LOOP static void
 fingerprint(struct scout__ns_group *group)
@@ -97,18 +90,12 @@ make_fingerprints(struct scout__ns_group *group)
 void
 scout__fetch_open_group(struct scout_server *s, struct scout__ns_group *group)
 {
-	void *p;
-
 	if (!s->fetch)
 		return;
 	group->index->user = group;
-	p = mmap(NULL, table_bytes(group), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (p != MAP_FAILED && make_fingerprints(group)) {
-		group->expected = p;
+	group->expected = make_fingerprints(group);
+	if (group->expected)
 		return;
-	}
-	if (p != MAP_FAILED)
-		(void)munmap(p, table_bytes(group));
 	s->count.out_of_memory++;
 	scout__log(&s->log, SCOUT_LOG_ERROR, "namespace \"%s\", group %u, goes without L2: out of memory",
 		   group->ns->name, (unsigned)group->number);
@@ -117,9 +104,7 @@ scout__fetch_open_group(struct scout_server *s, struct scout__ns_group *group)
 void
 scout__fetch_close_group(struct scout__ns_group *group)
 {
-	if (group->expected)
-		(void)munmap(group->expected, table_bytes(group));
-	group->expected = NULL;
+	group->expected = false;
 	free(group->fingerprints);
 	group->fingerprints = NULL;
 }
@@ -128,7 +113,7 @@ struct scout__expected *
 scout__expected_make(struct scout__ns_group *group, uint32_t entry)
 {
 	struct scout__entry *e = &group->index->entries[entry];
-	struct scout__expected *x = group->expected[entry];
+	struct scout__expected *x = group->index->owned[entry];
 
 	if (x)
 		return x;
@@ -136,7 +121,7 @@ scout__expected_make(struct scout__ns_group *group, uint32_t entry)
 	if (!x)
 		return NULL;
 	x->space = scout__ns_space_index(group->ns, e->space);
-	group->expected[entry] = x;
+	group->index->owned[entry] = x;
 	e->tracked = 1;
 	return x;
 }
@@ -166,7 +151,7 @@ scout__expected_let_go(struct scout__chunk_index *index, uint32_t entry)
 {
 	struct scout_server *s = index->l1->user;
 	struct scout__ns_group *group = index->user;
-	struct scout__expected *x = group->expected[entry];
+	struct scout__expected *x = group->index->owned[entry];
 
 	for (uint32_t rank = 0; rank < index->n_ranks; rank++) {
 		/* A load that runs holds the entry. */
@@ -175,7 +160,7 @@ scout__expected_let_go(struct scout__chunk_index *index, uint32_t entry)
 		if (scout__index_state(index, entry, rank) == SCOUT__SHARD_EXPECTED)
 			scout__index_unexpect_shard(index, entry, rank);
 	}
-	group->expected[entry] = NULL;
+	index->owned[entry] = NULL;
 	index->entries[entry].tracked = 0;
 	free(x);
 	scout__chunk_wake(s, group->ns, index->entries[entry].hash);

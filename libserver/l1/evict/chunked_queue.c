@@ -6,6 +6,8 @@
 
 #include <kvscout/error.h>
 
+#include "grow_array.h"
+
 /*
  * DESIGN
  *
@@ -53,49 +55,70 @@ cap_chunks(uint32_t max)
 }
 
 static uint64_t
-block_bytes(uint32_t n_chunks)
+heads_bytes(uint32_t n_chunks)
 {
-	return n_chunks * (sizeof(struct scout__queue_chunk) + SLOTS * sizeof(uint32_t));
+	return n_chunks * sizeof(struct scout__queue_chunk);
+}
+
+static uint64_t
+slots_bytes(uint32_t n_chunks)
+{
+	return (uint64_t)n_chunks * SLOTS * sizeof(uint32_t);
+}
+
+void
+scout__chunked_queue_init(struct scout__chunked_queues *queues, size_t stride)
+{
+	*queues = (struct scout__chunked_queues){
+		.stride = stride, .free_chunk = SCOUT__NO_ENTRY, .sparse = SCOUT__NO_ENTRY};
+	for (uint32_t i = 0; i < SCOUT__QUEUES; i++)
+		queues->oldest[i] = queues->newest[i] = SCOUT__NO_ENTRY;
 }
 
 int
-scout__chunked_queue_init(struct scout__chunked_queues *queues, struct scout__node *first, size_t stride, uint32_t max)
+scout__chunked_queue_reserve(struct scout__chunked_queues *queues, struct scout__node *first, uint32_t max)
 {
-	uint32_t cap = cap_chunks(max);
-	void *block;
+	uint32_t old = queues->chunks ? queues->cap_chunks : 0, cap = cap_chunks(max);
+	void *chunks, *slots;
 
 	SCOUT_ASSERT(max <= SCOUT__MAX_QUEUED);
-	block = mmap(NULL, block_bytes(cap), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-		     0);
-	if (block == MAP_FAILED)
+	queues->nodes = (char *)first;
+	if (queues->chunks && max <= queues->max)
+		return 0;
+	chunks = scout__grow_array(queues->chunks, heads_bytes(old), heads_bytes(cap));
+	if (!chunks)
 		return SCOUT_ERR_NOMEM;
-	*queues = (struct scout__chunked_queues){
-		.nodes = (char *)first,
-		.stride = stride,
-		.max = max,
-		.chunks = block,
-		.cap_chunks = cap,
-		.free_chunk = SCOUT__NO_ENTRY,
-		.sparse = SCOUT__NO_ENTRY,
-	};
-	queues->slots = (uint32_t *)(void *)(queues->chunks + cap);
-	for (uint32_t i = 0; i < SCOUT__QUEUES; i++)
-		queues->oldest[i] = queues->newest[i] = SCOUT__NO_ENTRY;
+	slots = scout__grow_array(queues->slots, slots_bytes(old), slots_bytes(cap));
+	if (!slots && old == 0) {
+		(void)munmap(chunks, heads_bytes(cap));
+		return SCOUT_ERR_NOMEM;
+	}
+	/* It cannot fail to shrink. */
+	queues->chunks = slots ? chunks : scout__grow_array(chunks, heads_bytes(cap), heads_bytes(old));
+	if (!slots)
+		return SCOUT_ERR_NOMEM;
+	queues->slots = slots;
+	queues->cap_chunks = cap;
+	queues->max = max;
 	return 0;
 }
 
 void
 scout__chunked_queue_fini(struct scout__chunked_queues *queues)
 {
-	if (queues->chunks)
-		(void)munmap(queues->chunks, block_bytes(queues->cap_chunks));
+	if (!queues->chunks)
+		return;
+	(void)munmap(queues->chunks, heads_bytes(queues->cap_chunks));
+	(void)munmap(queues->slots, slots_bytes(queues->cap_chunks));
 	queues->chunks = NULL;
 }
 
 uint64_t
-scout__chunked_queue_bytes(const struct scout__chunked_queues *queues)
+scout__chunked_queue_bytes(uint32_t n)
 {
-	return block_bytes(queues->max / SLOTS + 1);
+	uint32_t n_chunks = n / SLOTS + 1;
+
+	return heads_bytes(n_chunks) + slots_bytes(n_chunks);
 }
 
 /* ---- slots of a chunk ---- */

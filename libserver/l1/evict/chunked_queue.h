@@ -34,7 +34,7 @@ struct scout__queue_chunk {
 struct scout__chunked_queues {
 	char *nodes;                       /* of element 0 */
 	size_t stride;                     /* bytes from one element's node to the next */
-	struct scout__queue_chunk *chunks; /* cap_chunks, mapped lazily */
+	struct scout__queue_chunk *chunks; /* cap_chunks, mapped lazily; NULL: none */
 	uint32_t *slots;                   /* elements, SCOUT__QUEUE_CHUNK_SLOTS for each chunk; mapped lazily */
 	uint32_t max;                      /* elements */
 	uint32_t cap_chunks;               /* enough for whatever order calls come in */
@@ -53,15 +53,16 @@ scout__node_at(const struct scout__chunked_queues *queues, uint32_t i)
 	return (struct scout__node *)(void *)(queues->nodes + i * queues->stride);
 }
 
+/* Queues for no element yet, of nodes that lie @stride bytes apart. */
+void scout__chunked_queue_init(struct scout__chunked_queues *queues, size_t stride);
 /*
- * Queues for up to @max elements, at most MAX_QUEUED, whose nodes lie @stride bytes apart from @first on. Returns 0 or
- * SCOUT_ERR_NOMEM. Memory is used as it is touched.
+ * Room for @max elements, at most MAX_QUEUED and no fewer than before, whose nodes lie from @first on: they may have moved.
+ * Returns 0, or SCOUT_ERR_NOMEM: then there is room for as many as before. Memory is used as it is touched.
  */
-int scout__chunked_queue_init(struct scout__chunked_queues *queues, struct scout__node *first, size_t stride,
-			      uint32_t max);
+int scout__chunked_queue_reserve(struct scout__chunked_queues *queues, struct scout__node *first, uint32_t max);
 void scout__chunked_queue_fini(struct scout__chunked_queues *queues);
-/* Bytes of memory, if all elements are in queues and none has left its queue. */
-uint64_t scout__chunked_queue_bytes(const struct scout__chunked_queues *queues);
+/* Bytes of memory for @n elements, if all are in queues and none has left its queue. */
+uint64_t scout__chunked_queue_bytes(uint32_t n);
 
 /* The oldest element of a queue, and the next newer one of an element; or SCOUT__NO_ENTRY. */
 uint32_t scout__chunked_queue_head(const struct scout__chunked_queues *queues, uint32_t queue);

@@ -83,9 +83,13 @@ struct scout__evict_ops {
 	const char *usage; /* name and arguments, for messages */
 	uint32_t n_args;   /* how many of struct scout__evict_args it takes */
 	struct scout__evict_args defaults;
-	/* @entries is the chunk index's array, fixed for its life. Returns 0 or SCOUT_ERR_NOMEM. */
-	int (*open)(void **ret_state, struct scout__entry *entries, uint32_t max_entries,
-		    const struct scout__evict_args *args);
+	/* For a chunk index that will have @max_entries at most, and has none yet. Returns 0 or SCOUT_ERR_NOMEM. */
+	int (*open)(void **ret_state, uint32_t max_entries, const struct scout__evict_args *args);
+	/*
+	 * The chunk index's array is @entries from now on, and has @n of them, no fewer than before. Returns 0, or
+	 * SCOUT_ERR_NOMEM: then the policy has room for as many as before, in @entries too.
+	 */
+	int (*reserve)(void *state, struct scout__entry *entries, uint32_t n);
 	void (*close)(void *state);
 	/* NULL, or: a chunk is stored, and CREATED will come when it is readable. Prefetch for that; change nothing. */
 	void (*expect)(const void *state, uint32_t entry);
@@ -109,8 +113,8 @@ struct scout__evict_ops {
 	uint32_t (*soon)(const void *state);
 	/* Debug and tests: abort unless the order is sound and has exactly @n entries. */
 	void (*check)(void *state, uint32_t n);
-	/* Bytes of the state, for a chunk index of that many entries. */
-	uint64_t (*state_bytes)(const void *state);
+	/* Bytes of the state, with @n entries. */
+	uint64_t (*state_bytes)(const void *state, uint32_t n);
 };
 
 extern const struct scout__evict_ops scout__evict_hdc;

@@ -248,7 +248,7 @@ hdc_resized(void *state, uint32_t slots)
 /* ---- the policy ---- */
 
 static int
-hdc_open(void **ret_state, struct scout__entry *entries, uint32_t max_entries, const struct scout__evict_args *args)
+hdc_open(void **ret_state, uint32_t max_entries, const struct scout__evict_args *args)
 {
 	struct scout__hdc *h = calloc(1, sizeof(*h));
 	int code = SCOUT_ERR_NOMEM;
@@ -265,11 +265,8 @@ hdc_open(void **ret_state, struct scout__entry *entries, uint32_t max_entries, c
 	code = scout__history_init(&h->history, max_entries);
 	if (code)
 		goto err_free_ghost;
-	code = scout__chunked_queue_init(&h->queues, &entries[0].node, sizeof(entries[0]), max_entries);
-	if (code)
-		goto err_free_history;
+	scout__chunked_queue_init(&h->queues, sizeof(struct scout__entry));
 	scout__density_init(h->density);
-	h->entries = entries;
 	h->max_entries = max_entries;
 	h->tick = max_entries / TICKS_PER_CAPACITY + 1;
 	h->slots = max_entries;
@@ -277,8 +274,6 @@ hdc_open(void **ret_state, struct scout__entry *entries, uint32_t max_entries, c
 	*ret_state = h;
 	return 0;
 
-err_free_history:
-	scout__history_fini(&h->history);
 err_free_ghost:
 	scout__ghost_fini(&h->ghost);
 err_free_density:
@@ -286,6 +281,15 @@ err_free_density:
 err_free:
 	free(h);
 	return code;
+}
+
+static int
+hdc_reserve(void *state, struct scout__entry *entries, uint32_t n)
+{
+	struct scout__hdc *h = state;
+
+	h->entries = entries;
+	return scout__chunked_queue_reserve(&h->queues, &entries[0].node, n);
 }
 
 static void
@@ -472,18 +476,19 @@ hdc_check(void *state, uint32_t n)
 }
 
 static uint64_t
-hdc_bytes(const void *state)
+hdc_bytes(const void *state, uint32_t n)
 {
 	const struct scout__hdc *h = state;
 
-	return sizeof(*h) + sizeof(*h->density) + scout__chunked_queue_bytes(&h->queues) +
-	       scout__ghost_bytes(&h->ghost) + scout__history_bytes(&h->history);
+	return sizeof(*h) + sizeof(*h->density) + scout__chunked_queue_bytes(n) + scout__ghost_bytes(&h->ghost) +
+	       scout__history_bytes(&h->history);
 }
 
 const struct scout__evict_ops scout__evict_hdc = {
 	.name = "hdc",
 	.usage = "hdc",
 	.open = hdc_open,
+	.reserve = hdc_reserve,
 	.close = hdc_close,
 	.expect = hdc_expect,
 	.insert = hdc_insert,

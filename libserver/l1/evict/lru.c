@@ -17,22 +17,26 @@ struct lru {
 };
 
 static int
-lru_open(void **ret_state, struct scout__entry *entries, uint32_t max_entries, const struct scout__evict_args *args)
+lru_open(void **ret_state, uint32_t max_entries, const struct scout__evict_args *args)
 {
-	struct lru *lru = malloc(sizeof(*lru));
-	int code;
+	struct lru *lru = calloc(1, sizeof(*lru));
 
+	(void)max_entries;
 	(void)args;
 	if (!lru)
 		return SCOUT_ERR_NOMEM;
-	lru->entries = entries;
-	code = scout__chunked_queue_init(&lru->queues, &entries[0].node, sizeof(entries[0]), max_entries);
-	if (code) {
-		free(lru);
-		return code;
-	}
+	scout__chunked_queue_init(&lru->queues, sizeof(struct scout__entry));
 	*ret_state = lru;
 	return 0;
+}
+
+static int
+lru_reserve(void *state, struct scout__entry *entries, uint32_t n)
+{
+	struct lru *lru = state;
+
+	lru->entries = entries;
+	return scout__chunked_queue_reserve(&lru->queues, &entries[0].node, n);
 }
 
 static void
@@ -113,17 +117,18 @@ lru_check(void *state, uint32_t n)
 }
 
 static uint64_t
-lru_bytes(const void *state)
+lru_bytes(const void *state, uint32_t n)
 {
 	const struct lru *lru = state;
 
-	return sizeof(*lru) + scout__chunked_queue_bytes(&lru->queues);
+	return sizeof(*lru) + scout__chunked_queue_bytes(n);
 }
 
 const struct scout__evict_ops scout__evict_lru = {
 	.name = "lru",
 	.usage = "lru",
 	.open = lru_open,
+	.reserve = lru_reserve,
 	.close = lru_close,
 	.insert = lru_insert,
 	.remove = lru_remove,

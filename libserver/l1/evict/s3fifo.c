@@ -43,7 +43,7 @@ struct s3fifo {
 };
 
 static int
-s3fifo_open(void **ret_state, struct scout__entry *entries, uint32_t max_entries, const struct scout__evict_args *args)
+s3fifo_open(void **ret_state, uint32_t max_entries, const struct scout__evict_args *args)
 {
 	struct s3fifo *s = calloc(1, sizeof(*s));
 	int code;
@@ -51,21 +51,23 @@ s3fifo_open(void **ret_state, struct scout__entry *entries, uint32_t max_entries
 	if (!s)
 		return SCOUT_ERR_NOMEM;
 	code = scout__ghost_init(&s->ghost, max_entries);
-	if (code)
-		goto err_free;
-	code = scout__chunked_queue_init(&s->queues, &entries[0].node, sizeof(entries[0]), max_entries);
-	if (code)
-		goto err_free_ghost;
-	s->entries = entries;
+	if (code) {
+		free(s);
+		return code;
+	}
+	scout__chunked_queue_init(&s->queues, sizeof(struct scout__entry));
 	s->share = args->share;
 	*ret_state = s;
 	return 0;
+}
 
-err_free_ghost:
-	scout__ghost_fini(&s->ghost);
-err_free:
-	free(s);
-	return code;
+static int
+s3fifo_reserve(void *state, struct scout__entry *entries, uint32_t n)
+{
+	struct s3fifo *s = state;
+
+	s->entries = entries;
+	return scout__chunked_queue_reserve(&s->queues, &entries[0].node, n);
 }
 
 static void
@@ -184,11 +186,11 @@ s3fifo_check(void *state, uint32_t n)
 }
 
 static uint64_t
-s3fifo_bytes(const void *state)
+s3fifo_bytes(const void *state, uint32_t n)
 {
 	const struct s3fifo *s = state;
 
-	return sizeof(*s) + scout__chunked_queue_bytes(&s->queues) + scout__ghost_bytes(&s->ghost);
+	return sizeof(*s) + scout__chunked_queue_bytes(n) + scout__ghost_bytes(&s->ghost);
 }
 
 const struct scout__evict_ops scout__evict_s3fifo = {
@@ -197,6 +199,7 @@ const struct scout__evict_ops scout__evict_s3fifo = {
 	.n_args = 1,
 	.defaults = {.share = 10},
 	.open = s3fifo_open,
+	.reserve = s3fifo_reserve,
 	.close = s3fifo_close,
 	.insert = s3fifo_insert,
 	.remove = s3fifo_remove,

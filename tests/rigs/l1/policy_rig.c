@@ -18,7 +18,8 @@ rig_open(const char *text, uint32_t n)
 	rig_ops = scout__evict_parse(text, &args, err, sizeof(err));
 	ck_assert_msg(rig_ops != NULL, "%s", err);
 	memset(rig_entries, 0, sizeof(rig_entries));
-	ck_assert_int_eq(rig_ops->open(&rig_state, rig_entries, n, &args), 0);
+	ck_assert_int_eq(rig_ops->open(&rig_state, n, &args), 0);
+	ck_assert_int_eq(rig_ops->reserve(rig_state, rig_entries, n), 0);
 }
 
 void

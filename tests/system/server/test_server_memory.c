@@ -18,7 +18,7 @@
 #define HASHES 262000u
 #define HASH_BYTES 32u
 #define WAIT_MS 600000u
-#define FEW 24u
+#define FEW 12u
 
 struct child {
 	pid_t pid;

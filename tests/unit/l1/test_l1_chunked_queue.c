@@ -26,7 +26,8 @@ draw(uint32_t below)
 static void
 open_for(uint32_t max)
 {
-	ck_assert_int_eq(scout__chunked_queue_init(&queues, &elements[0].node, sizeof(elements[0]), max), 0);
+	scout__chunked_queue_init(&queues, sizeof(elements[0]));
+	ck_assert_int_eq(scout__chunked_queue_reserve(&queues, &elements[0].node, max), 0);
 }
 
 START_TEST(queues_keep_order_and_know_their_ends)

@@ -277,9 +277,12 @@ START_TEST(hdc_costs_32_bytes_an_entry_beyond_lru_or_a_megabyte)
 		void *own, *lru;
 
 		ck_assert_ptr_nonnull(entries);
-		ck_assert_int_eq(scout__evict_hdc.open(&own, entries, sizes[i], &args), 0);
-		ck_assert_int_eq(scout__evict_lru.open(&lru, entries, sizes[i], &args), 0);
-		ck_assert_uint_le(scout__evict_hdc.state_bytes(own), scout__evict_lru.state_bytes(lru) + limit);
+		ck_assert_int_eq(scout__evict_hdc.open(&own, sizes[i], &args), 0);
+		ck_assert_int_eq(scout__evict_lru.open(&lru, sizes[i], &args), 0);
+		ck_assert_int_eq(scout__evict_hdc.reserve(own, entries, sizes[i]), 0);
+		ck_assert_int_eq(scout__evict_lru.reserve(lru, entries, sizes[i]), 0);
+		ck_assert_uint_le(scout__evict_hdc.state_bytes(own, sizes[i]),
+				  scout__evict_lru.state_bytes(lru, sizes[i]) + limit);
 		scout__evict_hdc.close(own);
 		scout__evict_lru.close(lru);
 		free(entries);

@@ -2,10 +2,13 @@
 /* The memory of a chunk index: what it holds, how it grows, what it costs. */
 #include "chunk_index.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "l1_index_rig.h"
 
@@ -247,6 +250,46 @@ END_TEST
 
 #endif
 
+#ifndef SANITIZED
+
+static uint64_t
+address_space(void)
+{
+	FILE *file = fopen("/proc/self/statm", "re");
+	uint64_t pages = 0;
+
+	ck_assert_ptr_nonnull(file);
+	ck_assert_int_eq(fscanf(file, "%" SCNu64, &pages), 1);
+	(void)fclose(file);
+	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/*
+ * Each of them had arrays for as many chunks as the pool holds, 200 bytes for each; now it has those for its extents, and
+ * less than 60 bytes for each that it may have some day.
+ */
+START_TEST(indexes_of_small_chunks_reserve_what_their_extents_need)
+{
+	const uint64_t shard_bytes = 64, l1_bytes = UINT64_C(1) << 30;
+	struct scout__chunk_index *indexes[7];
+	uint64_t before;
+	char err[256];
+
+	scout__enter_loop();
+	if (scout__l1_init(&l1, l1_bytes, 1 << 20, 0, "hdc", &test_log, err, sizeof(err)) == SCOUT_ERR_POOL_SIZE)
+		return; /* a machine with less than 1 GiB of memory */
+	before = address_space();
+	for (unsigned i = 0; i < 7; i++)
+		ck_assert_int_eq(scout__index_new(&l1, &shard_bytes, 1, 1, HASH, &indexes[i]), 0);
+	ck_assert_uint_le(address_space() - before, 7 * 60 * (l1_bytes / shard_bytes));
+	for (unsigned i = 0; i < 7; i++)
+		scout__index_free(indexes[i]);
+	scout__l1_fini(&l1);
+}
+END_TEST
+
+#endif
+
 START_TEST(index_index_costs_at_most_105_bytes_per_chunk)
 {
 	const uint64_t shard_bytes = SLOT;
@@ -281,6 +324,7 @@ suite_of_this_file(void)
 	tcase_add_test(rules, index_larger_than_the_pool_and_unknown_policies_are_refused);
 #ifndef SANITIZED
 	tcase_add_test(rules, index_without_address_space_is_refused);
+	tcase_add_test(rules, indexes_of_small_chunks_reserve_what_their_extents_need);
 #endif
 	tcase_add_test(rules, index_index_costs_at_most_105_bytes_per_chunk);
 	suite_add_tcase(suite, rules);
