@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "status_client.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -75,7 +75,7 @@ scout__lookup_sleep_until_poll(struct scout_server *s, struct scout__lookup_op *
 		pending->poll_next_us = s->now_us + pending->poll_interval_us;
 	scout__chunk_wait(&pending->op, hash);
 	scout__timer_set_poll(s, &pending->op.run, &pending->op.peer->polls,
-			       pending->poll_next_us < end_us ? pending->poll_next_us : end_us);
+			      pending->poll_next_us < end_us ? pending->poll_next_us : end_us);
 	return true;
 }
 
