@@ -68,7 +68,7 @@ measure(struct scout__chunk_index *index, const uint64_t *shard_bytes)
 	return max_entries > 0 ? 0 : SCOUT_ERR_NO_ROOM;
 }
 
-static int
+static SCOUT_ON_LOOP int
 open_parts(struct scout__chunk_index *index, const uint64_t *shard_bytes)
 {
 	int code = measure(index, shard_bytes);
@@ -83,7 +83,7 @@ open_parts(struct scout__chunk_index *index, const uint64_t *shard_bytes)
 }
 
 /* Frees @index, also when only some of its parts are open. */
-static void
+static SCOUT_ON_LOOP void
 close_parts(struct scout__chunk_index *index)
 {
 	scout__extents_close(index);

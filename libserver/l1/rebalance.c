@@ -45,7 +45,7 @@ index_of(const struct scout__l1 *l1, uint64_t serial)
 }
 
 /* The extent that is being drained stays: its slots may be used again. */
-static void
+static SCOUT_ON_LOOP void
 begin_to_undo(struct scout__l1 *l1)
 {
 	struct scout__chunk_index *giver = l1->rebalance.giver;
@@ -81,7 +81,7 @@ find_unused(const struct scout__chunk_index *giver)
 	return newest->fresh == 0 ? newest : NULL;
 }
 
-static void
+static SCOUT_ON_LOOP void
 begin_to_drain(struct scout__l1 *l1, struct scout__extent *extent)
 {
 	scout__index_extent_leaves(l1->rebalance.giver, extent);

@@ -19,20 +19,13 @@
 #define HASH_BYTES 32u
 #define WAIT_MS 600000u
 #define FEW 12u
+#define N_LOOKUPS (getenv("KVSCOUT_LONG") ? 512u : FEW)
 
 struct child {
 	pid_t pid;
 	char endpoint[256];
 	int stop_fd;
 };
-
-static uint32_t
-n_lookups(void)
-{
-	const char *is_long = getenv("KVSCOUT_LONG");
-
-	return is_long && strcmp(is_long, "1") == 0 ? 512 : FEW;
-}
 
 /* In the child: serve until the other end of @stop_fd is closed. */
 static void
@@ -104,6 +97,7 @@ peer_up(struct wire_peer *p, const struct child *child)
 	p->hello.hash_bytes = HASH_BYTES;
 	p->budget_us = WAIT_MS * 1000;
 	assert_wire(wire_hello(p), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_lease(p), SCOUT_LEASE_OK);
 }
 
 /* A lookup of @n keys that are not there, and may still come. */
@@ -148,11 +142,12 @@ START_TEST(waiting_lookups_are_counted_with_their_messages)
 	peer_up(&client, &child);
 	peer_up(&watcher, &child);
 	at_first = resident(&child);
-	for (uint32_t i = 1; i <= n_lookups(); i++) {
+	for (uint32_t i = 1; i <= N_LOOKUPS; i++) {
 		(void)ask(&client, i, HASHES);
 		wire_wait_status(&watcher, "ops.waiting", i);
 	}
 	check_counted(&child, &watcher, at_first);
+	wire_lease_bye(&client); /* else silence has to tell */
 	wire_close(&client);
 	wire_wait_status(&watcher, "requests.bytes", 0);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -189,6 +184,7 @@ START_TEST(a_client_with_all_its_bytes_is_refused_and_others_are_not)
 	ck_assert_uint_le(wire_status(&other, "requests.bytes"), 48 << 20);
 	(void)ask(&other, 1000, HASHES / 2);
 	wire_wait_status(&other, "ops.waiting", n + 1);
+	wire_lease_bye(&client); /* else silence has to tell */
 	wire_close(&client);
 	wire_wait_status(&other, "ops.waiting", 1);
 	(void)ask(&other, 1001, HASHES);
