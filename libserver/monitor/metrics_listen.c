@@ -168,7 +168,7 @@ bind_error(const struct listen_place *place, int error, char *err, size_t err_le
 {
 	switch (error) {
 	case EADDRINUSE:
-		return scout__fail(err, err_len, SCOUT_ERR_IN_USE,
+		return scout__fail(err, err_len, SCOUT_ERR_BIND,
 				   "metrics = %s: another program listens there; choose another port, or 0",
 				   place->shown);
 	case EACCES:

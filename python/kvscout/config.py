@@ -65,6 +65,9 @@ class WorkerConfig(_Shared, total=False):
     max_jobs: Number
     copy_method: str | None
     copy_priority: Number
+    copy_blocks: Number
+    copy_threads: Number
+    copy_batch_from: Number
     stage_bytes: Number
     numa_node: Number
 
@@ -78,6 +81,7 @@ class ServerConfig(TypedDict, total=False):
     extent_bytes: Number
     prealloc: Flag
     max_promised: Number
+    max_request_bytes: Number
     tenant_share: str | None
     namespace_share: str | None
     max_sessions: Number

@@ -20,9 +20,9 @@ setup(void)
 	memset(&f, 0, sizeof(f));
 }
 
-/* Start kvscoutd on @endpoint with a pool of @l1_bytes; it must refuse. Its sentence. */
+/* Start kvscoutd on @endpoint with a pool of @l1_bytes; it must refuse, with this exit status. Its sentence. */
 static const char *
-refusal(const char *endpoint, const char *l1_bytes)
+refusal(const char *endpoint, const char *l1_bytes, int exit_status)
 {
 	static char text[2048];
 	char *argv[] = {(char *)(uintptr_t)fault_kvscoutd(), (char *)(uintptr_t) "--listen",
@@ -30,7 +30,7 @@ refusal(const char *endpoint, const char *l1_bytes)
 			(char *)(uintptr_t)l1_bytes,         NULL};
 	int status = fault_server_run(argv, text, sizeof(text));
 
-	ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 1, "status %d, it said: %s", status, text);
+	ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == exit_status, "status %d, it said: %s", status, text);
 	return text;
 }
 
@@ -44,10 +44,10 @@ START_TEST(bad_input_a_runtime_folder_that_others_can_write_is_refused_and_named
 	(void)snprintf(endpoint, sizeof(endpoint), "ipc://%s/s", folder);
 	ck_assert_int_eq(mkdir(folder, 0700), 0);
 	ck_assert_int_eq(chmod(folder, 0777), 0);
-	text = refusal(endpoint, "1M");
+	text = refusal(endpoint, "1M", 1);
 	ck_assert_msg(strstr(text, folder) && strstr(text, "777"), "%s", text);
 	ck_assert_int_eq(chmod(folder, 0770), 0);
-	text = refusal(endpoint, "1M");
+	text = refusal(endpoint, "1M", 1);
 	ck_assert_msg(strstr(text, folder) && strstr(text, "770"), "%s", text);
 	/* It has left nothing. */
 	ck_assert_int_eq(rmdir(folder), 0);
@@ -64,7 +64,7 @@ START_TEST(bad_input_a_second_server_on_the_endpoint_is_refused_and_told_who_hol
 	fault_up(&f);
 	sched = fault_scheduler(&f);
 	(void)snprintf(pid, sizeof(pid), "pid %d", (int)f.server);
-	text = refusal(f.endpoint, "1M");
+	text = refusal(f.endpoint, "1M", 4);
 	ck_assert_msg(strstr(text, pid) && strstr(text, f.folder), "%s", text);
 	/* The first one serves on: who is connected, and who comes now. */
 	assert_reason(fault_lookup(sched, "a", 1, 4).reason, SCOUT_REASON_MISS);
@@ -102,7 +102,7 @@ START_TEST(bad_input_a_pool_larger_than_the_memory_is_refused_with_the_numbers)
 	fault_up(&f);
 	(void)snprintf(want, sizeof(want), "%llu", (unsigned long long)bytes);
 	(void)snprintf(endpoint, sizeof(endpoint), "%s.2", f.endpoint);
-	text = refusal(endpoint, want);
+	text = refusal(endpoint, want, 2);
 	ck_assert_msg(strstr(text, want), "%s", text);
 	/* And what there is. */
 	ck_assert_int_eq(sysinfo(&machine), 0);

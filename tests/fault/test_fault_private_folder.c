@@ -33,16 +33,13 @@ setup(void)
 	ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", base, 1), 0);
 }
 
-/* kvscoutd with a private folder under base; @listen: NULL or a tcp address. */
+/* kvscoutd on a port that the kernel chooses; its lease connections have a private folder under base. */
 static struct server
-start(const char *listen)
+start(void)
 {
-	char *argv[] = {(char *)(uintptr_t)fault_kvscoutd(),
-			(char *)(uintptr_t) "--l1_bytes",
-			(char *)(uintptr_t) "1M",
-			(char *)(uintptr_t)(listen ? "--listen" : NULL),
-			(char *)(uintptr_t)listen,
-			NULL};
+	char *argv[] = {
+		(char *)(uintptr_t)fault_kvscoutd(), (char *)(uintptr_t) "--l1_bytes",        (char *)(uintptr_t) "1M",
+		(char *)(uintptr_t) "--listen",      (char *)(uintptr_t) "tcp://127.0.0.1:*", NULL};
 	pid_t parent = getpid();
 	struct server server;
 	int out[2];
@@ -74,9 +71,9 @@ wait_ready(struct server *server)
 }
 
 static struct server
-start_ready(const char *listen)
+start_ready(void)
 {
-	struct server server = start(listen);
+	struct server server = start();
 
 	wait_ready(&server);
 	return server;
@@ -108,16 +105,15 @@ count_entries(void)
 
 START_TEST(the_next_start_removes_what_killed_servers_left)
 {
-	static const char *const listens[] = {NULL, "tcp://127.0.0.1:*", NULL};
-	struct server dead[3], alive = start_ready(NULL), next;
+	struct server dead[3], alive = start_ready(), next;
 
 	for (unsigned i = 0; i < 3; i++)
-		dead[i] = start_ready(listens[i]);
+		dead[i] = start_ready();
 	ck_assert_uint_eq(count_entries(), 4);
 	for (unsigned i = 0; i < 3; i++)
 		end(&dead[i], SIGKILL);
 	ck_assert_uint_eq(count_entries(), 4);
-	next = start_ready("tcp://127.0.0.1:*");
+	next = start_ready();
 	/* Its own, and that of the one that lives. */
 	ck_assert_uint_eq(count_entries(), 2);
 	end(&next, SIGTERM);
@@ -132,11 +128,11 @@ START_TEST(many_starts_at_once_remove_the_dead_and_spare_each_other)
 	struct server server[DEAD];
 
 	for (unsigned i = 0; i < DEAD; i++)
-		server[i] = start_ready(i % 2 ? "tcp://127.0.0.1:*" : NULL);
+		server[i] = start_ready();
 	for (unsigned i = 0; i < DEAD; i++)
 		end(&server[i], SIGKILL);
 	for (unsigned i = 0; i < AT_ONCE; i++)
-		server[i] = start(i % 2 ? "tcp://127.0.0.1:*" : NULL);
+		server[i] = start();
 	for (unsigned i = 0; i < AT_ONCE; i++)
 		wait_ready(&server[i]);
 	ck_assert_uint_eq(count_entries(), AT_ONCE);
@@ -212,7 +208,7 @@ START_TEST(what_is_not_a_dead_servers_stays_as_it_is)
 	(void)snprintf(link, sizeof(link), "%s/kvscout-link00", base);
 	(void)snprintf(target, sizeof(target), "%s/elsewhere", base);
 	ck_assert_int_eq(symlink(target, link), 0);
-	server = start_ready(NULL);
+	server = start_ready();
 	ck_assert(!exists("kvscout-dead00"));
 	ck_assert(exists("kvscout-more00/notes.txt") && exists("kvscout-more00/kvscout.sock.lock"));
 	ck_assert(exists("kvscout-mode00/kvscout.sock.lock"));

@@ -219,9 +219,9 @@ take_lock(const struct scout__files_root *root, const char *path, bool shared, c
 		return 0;
 	if (errno == EAGAIN || errno == EACCES) {
 		if (marker->pid > 0)
-			return scout__fail(err, err_len, SCOUT_ERR_IN_USE, "%s is in use by process %ld", path,
+			return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "%s is in use by process %ld", path,
 					   marker->pid);
-		return scout__fail(err, err_len, SCOUT_ERR_IN_USE, "%s is in use by others (with shared=1)", path);
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "%s is in use by others (with shared=1)", path);
 	}
 	/* Many parallel file systems have no locks; among shared users nothing depends on it. */
 	if (shared)

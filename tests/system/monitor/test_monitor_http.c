@@ -82,7 +82,7 @@ START_TEST(a_port_in_use_is_refused_and_its_owner_not_disturbed)
 
 	metrics_up(&rig, 8);
 	cfg.metrics = metrics_address(rig.server);
-	ck_assert_int_eq(scout_server_start(&cfg, &server, err, sizeof(err)), SCOUT_ERR_IN_USE);
+	ck_assert_int_eq(scout_server_start(&cfg, &server, err, sizeof(err)), SCOUT_ERR_BIND);
 	ck_assert_msg(strstr(err, "another program listens there"), "%s", err);
 	ck_assert_int_eq(http_status(cfg.metrics, "/healthz", body, sizeof(body)), 200);
 	rig_down(&rig);
@@ -201,7 +201,7 @@ port_is_free_after_a_fork(void)
 	if (rc == 0)
 		scout_server_stop(server);
 	else
-		ck_assert_int_eq(rc, SCOUT_ERR_IN_USE);
+		ck_assert_int_eq(rc, SCOUT_ERR_BIND);
 	ck_assert_int_eq(close(ends[1]), 0);
 	ck_assert_int_eq(waitpid(child, &status, 0), child);
 	ck_assert_int_eq(status, 0);

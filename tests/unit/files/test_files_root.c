@@ -192,12 +192,12 @@ START_TEST(a_second_user_is_refused_and_told_the_pid_of_the_first)
 
 	rig_open(&rig, "");
 	(void)snprintf(pid, sizeof(pid), "process %ld", (long)getpid());
-	ck_assert_int_eq(rig_try_open(&second, ""), SCOUT_ERR_IN_USE); /* this very process */
+	ck_assert_int_eq(rig_try_open(&second, ""), SCOUT_ERR_SYSTEM); /* this very process */
 	ck_assert_msg(strstr(second.err, pid), "%s", second.err);
-	ck_assert_int_eq(rig_try_open(&second, "?shared=1"), SCOUT_ERR_IN_USE);
+	ck_assert_int_eq(rig_try_open(&second, "?shared=1"), SCOUT_ERR_SYSTEM);
 	child = fork();
 	if (child == 0)
-		_exit(rig_try_open(&second, "") == SCOUT_ERR_IN_USE && strstr(second.err, pid) ? 0 : 1);
+		_exit(rig_try_open(&second, "") == SCOUT_ERR_SYSTEM && strstr(second.err, pid) ? 0 : 1);
 	ck_assert_int_eq(waitpid(child, &status, 0), child);
 	ck_assert_int_eq(status, 0);
 	rig_close(&rig);
@@ -237,7 +237,7 @@ START_TEST(shared_users_do_not_exclude_each_other_but_a_private_one)
 
 	rig_open(&rig, "?shared=1");
 	rig_open(&second, "?shared=1");
-	ck_assert_int_eq(rig_try_open(&third, ""), SCOUT_ERR_IN_USE);
+	ck_assert_int_eq(rig_try_open(&third, ""), SCOUT_ERR_SYSTEM);
 	ck_assert(strstr(third.err, "shared=1"));
 	rig_close(&second);
 }
