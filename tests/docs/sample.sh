@@ -16,6 +16,7 @@ awk '/^```c$/ { on = 1; next } /^```$/ { if (on) exit } on' "$root/README.md" | 
 # A library that was built with a sanitizer lacks its runtime here.
 cat >"$tmp/cc" <<END
 #!/bin/sh
+PATH='$PATH'
 exec $* -Wall -Wextra -Werror -O2 -Wl,--allow-shlib-undefined "\$@"
 END
 chmod +x "$tmp/cc"
