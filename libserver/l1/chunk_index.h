@@ -253,6 +253,14 @@ scout__index_valid(const struct scout__chunk_index *index, struct scout__handle 
 
 /* Pin with n_ranks * readers units. False when max_promised does not allow it (counted). */
 SCOUT_ON_LOOP bool scout__index_promise(struct scout__chunk_index *index, uint32_t entry);
+/* Of what the asker may have of the reserve, one chunk is promised. */
+static inline SCOUT_ON_LOOP void
+scout__index_take_share(struct scout__chunk_index *index)
+{
+	uint64_t left = index->l1->promised_share;
+
+	index->l1->promised_share = left > index->chunk_bytes ? left - index->chunk_bytes : 0;
+}
 /* Withdraw @units <= what is promised. */
 SCOUT_ON_LOOP void scout__index_unpromise(struct scout__chunk_index *index, uint32_t entry, uint32_t units);
 

@@ -261,11 +261,13 @@ walk_pool(struct scout_server *s, struct scout__lookup_op *pending, uint32_t n)
 			pending->limited = 1;
 			break;
 		}
-		scout__kept_promised(kept);
+		scout__index_take_share(index);
 		note_tier(s, pending, pending->next, entries[i]);
 		kept->handles[pending->next++] = scout__index_handle(index, entries[i]);
 		kept->hit = kept->kept_to = pending->next;
 	}
+	if (i > 0)
+		scout__kept_promised(kept, i);
 	return i;
 }
 

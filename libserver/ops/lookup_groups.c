@@ -215,7 +215,8 @@ note_promised(struct scout_server *s, struct scout__lookup_op *pending, uint32_t
 
 	kept->handles[i] = scout__index_handle(wg->group->index, entry);
 	kept->n_holes--;
-	scout__kept_promised(kept);
+	scout__index_take_share(wg->group->index);
+	scout__kept_promised(kept, 1);
 	scout__bit_set(wg->promised, i);
 	if (scout__index_is_hit(wg->group->index, entry))
 		return;

@@ -213,32 +213,35 @@ count_promised(struct scout__kept *kept, int n)
 }
 
 void
-scout__kept_promised(struct scout__kept *kept)
+scout__kept_promised(struct scout__kept *kept, uint32_t n)
 {
-	struct scout__l1 *l1 = kept->group->index->l1;
-	uint64_t bytes = kept->group->index->chunk_bytes;
-
-	count_promised(kept, 1);
-	l1->promised_share = l1->promised_share > bytes ? l1->promised_share - bytes : 0;
+	count_promised(kept, (int)n);
 }
 
-/* Give back what is left of object @i's units. */
-SCOUT_ON_LOOP static void
-give_back(struct scout__kept *kept, uint32_t i)
+/* Give back what is left of object @i's units. False: there was none. */
+SCOUT_ON_LOOP static bool
+unpromise(struct scout__kept *kept, uint32_t i)
 {
 	uint32_t entry = kept->handles[i].entry;
 	uint32_t used = kept->used_count ? kept->used_count[i] : 0;
 
 	if (entry == SCOUT__NO_ENTRY) {
 		kept->n_holes--;
-		return;
+		return false;
 	}
 	/* All units are used: this session does not pin the entry any more, which may be another object by now. */
 	if (used == n_rows(kept))
-		return;
-	count_promised(kept, -1);
+		return false;
 	scout__index_unpromise(kept->group->index, entry, n_rows(kept) - used);
 	scout__ns_unpinned(kept->group, entry);
+	return true;
+}
+
+SCOUT_ON_LOOP static void
+give_back(struct scout__kept *kept, uint32_t i)
+{
+	if (unpromise(kept, i))
+		count_promised(kept, -1);
 }
 
 void
@@ -456,7 +459,7 @@ release(struct scout__session *session, struct scout__kept *kept, uint32_t left)
 		uint32_t i = --kept->hit;
 
 		if (i >= kept->kept_from && i < kept->kept_to)
-			give_back(kept, i);
+			(void)unpromise(kept, i); /* its end took all of it from the peer's count */
 		if (kept->needs == UINT32_MAX)
 			touch(session, kept, kept->handles[i], SCOUT__ACCESS_READ);
 		else if (session->touch)

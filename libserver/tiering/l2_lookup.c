@@ -409,7 +409,8 @@ take(struct scout_server *s, struct scout__lookup_op *pending)
 		return what;
 	if (!pending->space)
 		pending->space = pending->group->index->entries[entry].space;
-	scout__kept_promised(kept);
+	scout__index_take_share(pending->group->index);
+	scout__kept_promised(kept, 1);
 	kept->handles[pending->next++] = scout__index_handle(pending->group->index, entry);
 	kept->hit = kept->kept_to = pending->next;
 	return what;
