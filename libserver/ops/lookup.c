@@ -267,7 +267,7 @@ walk_pool(struct scout_server *s, struct scout__lookup_op *pending, uint32_t n)
 		kept->hit = kept->kept_to = pending->next;
 	}
 	if (i > 0)
-		scout__kept_promised(kept, i);
+		scout__kept_promised(kept, (int)i);
 	return i;
 }
 

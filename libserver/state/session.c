@@ -8,9 +8,9 @@
 #include "block.h"
 #include "ns.h"
 #include "peer.h"
-#include "request_bytes.h"
 #include "peer_share.h"
 #include "pending_op.h"
+#include "request_bytes.h"
 #include "server_core.h"
 #include "state.h"
 
@@ -200,9 +200,8 @@ n_rows(const struct scout__kept *kept)
 	return kept->group->index->n_ranks * kept->group->index->readers;
 }
 
-/* @n more objects of @kept are promised, or less. */
-SCOUT_ON_LOOP static void
-count_promised(struct scout__kept *kept, int n)
+void
+scout__kept_promised(struct scout__kept *kept, int n)
 {
 	struct scout__session *session = SCOUT__OWNER(kept - kept->group->number, struct scout__session, of);
 	uint64_t bytes = (uint64_t)(int64_t)n * kept->group->index->chunk_bytes;
@@ -210,12 +209,6 @@ count_promised(struct scout__kept *kept, int n)
 	session->promised_bytes += bytes;
 	if (!session->ended)
 		session->peer->promised_bytes += bytes;
-}
-
-void
-scout__kept_promised(struct scout__kept *kept, uint32_t n)
-{
-	count_promised(kept, (int)n);
 }
 
 /* Give back what is left of object @i's units. False: there was none. */
@@ -241,7 +234,7 @@ SCOUT_ON_LOOP static void
 give_back(struct scout__kept *kept, uint32_t i)
 {
 	if (unpromise(kept, i))
-		count_promised(kept, -1);
+		scout__kept_promised(kept, -1);
 }
 
 void
@@ -323,7 +316,7 @@ scout__kept_use(struct scout_server *s, struct scout__kept *kept, uint32_t i, ui
 		return;
 	kept->used_rows[row][i / 64] |= bit;
 	if (++kept->used_count[i] == n_rows(kept))
-		count_promised(kept, -1);
+		scout__kept_promised(kept, -1);
 	scout__index_unpromise(kept->group->index, kept->handles[i].entry, 1);
 }
 

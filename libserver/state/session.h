@@ -80,8 +80,8 @@ SCOUT_ON_LOOP struct scout__session *scout__session_new(struct scout_server *s, 
 							const char **ret_text);
 /* Make room for @n handles, and give what is beyond back to the heap. False: no memory. */
 SCOUT_ON_LOOP bool scout__kept_resize(struct scout_server *s, struct scout__kept *kept, uint32_t n);
-/* @n more objects of @kept were promised, and taken from the share with each (scout__index_take_share()). */
-SCOUT_ON_LOOP void scout__kept_promised(struct scout__kept *kept, uint32_t n);
+/* @n more objects of @kept are promised, each taken from the share (scout__index_take_share()); or, if @n is negative, less. */
+SCOUT_ON_LOOP void scout__kept_promised(struct scout__kept *kept, int n);
 /* Give back the first or the last object that is promised; there must be one. */
 SCOUT_ON_LOOP void scout__kept_drop_first(struct scout__kept *kept);
 SCOUT_ON_LOOP void scout__kept_drop_last(struct scout__kept *kept);
