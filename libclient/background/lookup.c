@@ -278,7 +278,7 @@ start_finish(struct scout_client *c, uint32_t i)
 	scout__renew_stop(c, i);
 	if (!slot->work.ended)
 		scout__count_n(&c->counts.dropped, 1);
-	slot->work.ended = true; /* nobody reads an answer any more; a late reply sees this */
+	slot->work.ended = true; /* so a late reply is dropped */
 	scout__deadlines_remove(c, i);
 	scout__todo_remove(c, i); /* its LOOKUP may still have waited */
 	for (uint32_t link = 0; link < c->n_links; link++)

@@ -11,8 +11,8 @@
 #include "log_queue.h"
 
 /*
- * kvscoutd as the server of this host (libcommon/host), started by an operator without --listen, or as the server that a client or worker with endpoint=auto has started: `kvscoutd --instance FOLDER [--KEY=VALUE]...`
- * with the lock of that folder as descriptor 3.
+ * kvscoutd as the server of this host (libcommon/host). An operator starts it without --listen; or a client or worker with
+ * endpoint=auto does, by `kvscoutd --instance FOLDER [--KEY=VALUE]...`, with the lock of that folder as descriptor 3.
  */
 #define SCOUT__INSTANCE_EXIT_IN_USE 4 /* exit status: a server is there already */
 
@@ -41,7 +41,7 @@ int scout__instance_claim(struct scout__instance_server *in, struct scout_server
 void scout__instance_note_key(struct scout__instance_server *in, const char *key, const char *value);
 /* After the options: choose the size of the pool, if none was given. @text is empty or says which size and why. */
 void scout__instance_size_pool(struct scout_server_config *cfg, char *text, size_t len);
-/* Tell peers that it serves (stdout is no longer used if an engine started it), or ended in good order. 0, or an errno value: peers wait. */
+/* Tell peers that it serves (if is_spawned, stdout is not used from then on), or ended in good order. 0, or errno: peers wait. */
 int scout__instance_serves(const struct scout__instance_server *in);
 void scout__instance_ended(const struct scout__instance_server *in);
 

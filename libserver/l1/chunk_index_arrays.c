@@ -8,10 +8,10 @@
  * DESIGN
  *
  * Memory: what there is of each entry is in arrays that grow with the extents, at least by doubling. They are mapped, and a
- * larger mapping moves whole pages by their page tables: half a microsecond for a megabyte. So an entry keeps its number, nothing is
- * copied or hashed anew, and nobody may keep a pointer to an entry where an extent may be asked for. The table, and what the
- * policies remember of evicted keys, is found by hash: that is reserved for the largest number of chunks that l1_bytes can
- * hold, and costs nothing until it is touched.
+ * larger mapping moves whole pages by their page tables: half a microsecond for a megabyte. So an entry keeps its number, and
+ * nothing is copied or hashed again. But its address changes: code that may ask for an extent keeps no pointer to an entry.
+ * The table and the policies' records of evicted keys are found by hash. Memory for them is reserved for the largest number
+ * of chunks that l1_bytes can hold, and costs nothing until it is touched.
  *
  * Rejected: all arrays for l1_bytes from the start (each namespace with objects of 64 bytes reserved three times the
  * pool), a directory of blocks (one more load for each entry of a lookup).

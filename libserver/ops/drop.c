@@ -20,8 +20,8 @@
  *
  * Without L2, a drop has no name that peers or stores learn of (clears.c): there is nothing that could come back.
  *
- * A tenant cannot be dropped in L2: objects there are known by the digest of their key, of which the tenant is a part,
- * and none can be listed. So that the tenant's objects do not come back, such a drop is refused.
+ * A tenant cannot be dropped in L2. Objects there are known by a digest of their key; the tenant goes into that digest, so
+ * the objects of one tenant cannot be listed. They would come back after the drop, so the server refuses it.
  *
  * Threads: loop.
  */
