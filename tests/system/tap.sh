@@ -64,3 +64,22 @@ ends_with() {
 		return 1
 	fi
 }
+
+# serve NAME COMMAND...: start a server by the command; $server is its pid, $endpoint where it serves. The caller's trap ends it.
+serve() {
+	mkfifo "$tap_dir/$1.ready"
+	serve_name=$1
+	shift
+	"$@" >"$tap_dir/$serve_name.ready" 2>"$tap_dir/$serve_name.log" &
+	server=$!
+	read -r serve_line <"$tap_dir/$serve_name.ready"
+	endpoint=${serve_line#kvscoutd: ready on }
+}
+
+stop() {
+	kill -TERM "$server"
+	wait "$server"
+	stop_status=$?
+	server=
+	return "$stop_status"
+}

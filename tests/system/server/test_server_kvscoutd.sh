@@ -11,22 +11,9 @@ trap '[ -z "$server" ] || kill -KILL "$server"; rm -rf "$tap_dir"' EXIT
 
 # start NAME ARGS...: a server on $tap_dir/NAME.sock or what ARGS say; $endpoint is where.
 start() {
-	mkfifo "$tap_dir/$1.ready"
 	start_name=$1
 	shift
-	"$kvscoutd" --listen "ipc://$tap_dir/$start_name.sock" --l1_bytes 16Mi "$@" >"$tap_dir/$start_name.ready" \
-		2>"$tap_dir/$start_name.log" &
-	server=$!
-	read -r start_line <"$tap_dir/$start_name.ready"
-	endpoint=${start_line#kvscoutd: ready on }
-}
-
-stop() {
-	kill -TERM "$server"
-	wait "$server"
-	stop_status=$?
-	server=
-	return "$stop_status"
+	serve "$start_name" "$kvscoutd" --listen "ipc://$tap_dir/$start_name.sock" --l1_bytes 16Mi "$@"
 }
 
 start plain

@@ -31,21 +31,9 @@ done
 
 # start NAME ARGUMENTS...: start a server by the command; $endpoint is where.
 start() {
-	mkfifo "$tap_dir/$1.ready"
 	start_name=$1
 	shift
-	"$kvscout" server --l1-bytes 16Mi "$@" >"$tap_dir/$start_name.ready" 2>"$tap_dir/$start_name.log" &
-	server=$!
-	read -r start_line <"$tap_dir/$start_name.ready"
-	endpoint=${start_line#kvscoutd: ready on }
-}
-
-stop() {
-	kill -TERM "$server"
-	wait "$server"
-	stop_status=$?
-	server=
-	return "$stop_status"
+	serve "$start_name" "$kvscout" server --l1-bytes 16Mi "$@"
 }
 
 # The clear ends in steps.
