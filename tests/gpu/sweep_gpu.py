@@ -5,7 +5,7 @@ beside a model's work in the same process. Every copy is a job of the wheel's wo
 
 usage: sweep_gpu.py [--wheel FILE] [--budget-s N] [--out FOLDER] [--small] [PART...]
 
-Parts, in the order of their worth: layouts auto kernels stage methods rest. Results are written as they come: sweep.jsonl has a line for
+Parts, in the order of their worth: layouts floor auto kernels stage methods rest. Results are written as they come: sweep.jsonl has a line for
 each point, sweep.md the tables. A process of its own measures; a point that hangs or crashes costs that point. --small: tiny sizes, for
 the stand-in for the driver, on which there is no model. KVSCOUT_WHEEL_DEVICE=cpu tries all of it with torch on a CPU.
 
@@ -27,7 +27,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "rig"), os.path.join(HERE, "..", "..", "python", "tests")]
 
-from sweep_copies import POOL, ROUNDS, Copies, make_memory, measure_alone, measure_beside  # noqa: E402
+from sweep_copies import POOL, ROUNDS, Contiguous, Copies, make_memory, measure_alone, measure_beside  # noqa: E402
 from sweep_plan import LOADS, MI, SMALL, USUAL, describe_point, plan  # noqa: E402
 from sweep_report import goal_of, goal_table, judged, point_table, short  # noqa: E402
 from wheel_gpu import SKIPPED, Skip, server, unpack  # noqa: E402
@@ -80,6 +80,13 @@ class Measuring:
         slower = statistics.median((blocks / engine - 1) * 100 for engine, blocks in times)
         return {"status": "measured", "engine_ms": engine, "blocks_ms": blocks, "slower": slower}
 
+    def floor(self):
+        """The loads beside contiguous copies."""
+        if self.memory.reason:
+            return {"status": "unavailable", "text": self.memory.reason}
+        copies = Contiguous(self.memory)
+        return {"status": "measured", "beside": {name: self.beside(copies, name) for name in LOADS}}
+
     def point(self, point, endpoint):
         copies = Copies(self.memory, self.sizes, endpoint, point)
         try:
@@ -110,11 +117,12 @@ def measure(small, until, numbers, parts):
         first = points[numbers[at]]
         if not first.piece:
             say({"begin": numbers[at]})
-            say({"result": numbers[at], **measuring.layouts()})
+            say({"result": numbers[at], **(measuring.layouts() if first.part == "layouts" else measuring.floor())})
             at += 1
             continue
         total = max(measuring.sizes.total, Copies.SETS * first.slot_bytes)
-        with server(l1_bytes=POOL * total + 64 * MI, prealloc="on") as serving:
+        # What leaves the pool is what was not used for the longest time: stores run through it, what is loaded stays.
+        with server(l1_bytes=POOL * total + 64 * MI, prealloc="on", eviction="lru") as serving:
             while at < len(numbers) and time.time() < until and points[numbers[at]].same_server(first):
                 say({"begin": numbers[at]})
                 say({"result": numbers[at], **measuring.point(points[numbers[at]], serving.endpoint)})
@@ -191,14 +199,14 @@ class Report:
         yield from goal_table(self.goals())
         for part in dict.fromkeys(point.part for point in self.points):
             rows = [(point, self.results[n]) for n, point in enumerate(self.points) if point.part == part and n in self.results]
-            if rows and rows[0][0].piece:
+            if rows and part != "layouts":
                 yield from point_table(part, rows)
 
     def goals(self):
         """[name, verdict, worst as text]."""
-        values = {}
+        values, floor = {}, next((self.results.get(n) for n, point in enumerate(self.points) if point.part == "floor"), None)
         for number, point in enumerate(self.points):
-            for name, value in judged(point, self.results.get(number)):
+            for name, value in judged(point, self.results.get(number), floor):
                 values.setdefault(name, []).append((value, point))
         return [goal_of(name, found) for name, found in values.items()]
 

@@ -26,6 +26,7 @@ class TorchMemory:
         self.address = self.pages.data_ptr()
         self.flat = torch.empty(sizes.total, dtype=torch.uint8, device=name)
         self.host = torch.empty(sizes.total, dtype=torch.uint8, pin_memory=name == "cuda")
+        self.streams = {}
 
     def wait(self):
         if self.name == "cuda":
@@ -35,6 +36,20 @@ class TorchMemory:
         begin, end = (self.host, self.flat) if course == "load" else (self.flat, self.host)
         end.copy_(begin, non_blocking=True)
         self.wait()
+
+    def start_part(self, course, which, parts):
+        """One of the parts of a contiguous copy; what says whether it is over."""
+        size = self.flat_bytes // parts
+        part = slice(which * size, (which + 1) * size)
+        begin, end = (self.host, self.flat) if course == "load" else (self.flat, self.host)
+        if self.name != "cuda":
+            end[part].copy_(begin[part])
+            return lambda: True
+        stream, event = self.streams.setdefault(course, self.torch.cuda.Stream()), self.torch.cuda.Event()
+        with self.torch.cuda.stream(stream):
+            end[part].copy_(begin[part], non_blocking=True)
+            event.record()
+        return event.query
 
     def randomize(self):
         self.pages.random_(0, 256)
@@ -228,6 +243,33 @@ class Copies:
                     moved += done.bytes
                     last = time.perf_counter()
         self.end(list(flying))
+        return moved / (last - begin) / 1e9 if moved else 0.0
+
+
+class Contiguous:
+    """Contiguous copies back to back, two in flight in each direction: what any copy of so many bytes costs a load at least."""
+
+    PARTS = 8
+
+    def __init__(self, memory):
+        self.memory = memory
+
+    def refill(self):
+        pass
+
+    def pump(self, courses, is_over):
+        flying, moved, begin = {course: [] for course in courses}, 0, time.perf_counter()
+        last, at = begin, 0
+        while not is_over():
+            for course, parts in flying.items():
+                while len(parts) < 2:
+                    at += 1
+                    parts.append(self.memory.start_part(course, at % self.PARTS, self.PARTS))
+                while parts and parts[0]():
+                    parts.pop(0)
+                    moved += self.memory.flat_bytes // self.PARTS
+                    last = time.perf_counter()
+        self.memory.wait()
         return moved / (last - begin) / 1e9 if moved else 0.0
 
 

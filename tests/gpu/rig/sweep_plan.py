@@ -51,13 +51,13 @@ def plan(parts, small):
     """Points of one layout stand together within a part: a new layout starts a new server. Small pages have no room for large slots."""
     usual = (18 * KI, 1 * MI)
     layouts = [(piece, slot) for piece in PIECES for slot in SLOTS if piece <= slot]
-    points = [Point("layouts")]
+    points = [Point("layouts"), Point("floor")]
     points += [Point("auto", *layout) for layout in (usual, (64 * KI, 5 * MI), (8 * KI, round(0.2 * MI)), (640 * KI, 32 * MI))]
     for priority in (0, 4):
         points += [Point("kernels", *usual, "staged", priority, *grid) for grid in GRIDS if (priority, grid) != (0, (16, 512))]
         points += [Point("kernels", *usual, "direct", priority, *grid) for grid in GRIDS]
         points += [Point("kernels", *usual, "batch", priority)]
-    points += [Point("stage", *usual, "staged", stage=stage) for stage in (8 * MI, 128 * MI)]
+    points += [Point("stage", *usual, "staged", stage=stage) for stage in (8 * MI, 64 * MI, 128 * MI)]
     points += [Point("methods", *layout, method, beside=False) for layout in layouts for method in ("staged", "batch", "direct")]
     points += [Point("rest", *layout) for layout in layouts if layout not in {(p.piece, p.slot) for p in points if p.part == "auto"}]
     points += [Point("rest", *layout, "staged", priority, *grid) for layout in layouts for priority in (0, 4) for grid in GRIDS]
@@ -83,7 +83,7 @@ def size(n):
 
 def describe_point(point):
     if not point.piece:
-        return "attention on both layouts"
+        return {"layouts": "attention on both layouts", "floor": "one contiguous copy after the other"}[point.part]
     return (
         f"{point.part}, {size(point.piece)} in slots of {size(point.slot)}, {point.method}, priority {point.priority}, "
         f"{point.blocks}x{point.threads}, stage {size(point.stage)}"
