@@ -29,7 +29,7 @@ usage: ./dev gpu [--quick] [--build | --pack] [OPTIONS OF kvscout-copy...]
 
   --quick   at most 5 minutes instead of 10: fewer rounds, no compute-sanitizer
   --sweep   only the sweep of a worker's copies, alone and beside a product of cuBLAS and an attention in Triton, in at most GPU_SWEEP_LIMIT_S
-            seconds (400). Parts, the most telling first: layouts auto kernels stage methods rest. Needs what --pack writes, and torch
+            seconds (400). Parts, the most telling first: layouts floor auto kernels stage methods rest. Needs what --pack writes, and torch
             for what runs beside the copies
   --build   build only; the programs in build-gpu also run on a machine without a compiler
   --pack    write all that a machine with a GPU may lack to build-gpu-carry, at most 64 MiB: the wheel (of build-wheel/dist, or built

@@ -66,7 +66,7 @@ struct scout_worker_config {
 	void *owned;
 	const char *copy_method; /* method of the cuda backend: "auto" (default), "staged", "batch" or "direct" */
 	uint32_t copy_priority;  /* priority of the cuda backend's streams, in steps above the lowest; default 0 */
-	uint64_t stage_bytes;    /* GPU memory that the cuda backend takes for each direction, default 32 MiB */
+	uint64_t stage_bytes;    /* GPU memory that the cuda backend takes for each direction, default 128 MiB */
 	/* CURVE: both or none; NULL: no encryption. */
 	const char *curve_secret_file; /* with this side's secret key */
 	const char *curve_server_key;  /* the server's public key */
@@ -76,9 +76,9 @@ struct scout_worker_config {
 	const char *group;
 	uint32_t hash_tokens;
 	const char *server_program, *server_keys; /* as in struct scout_client_config */
-	/* The cuda backend's kernel: at most so many blocks (default 16) of so many threads (default 512, a multiple of 32). */
+	/* The cuda backend's kernel: at most so many blocks (default 128) of so many threads (default 128, a multiple of 32). */
 	uint32_t copy_blocks, copy_threads;
-	uint64_t copy_batch_from; /* mean bytes of the pieces from which method "auto" takes "batch", default 128 KiB */
+	uint64_t copy_batch_from; /* mean bytes of the pieces from which method "auto" takes "batch", default 32 KiB */
 };
 
 /** Fill @cfg with the defaults. Any thread, does not block. */

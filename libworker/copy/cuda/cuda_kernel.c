@@ -9,8 +9,9 @@
  * what every build has: each driver from 525 on takes it, and a machine without that compiler builds the same kernel. Where the CUDA
  * Toolkit is at hand, its ptxas makes machine code of that text.
  *
- * Few threads: the GPU belongs to the model. At 256-byte pieces one group has one tile in flight at a time, some 0.3 GB/s of it; the 512
- * groups of the usual grid are then well above what a PCIe link brings.
+ * Small blocks, about one for each multiprocessor: the GPU belongs to the model. A block of 128 threads finds room where one of 512 does
+ * not, and no multiprocessor gets much more of it than another, which a model's kernel would wait for. At 256-byte pieces one group has one
+ * tile in flight at a time, some 0.3 GB/s of it; the 1024 groups of the usual grid are then well above what a PCIe link brings.
  */
 #include "cuda_api.h"
 #include "tile.h"

@@ -37,10 +37,10 @@
 /*
  * From which mean piece size on `auto` takes `batch`, unless copy_batch_from says.
  *
- * Not measured on a GPU yet. It follows public numbers: on an H100 behind PCIe Gen5, batched DMA moves 4 to 7 GB/s in
- * pieces of 4 to 16 KiB and 52 in pieces of 64 KiB, of about 55 in one piece. `./dev gpu` prints the table anew.
+ * On an H200 behind PCIe Gen5, batched DMA moves 18 GB/s in pieces of 8 KiB, 20 to 40 of 16 KiB, and 47 to 52 from 32 KiB on; a staged
+ * copy 47 to 53 throughout, but its kernel waits for the model's, and theirs for it (docs/gpu.md). `./dev gpu` prints the table anew.
  */
-#define BATCH_FROM (UINT64_C(128) << 10)
+#define BATCH_FROM (UINT64_C(32) << 10)
 /* One call for each piece takes some 2 us of this CPU: at 512 KiB the link is slower than that by far. */
 #define LOOP_FROM (UINT64_C(512) << 10)
 

@@ -17,9 +17,9 @@ class Point:
     slot: int = 0
     method: str = "auto"
     priority: int = 0
-    blocks: int = 16
-    threads: int = 512
-    stage: int = 32 * MI
+    blocks: int = 128
+    threads: int = 128
+    stage: int = 128 * MI
     beside: bool = True
 
     @property
@@ -44,7 +44,7 @@ class Point:
 
 PIECES = (18 * KI, 8 * KI, 64 * KI, 640 * KI)
 SLOTS = (1 * MI, round(0.2 * MI), 5 * MI, 32 * MI)
-GRIDS = ((8, 128), (16, 128), (16, 512))
+GRIDS = ((128, 128), (16, 128), (16, 512))
 
 
 def plan(parts, small):
@@ -54,10 +54,10 @@ def plan(parts, small):
     points = [Point("layouts"), Point("floor")]
     points += [Point("auto", *layout) for layout in (usual, (64 * KI, 5 * MI), (8 * KI, round(0.2 * MI)), (640 * KI, 32 * MI))]
     for priority in (0, 4):
-        points += [Point("kernels", *usual, "staged", priority, *grid) for grid in GRIDS if (priority, grid) != (0, (16, 512))]
+        points += [Point("kernels", *usual, "staged", priority, *grid) for grid in GRIDS if (priority, grid) != (0, (128, 128))]
         points += [Point("kernels", *usual, "direct", priority, *grid) for grid in GRIDS]
         points += [Point("kernels", *usual, "batch", priority)]
-    points += [Point("stage", *usual, "staged", stage=stage) for stage in (8 * MI, 64 * MI, 128 * MI)]
+    points += [Point("stage", *usual, "staged", stage=stage) for stage in (32 * MI, 64 * MI, 256 * MI)]
     points += [Point("methods", *layout, method, beside=False) for layout in layouts for method in ("staged", "batch", "direct")]
     points += [Point("rest", *layout) for layout in layouts if layout not in {(p.piece, p.slot) for p in points if p.part == "auto"}]
     points += [Point("rest", *layout, "staged", priority, *grid) for layout in layouts for priority in (0, 4) for grid in GRIDS]
