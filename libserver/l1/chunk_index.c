@@ -45,7 +45,7 @@ void
 scout__l1_fini(struct scout__l1 *l1)
 {
 	scout__pool_fini(&l1->pool);
-	SCOUT_ASSERT(l1->promised_bytes == 0);
+	SCOUT_ASSERT(l1->promised_bytes == 0 && l1->pinned_bytes == 0);
 }
 
 /* Sets strides, chunk_bytes and max_entries. */
@@ -162,6 +162,7 @@ scout__index_free(struct scout__chunk_index *index)
 	scout__rebalance_leave(index);
 	scout__pool_disown(&index->l1->pool, index);
 	index->l1->promised_bytes -= index->pins.promised_bytes;
+	index->l1->pinned_bytes -= index->pins.pinned_bytes;
 	if (index->l1_ns)
 		leave_l1_ns(index->l1_ns, index);
 	close_parts(index);
@@ -312,7 +313,9 @@ scout__index_reserve_for(struct scout__chunk_index *index, uint32_t space, const
 
 	SCOUT_ASSERT(rank < index->n_ranks);
 	if (entry == SCOUT__NO_ENTRY) {
-		refused = scout__index_make_room(index, space, user);
+		refused = scout__l1_may_pin(index, index->l1->held_share, 0)
+				  ? scout__index_make_room(index, space, user)
+				  : SCOUT__RESERVE_NO_ROOM;
 		if (refused) {
 			index->l1->refusals += refused == SCOUT__RESERVE_NO_ROOM;
 			return refused;

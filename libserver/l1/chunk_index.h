@@ -79,6 +79,8 @@ struct scout__rebalance {
 	uint32_t n_found;            /* extents without pins */
 };
 
+#define SCOUT__PIN_RESERVE_FROM 256u /* chunks in the pool: in a smaller one a share of the reserve is hardly a chunk */
+
 struct scout__l1 {
 	struct scout__pool pool;
 	const struct scout__evict_ops *policy;
@@ -86,6 +88,9 @@ struct scout__l1 {
 	uint64_t max_promised;
 	uint64_t promised_bytes;
 	uint64_t promised_reserve; /* beyond max_promised, const after start */
+	uint64_t pinned_bytes;     /* of chunks that are promised or held, each counted once */
+	uint64_t pin_reserve;      /* of l1_bytes, for askers within their shares; 0: none, as with one worker */
+	uint64_t held_share;       /* what of this the asker may have; its owner sets it before each step of a STORE */
 	uint64_t promised_share;   /* what of this the asker may have; its owner sets it before each walk of a lookup */
 	uint64_t evictions;        /* entries evicted to make room */
 	uint64_t evictions_unneeded;      /* of these, objects that nothing needed */

@@ -101,6 +101,7 @@ scout__index_check(const struct scout__chunk_index *index)
 {
 	uint64_t promised_bytes = 0;
 	uint64_t held_bytes = 0;
+	uint64_t pinned_bytes = 0;
 	uint32_t in_use = 0;
 	uint32_t in_order = 0;
 	uint32_t set_aside = 0;
@@ -118,6 +119,7 @@ scout__index_check(const struct scout__chunk_index *index)
 			check_entry(index, entry);
 			promised_bytes += e->promises > 0 ? index->chunk_bytes : 0;
 			held_bytes += e->holds > 0 ? index->chunk_bytes : 0;
+			pinned_bytes += scout__entry_is_pinned(e) ? index->chunk_bytes : 0;
 			in_use += e->in_use;
 			in_order += e->in_order;
 			set_aside += e->in_use && e->set_aside;
@@ -132,10 +134,12 @@ scout__index_check(const struct scout__chunk_index *index)
 	SCOUT_ASSERT(in_use + index->slots.n_bare == index->n_entries &&
 		     in_use + index->slots.n_free + out == index->extents.n_slots);
 	promised_bytes += index->slots.n_bare * index->chunk_bytes;
+	pinned_bytes += index->slots.n_bare * index->chunk_bytes;
 	SCOUT_ASSERT(out == 0 || index->l1->rebalance.giver == index);
 	SCOUT_ASSERT(scout__table_check(index) == in_use + index->slots.n_bare);
 	SCOUT_ASSERT(promised_bytes == index->pins.promised_bytes && promised_bytes <= index->l1->promised_bytes);
 	SCOUT_ASSERT(index->l1->promised_bytes <= index->l1->max_promised + index->l1->promised_reserve);
+	SCOUT_ASSERT(pinned_bytes == index->pins.pinned_bytes && pinned_bytes <= index->l1->pinned_bytes);
 	SCOUT_ASSERT(held_bytes == index->pins.held_bytes && saving == index->l2.n_saving);
 	scout__chunked_queue_check(&index->order.temporary);
 	scout__chunked_queue_check(&index->order.set_aside);

@@ -35,7 +35,7 @@ scout__index_expect(struct scout__chunk_index *index, uint32_t space, const uint
 
 	if (entry == SCOUT__NO_ENTRY) {
 		/* Before anything is evicted for it. */
-		if (!scout__l1_may_promise(index)) {
+		if (!scout__l1_may_promise(index) || !scout__l1_may_pin_promise(index)) {
 			index->l1->promises_refused++;
 			return SCOUT__RESERVE_NO_ROOM;
 		}

@@ -78,6 +78,7 @@ struct scout__index_unneeded {
 /* chunk_index_pins.c */
 struct scout__index_pins {
 	uint64_t promised_bytes; /* this chunk index's part of the l1's */
+	uint64_t pinned_bytes;   /* likewise */
 	uint64_t held_bytes;     /* of chunks that a running retrieve or store holds, each counted once */
 };
 

@@ -13,9 +13,21 @@
  * Threads: loop.
  */
 
+/* @entry got its first pin (1), or lost its last one (-1). */
+static SCOUT_ON_LOOP void
+count_pinned(struct scout__chunk_index *index, int change)
+{
+	uint64_t bytes = (uint64_t)(int64_t)change * index->chunk_bytes;
+
+	index->pins.pinned_bytes += bytes;
+	index->l1->pinned_bytes += bytes;
+}
+
 void
 scout__entry_held(struct scout__chunk_index *index, uint32_t entry)
 {
+	if (!scout__entry_is_pinned(&index->entries[entry]))
+		count_pinned(index, 1);
 	if (index->entries[entry].holds++ == 0)
 		index->pins.held_bytes += index->chunk_bytes;
 }
@@ -25,6 +37,8 @@ scout__entry_unheld(struct scout__chunk_index *index, uint32_t entry)
 {
 	if (--index->entries[entry].holds == 0)
 		index->pins.held_bytes -= index->chunk_bytes;
+	if (!scout__entry_is_pinned(&index->entries[entry]))
+		count_pinned(index, -1);
 }
 
 void
@@ -66,8 +80,10 @@ scout__index_promise(struct scout__chunk_index *index, uint32_t entry)
 	if (e->promises > UINT32_MAX - units)
 		goto refused;
 	if (e->promises == 0) {
-		if (!scout__l1_may_promise(index))
+		if (!scout__l1_may_promise(index) || (e->holds == 0 && !scout__l1_may_pin_promise(index)))
 			goto refused;
+		if (e->holds == 0)
+			count_pinned(index, 1);
 		l1->promised_bytes += index->chunk_bytes;
 		index->pins.promised_bytes += index->chunk_bytes;
 		scout__entry_pin(index, entry);
@@ -93,6 +109,8 @@ scout__index_unpromise(struct scout__chunk_index *index, uint32_t entry, uint32_
 		return;
 	index->l1->promised_bytes -= index->chunk_bytes;
 	index->pins.promised_bytes -= index->chunk_bytes;
+	if (e->holds == 0)
+		count_pinned(index, -1);
 	scout__entry_unpin(index, entry);
 }
 

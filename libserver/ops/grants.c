@@ -95,6 +95,7 @@ scout__grants_put(struct scout__grants_op *pending, uint32_t entry)
 {
 	const struct scout__hold_part *part = scout__hold_now(pending->hold);
 	struct scout__place place = scout__index_place(part->group->index, entry, part->rank);
+	uint64_t bytes = part->group->index->chunk_bytes / part->group->index->n_ranks;
 	struct scout__grant grant = {
 		.segment = place.segment,
 		.state = SCOUT_GRANT_GRANTED,
@@ -103,6 +104,8 @@ scout__grants_put(struct scout__grants_op *pending, uint32_t entry)
 	};
 
 	scout__hold_put(pending->hold, entry);
+	pending->hold->bytes += bytes;
+	pending->op.peer->held_bytes += bytes;
 	scout__put_grant(&pending->reply, &grant);
 }
 

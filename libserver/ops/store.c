@@ -7,6 +7,7 @@
 #include "ns.h"
 #include "ops_internal.h"
 #include "peer.h"
+#include "peer_share.h"
 #include "pending_op.h"
 #include "reply.h"
 #include "run_queue.h"
@@ -59,6 +60,7 @@ store_one(struct scout_server *s, struct store_op *pending, struct scout__sessio
 	enum scout__reserve what = SCOUT__RESERVE_NO_ROOM;
 	uint32_t entry = SCOUT__NO_ENTRY;
 
+	scout__peer_share_holds(s, pending->grants.op.peer);
 	if (index && !pending->limited)
 		what = scout__index_reserve_for(index, pending->space, hash, rank, &pending->user, &entry);
 	if (what == SCOUT__RESERVE_WAIT || what == SCOUT__RESERVE_AGAIN) {

@@ -121,6 +121,7 @@ scout__hold_end(struct scout_server *s, struct scout__hold *hold, enum scout__ho
 	hold->end = (uint8_t)how;
 	hold->n_commit = n_commit;
 	hold->peer->n_holds--;
+	hold->peer->held_bytes -= hold->bytes;
 	if (!hold->deferred.reply)
 		detach(hold);
 	scout__run_queue_start(s, &hold->run, hold->n);

@@ -50,6 +50,7 @@ struct scout__hold {
 	uint64_t corr; /* of the operation that asked: the worker's name for the hold */
 	uint64_t weights_gen;
 	uint64_t due_us; /* quarantine */
+	uint64_t bytes;  /* also in peer.held_bytes, until it ends */
 	uint32_t number;
 	uint8_t kind;
 	uint8_t end;

@@ -44,6 +44,7 @@ struct scout__peer {
 	uint32_t unanswered;
 	uint64_t waiting_bytes; /* of its operations that wait, see request_bytes.h */
 	uint32_t n_holds;
+	uint64_t held_bytes;     /* by its holds */
 	uint32_t n_sessions;     /* that have not ended */
 	uint64_t promised_bytes; /* by these sessions */
 	/* For each group: first segment id of the last extent that the lease connection has delivered; 0: none. */

@@ -24,6 +24,16 @@
  * than its new share keeps it, and gets no more; the newcomers' shares are whole as soon as such peers end some. With two
  * peers, one that takes all it gets has 8/9 and its neighbour is sure of 1/36 (of what there is).
  *
+ * Held bytes are another case: the pool cannot grow by a reserve. A worker that never says DONE keeps what it was granted,
+ * and what it turned from promises into holds makes room for more promises; at the end the whole pool would be pinned, and
+ * no neighbour could store or promise anything. So while there are two workers, an eighth of the pool is not pinned by peers
+ * above their shares: half of it is for what workers store, half for what clients promise (l1.pin_reserve). One worker alone
+ * may pin all of the pool; one that joins then has to wait for the first DONE. The half of the workers is strict. That of
+ * the clients is not where a client and a worker that never says DONE work together: what the worker retrieved counts no
+ * more for the client, which may promise its share again. A RETRIEVE is never refused for that, since what it holds was
+ * promised, and so was pinned before (S2). Chunks that nothing pins use the reserve, so the cache is no smaller. A pool
+ * of fewer than 256 chunks has no such reserve: a share of it would hardly be a chunk.
+ *
  * Cost: an eighth more places in tables (8 to 16 bytes each), and an eighth more of the pool that promises may pin, as far as
  * there is more pool than max_promised.
  *
@@ -47,25 +57,31 @@ scout__peer_shares_init(struct scout__peer_shares *shares, const struct scout_se
 
 	shares->most[SCOUT__SHARED_SESSIONS] = cfg->max_sessions;
 	shares->most[SCOUT__SHARED_PROMISED] = cfg->max_promised;
+	shares->most[SCOUT__SHARED_HELD] = cfg->l1_bytes / 2;
 	for (int i = 0; i < SCOUT__N_SHARED; i++)
 		shares->reserve[i] = shares->most[i] / RESERVE_PART;
-	/* Half of what is left of the pool: stores need some, too. */
-	if (shares->reserve[SCOUT__SHARED_PROMISED] > spare / 2)
-		shares->reserve[SCOUT__SHARED_PROMISED] = spare / 2;
+	/* Of what max_promised leaves of the pool: what it allows, one client alone may have. */
+	for (int i = SCOUT__SHARED_PROMISED; i <= SCOUT__SHARED_HELD; i++)
+		if (shares->reserve[i] > spare / 2)
+			shares->reserve[i] = spare / 2;
 }
 
 void
 scout__peer_shares_count(struct scout_server *s, const struct scout__peer *peer, int change)
 {
-	s->state->shares.n_clients += peer->role == SCOUT_ROLE_CLIENT ? (uint32_t)change : 0;
+	struct scout__peer_shares *shares = &s->state->shares;
+
+	*(peer->role == SCOUT_ROLE_CLIENT ? &shares->n_clients : &shares->n_workers) += (uint32_t)change;
+	s->state->l1.pin_reserve = shares->n_workers > 1 ? 2 * shares->reserve[SCOUT__SHARED_HELD] : 0;
 }
 
 uint64_t
 scout__peer_share(const struct scout_server *s, enum scout__shared what)
 {
 	const struct scout__peer_shares *shares = &s->state->shares;
+	uint32_t n = what == SCOUT__SHARED_HELD ? shares->n_workers : shares->n_clients;
 
-	return shares->reserve[what] / (shares->n_clients > SHARE_PEERS ? shares->n_clients : SHARE_PEERS);
+	return shares->reserve[what] / (n > SHARE_PEERS ? n : SHARE_PEERS);
 }
 
 bool
@@ -86,4 +102,12 @@ scout__peer_share_promises(struct scout_server *s, const struct scout__peer *pee
 	uint64_t share = peer->role == SCOUT_ROLE_CLIENT ? scout__peer_share(s, SCOUT__SHARED_PROMISED) : 0;
 
 	s->state->l1.promised_share = share > peer->promised_bytes ? share - peer->promised_bytes : 0;
+}
+
+void
+scout__peer_share_holds(struct scout_server *s, const struct scout__peer *peer)
+{
+	uint64_t share = scout__peer_share(s, SCOUT__SHARED_HELD);
+
+	s->state->l1.held_share = share > peer->held_bytes ? share - peer->held_bytes : 0;
 }

@@ -11,17 +11,18 @@ struct scout_server;
 struct scout_server_config;
 struct scout__peer;
 
-/* What clients share, each in its own unit (peer_share.c). */
+/* What peers share, each in its own unit (peer_share.c). */
 enum scout__shared {
-	SCOUT__SHARED_SESSIONS,
-	SCOUT__SHARED_PROMISED, /* bytes */
+	SCOUT__SHARED_SESSIONS, /* of clients */
+	SCOUT__SHARED_PROMISED, /* bytes, of clients */
+	SCOUT__SHARED_HELD,     /* bytes, of workers; the limit and the reserve are in chunk_index.h */
 	SCOUT__N_SHARED
 };
 
 struct scout__peer_shares {
-	uint64_t most[SCOUT__N_SHARED];    /* for all clients together: the first to ask gets it */
-	uint64_t reserve[SCOUT__N_SHARED]; /* beyond that, for clients within their shares */
-	uint32_t n_clients;                /* that are connected */
+	uint64_t most[SCOUT__N_SHARED];    /* for all peers together: the first to ask gets it */
+	uint64_t reserve[SCOUT__N_SHARED]; /* beyond that, for peers within their shares */
+	uint32_t n_clients, n_workers;     /* that are connected */
 };
 
 /* @shares of a server with @cfg. */
@@ -34,7 +35,7 @@ scout__peer_shares_places(const struct scout__peer_shares *shares, enum scout__s
 }
 /* @peer has joined (1), or leaves (-1). */
 SCOUT_ON_LOOP void scout__peer_shares_count(struct scout_server *s, const struct scout__peer *peer, int change);
-/* What each client is guaranteed now. */
+/* What each peer is guaranteed now. */
 SCOUT_ON_LOOP uint64_t scout__peer_share(const struct scout_server *s, enum scout__shared what);
 /*
  * Whether @peer, which has @mine of the @all that are in use, may have @more: there is room for all, or @peer stays within
@@ -45,5 +46,7 @@ SCOUT_ON_LOOP bool scout__peer_share_admits(const struct scout_server *s, const 
 
 /* Promises are about to be made for @peer: tell the chunk indexes what is left of its share. */
 SCOUT_ON_LOOP void scout__peer_share_promises(struct scout_server *s, const struct scout__peer *peer);
+/* The same for slots that are about to be granted to it. */
+SCOUT_ON_LOOP void scout__peer_share_holds(struct scout_server *s, const struct scout__peer *peer);
 
 #endif

@@ -121,6 +121,54 @@ START_TEST(what_is_retrieved_is_no_longer_the_clients)
 }
 END_TEST
 
+#define HELD_SHARE 8u /* a quarter of a sixteenth of the pool */
+
+/* It stores and never says DONE; then it turns promises into holds and never says DONE. */
+START_TEST(a_worker_that_never_says_DONE_leaves_others_their_share)
+{
+	struct scout_server_config cfg = rig_config(CHUNKS);
+	struct wire_peer deaf, reader;
+	struct wire_grants g;
+	uint64_t id, ticket = 1000;
+	uint32_t held = 0, n;
+
+	cfg.max_promised = PROMISED * SHARD_BYTES;
+	up(&cfg);
+	/* Alone it may have all of the pool at once. */
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, CHUNKS), CHUNKS);
+	rig_worker(&deaf, rig.endpoint);
+	rig_worker(&reader, rig.endpoint);
+	/* 100 at a time: promised, retrieved, finished. What is held stays. */
+	do {
+		struct scout__lookup_reply m;
+
+		ck_assert_int_eq(wire_lookup(&hog, ++ticket, held + 1, 100, 0, &m), SCOUT_WIRE_OK);
+		n = m.hit;
+		if (n > 0) {
+			ck_assert_int_eq(wire_retrieve(&reader, ticket, 0, n, &g), SCOUT_WIRE_OK);
+			ck_assert_uint_eq(g.n_granted, n);
+			free(g.grants);
+		}
+		rig_finish(&hog, ticket);
+		held += n;
+	} while (n > 0);
+	ck_assert_uint_eq(held, CHUNKS - CHUNKS / 16);
+	/* Room that nothing pins is left, and only for those within their shares. */
+	ck_assert_uint_eq(rig_granted(&deaf, 0, 1001, CHUNKS, &id), HELD_SHARE);
+	ck_assert_uint_eq(rig_granted(&rig.worker, 0, 2001, HELD_SHARE, &id), HELD_SHARE);
+	ck_assert_uint_eq(rig_granted(&rig.worker, 0, 3001, 1, &id), 0);
+	wire_lease_bye(&reader);
+	wire_lease_bye(&deaf);
+	wire_lease_bye(&rig.worker);
+	wire_wait_status(&rig.client, "peers", 2);
+	rig_worker(&deaf, rig.endpoint);
+	ck_assert_uint_eq(rig_store(&deaf, 0, 5001, CHUNKS - CHUNKS / 8), CHUNKS - CHUNKS / 8);
+	down(0);
+	wire_close(&reader);
+	wire_close(&deaf);
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -130,6 +178,7 @@ suite_of_this_file(void)
 	tcase_add_test(tcase, a_client_with_all_sessions_leaves_another_its_share);
 	tcase_add_test(tcase, a_client_with_all_promises_leaves_another_its_share);
 	tcase_add_test(tcase, what_is_retrieved_is_no_longer_the_clients);
+	tcase_add_test(tcase, a_worker_that_never_says_DONE_leaves_others_their_share);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }
