@@ -44,14 +44,14 @@ def request(name, tokens, hash_tokens=CHUNK_TOKENS):
     return types.SimpleNamespace(
         request_id=name, num_tokens=tokens, num_prompt_tokens=tokens, num_computed_tokens=0,
         block_hashes=hashes_of("p", tokens // hash_tokens), cache_salt=None, kv_transfer_params=None, lora_request=None,
-        skip_reading_prefix_cache=False,
+        skip_reading_prefix_cache=False, trace_headers=None,
     )
 
 
 class Engine:
     """What the two processes of an engine hold, and its pages."""
 
-    def __init__(self, test, endpoint, weights_version, block_tokens=BLOCK_TOKENS, joined=True):
+    def __init__(self, test, endpoint, weights_version, block_tokens=BLOCK_TOKENS, joined=True, spans=None):
         """@block_tokens: of one hash of a request."""
         with mock.patch.dict(sys.modules, modules_of_vllm()):
             scheduler, worker, self.messages = (
@@ -67,7 +67,7 @@ class Engine:
         self.pages = Pages()
         self.scheduler = scheduler.Scheduler(
             parsed, own, lambda namespace: self.client, 1, kvscout.KVScoutError, lambda salt: None,
-            types.SimpleNamespace(of=lambda request: None),
+            types.SimpleNamespace(of=lambda request: None), spans,
         )
         if joined:
             self.scheduler.join({"vllm/own"})
@@ -76,7 +76,7 @@ class Engine:
         self.blocks = {}  # of requests, by group
         pool = types.SimpleNamespace(num_gpu_blocks=9, null_block=null, evict_blocks=self.evicted.append)
         self.scheduler.bind(types.SimpleNamespace(block_pool=pool, get_block_ids=lambda name: self.blocks.get(name, ([],))))
-        self.worker = worker.Worker(own, self.copier, kvscout.KVScoutError, "vllm/own")
+        self.worker = worker.Worker(own, self.copier, kvscout.KVScoutError, "vllm/own", spans=spans)
         table = {"group": 0, "planes": self.pages.planes, "block_tokens": BLOCK_TOKENS, "n_blocks": self.pages.n}
         self.worker.register([table], make_event=lambda: None)
 

@@ -15,7 +15,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 
 from . import config as configuration
-from . import adapters, device, groups, hints, identity, layout, logs, namespace, ranks, refusals, server, start, watch
+from . import adapters, device, groups, hints, identity, layout, logs, namespace, ranks, refusals, server, spans, start, watch
 from .metadata import Handshake, Metadata
 from .scheduler import Scheduler
 from .stats import Delta, PromMetrics, Stats, timed
@@ -87,6 +87,7 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
             kvscout.KVScoutError,
             namespace.tenant,
             hints.of_engine(self._vllm_config),
+            spans.of_engine(self._vllm_config),
         )
         self._stats = Delta(self._scheduler.counts, self._scheduler.waits)
         self._times = self._scheduler.times
@@ -126,7 +127,7 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
         lora = None
         if getattr(self._vllm_config, "lora_config", None) is not None:
             lora = adapters.LoadedAdapters(self._adapters_of_runner(), f"{rank.kv_rank:06}.{rank.reader:06}")
-        self._worker = Worker(self._groups, worker, kvscout.KVScoutError, name_space, lora)
+        self._worker = Worker(self._groups, worker, kvscout.KVScoutError, name_space, lora, spans.of_engine(self._vllm_config))
         self._stats = Delta(self._worker.counts, self._worker.took)
         self._times = self._worker.times
 

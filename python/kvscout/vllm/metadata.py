@@ -29,6 +29,8 @@ class Load:
     block_ids: dict[int, list[int]]  # of the range, by kvscout's number of the group
     waits: bool  # the request waits for it (async); else this step does
     adapter: int = 0  # number of the request's LoRA adapter
+    trace: dict[str, str] | None = None  # headers of the request, for spans.py
+    began_ns: int = 0  # worker's side: since the epoch, if there is a trace
 
 
 @dataclass(slots=True)
@@ -44,6 +46,8 @@ class Store:
     ids_from: int  # the token at which they begin
     tenant: str | None
     adapter: int = 0
+    trace: dict[str, str] | None = None
+    began_ns: int = 0
 
 
 @dataclass

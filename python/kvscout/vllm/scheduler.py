@@ -33,9 +33,9 @@ logger = logging.getLogger("vllm.kvscout")
 class Scheduler:
     QUIET_S = 0.005
 
-    def __init__(self, config, groups, make_client, ranks, errors, make_tenant, hints):
+    def __init__(self, config, groups, make_client, ranks, errors, make_tenant, hints, spans=None):
         """@groups: of groups.py. @make_client(namespace): see join(). @ranks: worker processes that report each store. @errors:
-        kvscout's exceptions. @make_tenant: of a request's salt. @hints: of requests that bring none (hints.py)."""
+        kvscout's exceptions. @make_tenant: of a request's salt. @hints: of requests that bring none (hints.py). @spans: of spans.py, or None."""
         self._config = config
         self._groups = groups
         self._make_client = make_client
@@ -44,6 +44,7 @@ class Scheduler:
         self._error = errors
         self._make_tenant = make_tenant
         self._hints = hints
+        self._spans = spans
         self._run_tokens = groups.hash_tokens
         self._stride = groups.stride
         self._requests = {}
@@ -124,9 +125,19 @@ class Scheduler:
         if hit is None:
             return None
         if tracked.hit is None:
-            self.waits.add("lookup_seconds", time.monotonic() - tracked.asked_s)
+            tracked.hit = hit
+            self._answered(tracked, time.monotonic() - tracked.asked_s)
         tracked.hit = hit
         return max(0, hit.tokens - computed)
+
+    def _answered(self, tracked, waited_s):
+        self.waits.add("lookup_seconds", waited_s)
+        if self._spans is not None:
+            tiers = self.hit_sources(tracked.request, tracked.hit.tokens)
+            self._spans.lookup(tracked.request, waited_s, tracked.computed, tracked.hit, tiers)
+
+    def _trace(self, tracked):
+        return tracked.request.trace_headers if self._spans is not None else None
 
     def allocated(self, request, block_ids, external):
         """@block_ids: all blocks of @request, by vLLM's number of the group. @external: tokens that are to be loaded,
@@ -157,6 +168,7 @@ class Scheduler:
                 self._groups.blocks(block_ids, begin, end),
                 self._config.load_async,
                 tracked.adapter,
+                self._trace(tracked),
             )
         )
         self.counts["loads"] += 1
@@ -516,7 +528,8 @@ class Scheduler:
         self._pins.take(number, pinned)
         meta.stores.append(
             Store(
-                number, tracked.request.request_id, tracked.ticket, hashes, begin, ids, ids_from, tracked.tenant, tracked.adapter
+                number, tracked.request.request_id, tracked.ticket, hashes, begin, ids, ids_from, tracked.tenant, tracked.adapter,
+                self._trace(tracked),
             )
         )
         self.counts["stores"] += 1

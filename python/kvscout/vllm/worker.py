@@ -36,13 +36,15 @@ WAIT_S = 0.2
 
 
 class Worker:
-    def __init__(self, groups, worker, errors, namespace, adapters=None):
-        """@groups: of groups.py. @worker: kvscout's, in @namespace. @errors: its exceptions. @adapters: of adapters.py, with LoRA."""
+    def __init__(self, groups, worker, errors, namespace, adapters=None, spans=None):
+        """@groups: of groups.py. @worker: kvscout's, in @namespace. @errors: its exceptions. @adapters: of adapters.py, with LoRA.
+        @spans: of spans.py, or None."""
         self._groups = groups
         self._registered = ()  # kvscout's numbers of the groups that have layers on this worker
         self._worker = worker
         self._error = errors
         self._adapters = adapters
+        self._spans = spans
         self._make_event = None
         self._after = None  # an event in front of this step's forward pass
         self._unsaved = ()  # stores of this step that wait_for_save() has not seen
@@ -157,7 +159,7 @@ class Worker:
             self._say("a load could not be started", error)
             self._load_ended(load, {group: range(len(ids)) for group, ids in load.block_ids.items()})
             return
-        self._loads[job] = load
+        self._submitted(self._loads, job, load)
         if not load.waits:
             self._sync_jobs.add(job)
 
@@ -207,7 +209,7 @@ class Worker:
             self._say("a store could not be started", error)
             self._not_stored(store)
             return
-        self._stores[job] = store
+        self._submitted(self._stores, job, store)
 
     def _settle(self, meta):
         start, drop = self._held.take(meta)
@@ -224,6 +226,11 @@ class Worker:
         first = self._out.not_stored.get(store.request_id, store.first_token)
         self._out.not_stored[store.request_id] = min(first, store.first_token)
 
+    def _submitted(self, jobs, job, what):
+        jobs[job] = what
+        if what.trace:
+            what.began_ns = time.time_ns()
+
     # ---- ends -------------------------------------------------------------------------------------------------------
 
     def _collect(self):
@@ -231,15 +238,15 @@ class Worker:
             load = self._loads.pop(done.job, None)
             if load is not None:
                 self._sync_jobs.discard(done.job)
-                self._count(done, "load")
+                self._count(done, "load", load)
                 self._load_ended(load, done.missing)
                 continue
             store = self._stores.pop(done.job, None)
             if store is not None:
                 self._out.stored[store.number] = 1
-                self._count(done, "store")
+                self._count(done, "store", store)
 
-    def _count(self, done, kind):
+    def _count(self, done, kind, what):
         self.counts[f"{kind}s_ended"] += 1
         self.counts[f"{kind}_bytes"] += done.bytes
         self.counts[f"{kind}_us"] += done.total_us
@@ -247,6 +254,8 @@ class Worker:
         if done.status != 0:
             self.counts[f"{kind}s_failed"] += 1
             self._say(f"a {kind} ended with {done.error}", None)
+        if self._spans is not None:
+            self._spans.copied(kind, what, done)
 
     # ---- log --------------------------------------------------------------------------------------------------------
 
