@@ -91,7 +91,7 @@ peers_print(const struct peer_list *list, uint32_t most)
 		    row->role == SCOUT_ROLE_WORKER ? "worker" : "client", row->pid ? pid : "-",
 		    row->kv_rank ? rank : "-", (unsigned)row->sessions, (unsigned)row->holds, (unsigned)row->waiting,
 		    show_bytes(unread, (double)row->unread_bytes), show_time(silent, row->silent_ms),
-		    show_name(name, sizeof(name), row->name_space, 14));
+		    show_name(name, sizeof(name), row->name_space, 13));
 	}
 	if (list->n > most)
 		say("and %u more\n", (unsigned)(list->n - most));

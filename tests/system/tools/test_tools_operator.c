@@ -215,23 +215,30 @@ END_TEST
 
 START_TEST(peers_are_listed)
 {
+	static const char long_name[] = "a-namespace-of-many-bytes";
+	struct wire_peer other;
 	struct wire_grants g;
 	struct rig rig;
 	char pid[64];
 
 	rig_up_promised(&rig, 8, 4);
 	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 0, 2, &g), SCOUT_WIRE_OK);
+	wire_open(&other, rig.endpoint);
+	other.hello.name_space = (struct scout__str){long_name, sizeof(long_name) - 1};
+	ck_assert_int_eq(wire_hello(&other), SCOUT_WIRE_OK);
 	ck_assert_int_eq(run("peers", rig.endpoint, ""), 0);
 	assert_narrow();
 	(void)snprintf(pid, sizeof(pid), "worker  %-7d 0    0        1     0 ", (int)getpid());
 	ASSERT_SAID(pid);
 	ASSERT_SAID("client  -       -    1        0     0 ");
+	ASSERT_SAID(" a-namespace-~\n");
 	ck_assert_int_eq(run("peers", rig.endpoint, "--json"), 0);
 	(void)snprintf(pid, sizeof(pid), "\"pid\": %d,", (int)getpid());
 	ASSERT_SAID(pid);
 	ASSERT_SAID("\"kv_rank\": 0, \"sessions\": 0, \"holds\": 1, \"waiting\": 0, \"unread_bytes\": 0, ");
 	ASSERT_SAID("\"kv_rank\": -1, \"sessions\": 1, \"holds\": 0, ");
 	free(g.grants);
+	wire_close(&other);
 	rig_down(&rig);
 }
 END_TEST
