@@ -45,6 +45,10 @@ fail_scheme(const struct scout__l2_adapter *const *adapters, const char *scheme,
 			err, err_len, SCOUT_ERR_CONFIG_RANGE,
 			"this build has no Redis: install hiredis (Debian: libhiredis-dev) and build with -Dredis=enabled, or use fs://");
 #endif
+	if (strcmp(scheme, "rediss") == 0)
+		return scout__fail(
+			err, err_len, SCOUT_ERR_CONFIG_RANGE,
+			"no TLS to Redis in this version: run a tunnel on this host (stunnel, for example) and use redis:// to it");
 	for (uint32_t i = 0; adapters[i] && len + 32 < sizeof(known); i++) {
 		int n = snprintf(known + len, sizeof(known) - len, "%s%.29s", len ? ", " : "", adapters[i]->scheme);
 
