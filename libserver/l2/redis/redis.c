@@ -2,9 +2,11 @@
 #include "redis.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <kvscout/error.h>
@@ -18,7 +20,7 @@
  *
  * Purpose: objects in Redis or Valkey, one server or a Cluster.
  *
- *   redis://[user:password@]host:port,host:port...[?ttl=SECONDS&cluster=auto|yes|no]
+ *   redis://[user:password@]host:port,host:port...[?ttl=SECONDS&cluster=auto|yes|no&password_file=PATH&user=NAME]
  *
  * Key "kvscout:3:DIGEST", value = header (object.h) and payload; "kvscout:r:DIGEST" are records (l2.h), without time to
  * live. EXISTS becomes one EXISTS for each key, pipelined, each to the node that serves its slot. STORE is SET NX (an
@@ -57,11 +59,13 @@
  */
 
 #define OPERATIONS_AT_ONCE 256u
+#define PASSWORD_BYTES 1024u
 
 struct redis_options {
 	uint32_t size;
 	uint32_t ttl;
 	uint32_t cluster;
+	const char *password_file, *user; /* NULL: not given */
 	void *owned;
 };
 
@@ -89,6 +93,22 @@ static const struct scout__option url_options[] = {
 		.max = CLUSTER_NO,
 		.words = cluster_words,
 		.doc = "Whether it is a Redis Cluster; auto: ask",
+	},
+	{
+		.name = "password_file",
+		.type = SCOUT_OPTION_STRING,
+		.offset = offsetof(struct redis_options, password_file),
+		.min = 1,
+		.max = 4095,
+		.doc = "File whose one line is the password; only its owner may read it",
+	},
+	{
+		.name = "user",
+		.type = SCOUT_OPTION_STRING,
+		.offset = offsetof(struct redis_options, user),
+		.min = 1,
+		.max = PASSWORD_BYTES,
+		.doc = "User of the password in that file; without it, the default user",
 	},
 };
 
@@ -216,6 +236,14 @@ run(void *arg)
 	return NULL;
 }
 
+static void
+free_password(struct redis *r)
+{
+	if (r->password)
+		explicit_bzero(r->password, strlen(r->password));
+	free(r->password);
+}
+
 /* ---- opening ---- */
 
 static void
@@ -239,9 +267,7 @@ free_state(struct redis *r)
 	free(r->slots);
 	free(r->shown);
 	free(r->user);
-	if (r->password)
-		explicit_bzero(r->password, strlen(r->password));
-	free(r->password);
+	free_password(r);
 	scout__l2_queue_fini(&r->queue);
 	free(r);
 }
@@ -276,15 +302,15 @@ init_jobs(struct redis *r)
 
 /* Make what is needed before a server is asked. */
 static int
-init_state(struct redis *r, const struct scout__l2_url *url)
+init_state(struct redis *r, const struct scout__l2_url *url, const struct redis_options *options)
 {
 	struct epoll_event event = {.events = EPOLLIN};
 	int rc = init_jobs(r);
 
 	scout__enter_redis(); /* no thread yet */
 	if (rc == 0)
-		rc = copy_text(url->user, &r->user);
-	if (rc == 0)
+		rc = copy_text(options->password_file ? options->user : url->user, &r->user);
+	if (rc == 0 && !options->password_file)
 		rc = copy_text(url->password, &r->password);
 	if (rc == 0)
 		rc = copy_text(url->shown, &r->shown);
@@ -311,6 +337,50 @@ init_state(struct redis *r, const struct scout__l2_url *url)
 	return 0;
 }
 
+/* The password in the open file @fd, which is at @path: one line, for its owner alone. */
+static int
+read_password(int fd, const char *path, char **ret_password, char *err, size_t err_len)
+{
+	char line[PASSWORD_BYTES + 2];
+	struct stat st;
+	ssize_t len;
+	int rc;
+
+	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, "password_file %s: must be a regular file",
+				   path);
+	if (st.st_mode & 077)
+		return scout__fail(err, err_len, SCOUT_ERR_PERMISSION,
+				   "password_file %s: others than its owner may use it (mode %o); chmod 600 it", path,
+				   (unsigned)st.st_mode & 0777);
+	len = read(fd, line, sizeof(line) - 1);
+	line[len > 0 ? len : 0] = '\0';
+	if (len > 0 && line[len - 1] == '\n')
+		line[--len] = '\0';
+	if (len <= 0 || len > (ssize_t)PASSWORD_BYTES || strlen(line) != (size_t)len || strchr(line, '\n'))
+		rc = scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
+				 "password_file %s: must be one line of 1 to %u bytes, the password", path,
+				 PASSWORD_BYTES);
+	else if ((rc = copy_text(line, ret_password)) != 0)
+		rc = scout__fail(err, err_len, rc, "out of memory");
+	explicit_bzero(line, sizeof(line));
+	return rc;
+}
+
+static int
+open_password(const char *path, char **ret_password, char *err, size_t err_len)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc;
+
+	if (fd < 0)
+		return scout__fail(err, err_len, errno == EACCES ? SCOUT_ERR_PERMISSION : SCOUT_ERR_CONFIG_RANGE,
+				   "password_file %s cannot be read (%s)", path, scout__errno_text(errno));
+	rc = read_password(fd, path, ret_password, err, err_len);
+	(void)close(fd); /* read only: nothing is lost */
+	return rc;
+}
+
+/* The caller ends *ret_options with scout__options_fini(). */
 static int
 read_url(const struct scout__l2_url *url, struct redis_options *ret_options, char *err, size_t err_len)
 {
@@ -322,53 +392,67 @@ read_url(const struct scout__l2_url *url, struct redis_options *ret_options, cha
 	rc = scout__l2_url_options(url, &url_table, &options, err, err_len);
 	if (rc != 0)
 		return rc;
-	scout__options_fini(&url_table, &options);
 	if (options.cluster == CLUSTER_NO && url->n_hosts > 1)
-		return scout__fail(
+		rc = scout__fail(
 			err, err_len, SCOUT_ERR_CONFIG_RANGE,
 			"%u hosts with cluster=no: a single server is one host; several are nodes of one cluster",
 			url->n_hosts);
-	*ret_options = options;
-	return 0;
+	else if (options.password_file && url->password)
+		rc = scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
+				 "a password and password_file: leave one of them out");
+	else if (options.user && !options.password_file)
+		rc = scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
+				 "user has no password: give password_file, or user:password@ before the host");
+	if (rc != 0)
+		scout__options_fini(&url_table, &options);
+	else
+		*ret_options = options;
+	return rc;
 }
 
 static int
 redis_check(const struct scout__l2_url *url, char *err, size_t err_len)
 {
 	struct redis_options options;
+	int rc = read_url(url, &options, err, err_len);
 
-	return read_url(url, &options, err, err_len);
+	if (rc == 0)
+		scout__options_fini(&url_table, &options);
+	return rc;
 }
 
 static int
-redis_open(const struct scout__l2_open *args, void **ret_adapter, char *err, size_t err_len)
+open_with(const struct scout__l2_open *args, const struct redis_options *options, void **ret_adapter, char *err,
+	  size_t err_len)
 {
-	struct redis_options options = {.ttl = 0};
-	struct redis *r;
-	int rc = read_url(args->url, &options, err, err_len);
+	struct redis *r = calloc(1, sizeof(*r));
+	int rc;
 
-	if (rc != 0)
-		return rc;
-	r = calloc(1, sizeof(*r));
 	if (!r)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
 	r->port = args->port;
 	r->log = args->log;
 	r->max_ops = args->max_ops;
 	r->timeout_us = (uint64_t)args->timeout_ms * 1000;
-	r->ttl_ms = (uint64_t)options.ttl * 1000;
-	r->may_be_cluster = options.cluster != CLUSTER_NO;
-	r->must_be_cluster = options.cluster == CLUSTER_YES;
+	r->ttl_ms = (uint64_t)options->ttl * 1000;
+	r->may_be_cluster = options->cluster != CLUSTER_NO;
+	r->must_be_cluster = options->cluster == CLUSTER_YES;
 	r->epoll_fd = -1;
 	r->earliest_us = UINT64_MAX;
 	r->now_us = scout__now_us();
 	r->random = scout__now_ns() | 1;
+	rc = options->password_file ? open_password(options->password_file, &r->password, err, err_len) : 0;
+	if (rc != 0) {
+		free(r);
+		return rc;
+	}
 	rc = scout__l2_queue_init(&r->queue, args->max_ops, true);
 	if (rc != 0) {
+		free_password(r);
 		free(r);
 		return scout__fail(err, err_len, rc, "the queue to the adapter's thread cannot be made");
 	}
-	rc = init_state(r, args->url);
+	rc = init_state(r, args->url, options);
 	if (rc == 0 && scout__thread_start(&r->thread, "scout-l2-redis", run, r) != 0)
 		rc = SCOUT_ERR_SYSTEM;
 	if (rc != 0) {
@@ -378,6 +462,19 @@ redis_open(const struct scout__l2_open *args, void **ret_adapter, char *err, siz
 	}
 	*ret_adapter = r;
 	return 0;
+}
+
+static int
+redis_open(const struct scout__l2_open *args, void **ret_adapter, char *err, size_t err_len)
+{
+	struct redis_options options = {.ttl = 0};
+	int rc = read_url(args->url, &options, err, err_len);
+
+	if (rc != 0)
+		return rc;
+	rc = open_with(args, &options, ret_adapter, err, err_len);
+	scout__options_fini(&url_table, &options);
+	return rc;
 }
 
 /* ---- the rest of the vtable ---- */

@@ -121,7 +121,7 @@ handshake_error(struct redis *r, struct redis_link *link, enum redis_kind kind, 
 	if (kind == REDIS_AUTH) {
 		scout__redis_count(&r->counters.auth_refused);
 		scout__redis_node_failed(r, link->node, REDIS_REFUSED, EACCES,
-					 error == SCOUT__REDIS_AUTH ? "it refuses the user or password of the URL"
+					 error == SCOUT__REDIS_AUTH ? "it refuses the user or password"
 								    : "it refuses AUTH (has it a password at all?)");
 		return;
 	}
@@ -135,7 +135,7 @@ handshake_error(struct redis *r, struct redis_link *link, enum redis_kind kind, 
 	if (error == SCOUT__REDIS_AUTH) {
 		scout__redis_count(&r->counters.auth_refused);
 		scout__redis_node_failed(r, link->node, REDIS_REFUSED, EACCES,
-					 r->password ? "it refuses the user or password of the URL"
+					 r->password ? "it refuses the user or password"
 						     : "it wants a password, and the URL has none");
 	} else if (error == SCOUT__REDIS_LOADING) {
 		scout__redis_node_failed(r, link->node, REDIS_BROKEN, EAGAIN, "it is still loading its own data");

@@ -469,6 +469,10 @@ START_TEST(wrong_urls_are_refused_each_with_its_reason)
 		{"redis://h?ttl=-1", SCOUT_ERR_CONFIG_RANGE, "ttl"},
 		{"redis://h?ttl=999999999", SCOUT_ERR_CONFIG_RANGE, "315360000"},
 		{"redis://h?db=1", SCOUT_ERR_CONFIG_KEY, "db"},
+		{"redis://:p@h?password_file=/x", SCOUT_ERR_CONFIG_RANGE, "leave one of them out"},
+		{"redis://h?user=kv", SCOUT_ERR_CONFIG_RANGE, "user has no password"},
+		{"redis://h?password_file=/nonexistent/x", SCOUT_ERR_CONFIG_RANGE, "/nonexistent/x cannot be read"},
+		{"redis://h?password_file=/dev/null", SCOUT_ERR_CONFIG_RANGE, "must be a regular file"},
 	};
 	char err[256];
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "redis_faults_rig.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /*
@@ -36,6 +38,57 @@ START_TEST(a_password_and_a_user_are_sent)
 	ck_assert_int_eq(object_load(&rig, &object), SCOUT__L2_OK);
 	ck_assert_uint_eq(object_exists(&rig, &object, 1), 1);
 	ck_assert_int_eq(object_remove(&rig, &object), SCOUT__L2_OK);
+	ck_assert_uint_eq(adapter_logged(&rig, "s3cret") + adapter_logged(&rig, "pass2"), 0);
+}
+END_TEST
+
+/* The URL names a file with this text and mode. */
+static void
+url_with_file(const char *text, mode_t mode, const char *more)
+{
+	char path[128], option[192];
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "%s/password", server.folder);
+	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+	ck_assert_int_eq(fchmod(fd, mode), 0);
+	(void)close(fd);
+	(void)snprintf(option, sizeof(option), "?password_file=%s%s", path, more);
+	url_of("", server.port, option);
+}
+
+static void
+check_file_refused(const char *text, mode_t mode, int code, const char *says)
+{
+	char err[256] = "";
+
+	url_with_file(text, mode, "");
+	ck_assert_int_eq(adapter_try(&rig, url, err, sizeof(err)), code);
+	ck_assert_msg(strstr(err, says) != NULL, "%s", err);
+}
+
+START_TEST(a_password_may_be_in_a_file_of_its_owner)
+{
+	static const char *const extra[] = {"requirepass", "s3cret/@:", NULL};
+	char longer[1026] = "";
+
+	server.password = "s3cret/@:";
+	real_server(extra);
+	memset(longer, 'x', sizeof(longer) - 1);
+	check_file_refused("s3cret/@:\n", 0640, SCOUT_ERR_PERMISSION, "chmod 600");
+	check_file_refused("one\ntwo\n", 0600, SCOUT_ERR_CONFIG_RANGE, "must be one line");
+	check_file_refused("\n", 0600, SCOUT_ERR_CONFIG_RANGE, "must be one line");
+	check_file_refused(longer, 0600, SCOUT_ERR_CONFIG_RANGE, "of 1 to 1024 bytes");
+	url_with_file("s3cret/@:\n", 0600, "");
+	adapter_up(&rig, url);
+	ck_assert_int_eq(object_store(&rig, &object), SCOUT__L2_OK);
+	adapter_down(&rig);
+	redis_ok(&server, "ACL SETUSER kv on >pass2 ~kvscout:* +get +set +exists +unlink");
+	url_with_file("pass2", 0400, "&user=kv");
+	adapter_up(&rig, url);
+	ck_assert_int_eq(object_load(&rig, &object), SCOUT__L2_OK);
 	ck_assert_uint_eq(adapter_logged(&rig, "s3cret") + adapter_logged(&rig, "pass2"), 0);
 }
 END_TEST
@@ -362,6 +415,7 @@ suite(void)
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, a_password_and_a_user_are_sent);
+	tcase_add_test(tc, a_password_may_be_in_a_file_of_its_owner);
 	tcase_add_test(tc, a_wrong_password_is_told_once_and_heals);
 	tcase_add_test(tc, a_wrong_user_is_told_once_and_heals);
 	tcase_add_test(tc, a_missing_password_is_told_once_and_heals);
