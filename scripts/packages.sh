@@ -182,3 +182,17 @@ need_base()
 	need_packages $BASE_PACKAGES "$@"
 	need_meson_version
 }
+
+# get_promtool DIR: the program in DIR/promtool, for the test of the alerts. Its package would start a server when it is installed, so it is
+# only unpacked. Where that fails (no apt-get, no network), the test skips itself with a sentence.
+get_promtool()
+{
+	if command -v promtool >/dev/null || [ -x "$1/promtool/promtool" ] || ! command -v apt-get >/dev/null; then
+		return
+	fi
+	gp_tmp=$(mktemp -d) || return
+	if (cd "$gp_tmp" && timeout 120 apt-get download prometheus && dpkg -x prometheus_*.deb .) >/dev/null 2>&1; then
+		mkdir -p "$1/promtool" && mv "$gp_tmp/usr/bin/promtool" "$1/promtool/"
+	fi
+	rm -rf "$gp_tmp"
+}
