@@ -86,6 +86,7 @@ open_parts(struct scout__chunk_index *index, const uint64_t *shard_bytes)
 static SCOUT_ON_LOOP void
 close_parts(struct scout__chunk_index *index)
 {
+	scout__descriptions_close(index);
 	scout__extents_close(index);
 	scout__unneeded_close(index);
 	scout__order_close(index);
@@ -346,6 +347,8 @@ scout__index_commit(struct scout__chunk_index *index, uint32_t entry, uint32_t r
 	e->expected -= *state == SCOUT__SHARD_LOADING;
 	*state = SCOUT__SHARD_READABLE;
 	e->readable++;
+	if (scout__index_is_hit(index, entry))
+		scout__index_tell(index, entry, true);
 	scout__entry_unheld(index, entry);
 	scout__entry_unpin(index, entry);
 	return scout__index_is_hit(index, entry);

@@ -108,6 +108,8 @@ struct scout__l1 {
 	void (*let_go)(struct scout__chunk_index *index, uint32_t entry);
 	/* NULL, or: an object of a namespace with several groups is about to be evicted. Set by the owner. */
 	void (*evicted)(struct scout__chunk_index *index, uint32_t entry);
+	/* In a namespace that is watched, a chunk has become a hit, or is about to be none. Set by the owner before that. */
+	void (*hit_changed)(struct scout__chunk_index *index, uint32_t entry, bool is_hit);
 	void *user; /* the owner's */
 	struct scout__rebalance rebalance;
 };
@@ -145,8 +147,9 @@ struct scout__chunk_index {
 	uint32_t *slot_gen;          /* likewise: what the generation word holds (low 32 bits of a counter, never 0) */
 	struct scout__used *used_by; /* [entry] */
 	void **owned;                /* [entry]: the owner's, NULL at first */
-	uint64_t turn;               /* users so far */
-	uint32_t n_entries;          /* in use; chunk_index_entry.c */
+	struct scout__description **descriptions; /* [entry], of max_entries: chunk_index_describe.c; NULL: none yet */
+	uint64_t turn;                            /* users so far */
+	uint32_t n_entries;                       /* in use; chunk_index_entry.c */
 	struct scout__index_table table;
 	struct scout__index_slots slots;
 	struct scout__index_extents extents;
@@ -223,6 +226,23 @@ scout__index_follows(const struct scout__chunk_index *index, uint32_t earlier, u
 {
 	if (index->entries[earlier].ahead != later + 1)
 		index->entries[earlier].ahead = (later + 1) & (INT32_MAX >> 1);
+}
+/* What a STORE said of an object for readers of the feed. */
+struct scout__description {
+	uint16_t len;
+	char bytes[];
+};
+/*
+ * Keep a copy of @bytes with @entry, unless it has a description already. False: its namespace has as many bytes of them
+ * as it may have (l1_ns.max_described), or there is no memory.
+ */
+SCOUT_ON_LOOP bool scout__index_describe(struct scout__chunk_index *index, uint32_t entry, const char *bytes,
+					 uint16_t len);
+/* The description of @entry; NULL: it has none. */
+static inline SCOUT_ON_LOOP const struct scout__description *
+scout__index_description(const struct scout__chunk_index *index, uint32_t entry)
+{
+	return index->entries[entry].described ? index->descriptions[entry] : NULL;
 }
 /* Start loading the table cell of a key that will be asked for soon. */
 SCOUT_ON_LOOP void scout__index_prefetch(const struct scout__chunk_index *index, uint32_t space, const uint8_t *hash);

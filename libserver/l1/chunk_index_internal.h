@@ -91,6 +91,12 @@ SCOUT_ON_LOOP void scout__unneeded_restart(struct scout__chunk_index *index);
 /* For as many evictions as there are slots, unneeded objects would have filled an extent. */
 SCOUT_ON_LOOP bool scout__unneeded_fill_extent(const struct scout__chunk_index *index);
 
+/* ---- chunk_index_describe.c ---- */
+
+/* Free the description of @entry, which has one. */
+SCOUT_ON_LOOP void scout__index_undescribe(struct scout__chunk_index *index, uint32_t entry);
+SCOUT_ON_LOOP void scout__descriptions_close(struct scout__chunk_index *index);
+
 /* ---- chunk_index_growth.c ---- */
 
 /* Ask for an extent, unless one is coming or there is none to be had. */
@@ -237,6 +243,14 @@ scout__l1_may_promise(const struct scout__chunk_index *index)
 	uint64_t most = l1->max_promised + (l1->promised_share >= index->chunk_bytes ? l1->promised_reserve : 0);
 
 	return l1->promised_bytes <= most && most - l1->promised_bytes >= index->chunk_bytes;
+}
+
+/* @entry has become a hit, or is about to be none: tell the owner, if anybody reads the feed of its namespace. */
+static inline SCOUT_ON_LOOP void
+scout__index_tell(struct scout__chunk_index *index, uint32_t entry, bool is_hit)
+{
+	if (index->l1_ns && index->l1_ns->watched)
+		index->l1->hit_changed(index, entry, is_hit);
 }
 
 #endif

@@ -157,6 +157,9 @@ scout__index_drop(struct scout__chunk_index *index, uint32_t entry)
 void
 scout__index_spoil(struct scout__chunk_index *index, uint32_t entry)
 {
-	if (!scout__index_drop(index, entry))
-		index->entries[entry].spoiled = 1;
+	if (scout__index_drop(index, entry))
+		return;
+	if (scout__index_is_hit(index, entry))
+		scout__index_tell(index, entry, false);
+	index->entries[entry].spoiled = 1;
 }

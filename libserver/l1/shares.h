@@ -42,6 +42,9 @@ struct scout__l1_ns {
 	uint32_t n_others;      /* accounts without their own that have chunks */
 	uint32_t pool_percent;  /* its share of the pool; 0: an equal part of what is left */
 	uint64_t counted;       /* of rebalance_rule.c */
+	uint64_t described;     /* bytes of descriptions in its chunk indexes; at most */
+	uint64_t max_described; /* ... these. Set by the owner */
+	bool watched;           /* the owner is told of hits: see l1.hit_changed. Set by the owner */
 };
 
 SCOUT_ON_LOOP void scout__l1_ns_init(struct scout__l1_ns *ns, uint32_t first_space);

@@ -51,6 +51,8 @@ struct scout__entry {
 	uint8_t tracked : 1;   /* the chunk index's owner is told when nothing pins it any more */
 	uint8_t stuck : 1;     /* its writing takes too long: stores do not wait for the slot */
 	uint8_t bare : 1;      /* its slot has no memory yet; spoiled too: nor will it get any */
+	uint8_t described : 1; /* chunk_index.descriptions has what its STORE said of it */
+	uint8_t unsaved : 1;   /* a shard of it was not written to L2 */
 };
 
 _Static_assert(sizeof(struct scout__entry) == 64, "one cache line");
