@@ -14,6 +14,7 @@
 #include "cpus.h"
 #include "dispatch.h"
 #include "doorbell.h"
+#include "feed.h"
 #include "fetch.h"
 #include "l2_adapters.h"
 #include "loop.h"
@@ -106,6 +107,7 @@ make_pool(struct scout_server *s, char *err, size_t err_len)
 	s->state->l1.promised_reserve = s->state->shares.reserve[SCOUT__SHARED_PROMISED];
 	s->state->l1.user = s;
 	s->state->l1.evicted = scout__ns_evicted;
+	s->state->l1.hit_changed = scout__feed_hit_changed;
 	s->state->pool_ready.fd = s->state->l1.pool.ready_fd;
 	if (scout__watch_add(s, &s->state->pool_ready) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "epoll_ctl: %s", scout__errno_text(errno));

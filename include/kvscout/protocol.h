@@ -377,9 +377,12 @@
  *                u32 n               objects, 1..SCOUT_MAX_CHUNKS
  *                u16 group           of all these objects; if this worker has registered no table of it:
  *                                    SCOUT_WIRE_GROUP
- *                u16 reserved        0
+ *                u16 flags           SCOUT_STORE_DESCRIBED: descriptions follow; all other bits are 0
  *                str tenant          0..255 bytes
  *                bytes[n * hash_bytes] the hash at the end of each object
+ *                n * { str description }  with the flag: 0..SCOUT_MAX_DESCRIPTION bytes for readers of FEED, which
+ *                                    mean nothing to the server. It keeps the first that is not empty for as long
+ *                                    as it keeps the object in host memory, and none beyond its feed_bytes.
  *   reply:       u64 store_id        the correlation id of this STORE, to be named in STORE_DONE; 0 when nothing
  *                                    was granted. While the store lives, no other STORE or RETRIEVE may use this
  *                                    id (STATE).
@@ -474,6 +477,33 @@
  *                u32 pending         of these, those that have not recorded the drop yet: repeat the DROP until it
  *                                    is 0
  *
+ * FEED           what became a hit and what stopped being one on this server, in the peer's namespace
+ *                u64 feed            0: start over. Otherwise as the last reply said
+ *                u64 sequence        of the first event wanted: as the last reply said. 0 if feed is 0
+ *                u64 cursor          as the last reply said, 0 if feed is 0
+ *   reply:       u64 feed            names this feed until the server forgets its events: never 0
+ *                u64 sequence        of the next event
+ *                u64 cursor          0: the events are those from the sequence that was asked for on. Otherwise they
+ *                                    are some of what is a hit now, and the next request goes on from here
+ *                u32 flags           SCOUT_FEED_LOST: the server does not have what was asked for (any more): no
+ *                                    events follow, forget all, and start over. SCOUT_FEED_MORE: there is more now
+ *                u32 n               events that follow
+ *                n * EVENT
+ *                To start over, ask with zeroes, and then as each reply says. First come all objects that are hits,
+ *                in pages; the reply to the last of them has cursor 0. Then come the events since the first page was
+ *                asked for: an event may say again what a page has said. The server forgets the events of a
+ *                namespace that no peer has read for a minute.
+ *
+ * EVENT          u16 kind            SCOUT_EVENT_*
+ *                u16 medium          SCOUT_MEDIUM_*; 0 for CLEARED and DROPPED
+ *                u16 group           0 for CLEARED and DROPPED
+ *                u16 reserved        0
+ *                str tenant          for CLEARED empty
+ *                bytes[hash_bytes]   at the end of the object; for CLEARED and DROPPED zeroes
+ *                str description     of STORED, as STORE gave it; empty: the server has none
+ *                STORED: a hit, because all KV ranks of this server have it. REMOVED: no hit any more. CLEARED: so is
+ *                all that the namespace had, on all media. DROPPED: so is all that the tenant had.
+ *
  * GRANT (24 bytes)
  *                u32 segment         pool segment id, as named on the lease connection
  *                u16 state           SCOUT_GRANT_*; all other fields are 0 unless GRANTED
@@ -501,6 +531,7 @@
 #define SCOUT_MAX_RANKS 64
 #define SCOUT_MAX_READERS 64
 #define SCOUT_MAX_LISTED 256 /* peers or tenants in one reply */
+#define SCOUT_MAX_DESCRIPTION 4096
 #define SCOUT_MAX_PLANES 4096
 #define SCOUT_MAX_GROUPS 32
 #define SCOUT_MAX_LENGTHS 64
@@ -536,7 +567,8 @@
 #define SCOUT_OP_PEERS 16
 #define SCOUT_OP_TENANTS 17
 #define SCOUT_OP_DROP 18
-#define SCOUT_OP_LAST 18 /* libcommon/wire/msg.h lists what a new one needs */
+#define SCOUT_OP_FEED 19
+#define SCOUT_OP_LAST 19 /* libcommon/wire/msg.h lists what a new one needs */
 
 #define SCOUT_KIND_REQUEST 0
 #define SCOUT_KIND_REPLY 1
@@ -553,6 +585,21 @@
 
 /* Flags of DROP. */
 #define SCOUT_DROP_TENANT 1u
+
+/* Flags of STORE. */
+#define SCOUT_STORE_DESCRIBED 1u
+
+/* Flags in a reply of FEED; kinds and media of its events. */
+#define SCOUT_FEED_LOST 1u
+#define SCOUT_FEED_MORE 2u
+#define SCOUT_EVENT_STORED 1
+#define SCOUT_EVENT_REMOVED 2
+#define SCOUT_EVENT_CLEARED 3
+#define SCOUT_EVENT_DROPPED 4
+#define SCOUT_EVENT_LAST 4
+#define SCOUT_MEDIUM_L1 1 /* host memory */
+#define SCOUT_MEDIUM_L2 2
+#define SCOUT_MEDIUM_LAST 2
 
 /* What a group needs for a length: see GROUPS. */
 #define SCOUT_POLICY_ALL 0

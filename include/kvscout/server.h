@@ -102,6 +102,12 @@ struct scout_server_config {
 	 * Default a 32nd of l1_bytes, at least 256 MiB.
 	 */
 	uint64_t max_request_bytes;
+	/*
+	 * Bytes of a namespace's feed, in which clients read what became a hit and what stopped being one: at most so many
+	 * for the newest events, while a client reads them, and at most so many for the descriptions that STORE gave.
+	 * Without readers and descriptions it takes nothing. Default 16 MiB.
+	 */
+	uint64_t feed_bytes;
 };
 
 /** Fill @cfg with the defaults. Any thread, does not block. */

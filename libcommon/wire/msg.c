@@ -231,6 +231,7 @@ static const char *const op_names[] = {
 	[SCOUT_OP_PEERS] = "PEERS",
 	[SCOUT_OP_TENANTS] = "TENANTS",
 	[SCOUT_OP_DROP] = "DROP",
+	[SCOUT_OP_FEED] = "FEED",
 };
 _Static_assert(sizeof(op_names) / sizeof(op_names[0]) == SCOUT_OP_LAST + 1, "an opcode has no name");
 

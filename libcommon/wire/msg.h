@@ -16,7 +16,7 @@
  * "length" when the body is longer or shorter than its fields say. It looks neither at the opcode (except for
  * one_u64) nor at the status: the caller has dispatched.
  *
- * Frames and names: msg.c. Bodies: msg_peer.c, msg_lookup.c, msg_keys.c, msg_transfer.c, msg_operator.c. Lease connection:
+ * Frames and names: msg.c. Bodies: msg_peer.c, msg_lookup.c, msg_keys.c, msg_transfer.c, msg_feed.c, msg_operator.c. Lease connection:
  * msg_lease.c.
  *
  * A new operation needs, in this order:
@@ -279,6 +279,8 @@ struct scout__store_msg {
 	uint16_t group;
 	struct scout__str tenant;
 	const uint8_t *hashes;
+	struct scout__reader descriptions; /* left empty by a put; a get: n of them, as strings, if @described */
+	bool described;                    /* a put: the caller puts n strings behind it */
 };
 void scout__put_store(struct scout__writer *w, const struct scout__store_msg *m, unsigned hash_bytes);
 int scout__get_store(const struct scout__op *op, unsigned hash_bytes, struct scout__store_msg *ret,
@@ -344,6 +346,36 @@ void scout__put_status_item(struct scout__writer *w, const char *name, uint64_t 
 int scout__get_status(const struct scout__op *op, uint32_t *ret_n, struct scout__reader *ret_items,
 		      const char **ret_field);
 bool scout__get_status_item(struct scout__reader *items, struct scout__str *ret_name, uint64_t *ret_value);
+
+/* ---- FEED ---- */
+
+struct scout__feed_msg {
+	uint64_t feed, sequence, cursor;
+};
+void scout__put_feed(struct scout__writer *w, const struct scout__feed_msg *m);
+int scout__get_feed(const struct scout__op *op, struct scout__feed_msg *ret, const char **ret_field);
+
+struct scout__feed_event {
+	uint16_t kind, medium, group;
+	struct scout__str tenant;
+	const uint8_t *hash; /* a put: NULL for zeroes */
+	struct scout__str description;
+};
+#define SCOUT__FEED_EVENT_MAX (12u + SCOUT_MAX_NAME + SCOUT_MAX_HASH + SCOUT_MAX_DESCRIPTION)
+void scout__put_feed_event(struct scout__writer *w, const struct scout__feed_event *m, unsigned hash_bytes);
+/* The next event of a checked reply; false at the end. */
+bool scout__get_feed_event(struct scout__reader *events, unsigned hash_bytes, struct scout__feed_event *ret);
+
+/* A reply of FEED: put the head, then the events. A get checks all events. */
+struct scout__feed_reply {
+	struct scout__feed_msg next;
+	uint32_t flags, n;
+	struct scout__reader events; /* a get */
+};
+#define SCOUT__FEED_HEAD_BYTES 32u
+void scout__put_feed_head(struct scout__writer *w, const struct scout__feed_reply *m);
+int scout__get_feed_reply(const struct scout__op *op, unsigned hash_bytes, struct scout__feed_reply *ret,
+			  const char **ret_field);
 
 /* ---- operations of operators ---- */
 

@@ -99,6 +99,12 @@ static const struct {
 	{"n", COUNT, SCOUT_OP_STORE, REQUEST},
 	{"n", COUNT_OR_0, 0, ANY},
 	{"committed", "must be 0..n", 0, ANY},
+	{"feed", "must be a random number other than 0", 0, ANY},
+	{"sequence", "must be 0 when feed is 0", 0, ANY},
+	{"cursor", "must be 0 when feed is 0", 0, ANY},
+	{"kind", "must be 1 (stored), 2 (removed), 3 (cleared) or 4 (dropped)", 0, ANY},
+	{"medium", "must be 1 (host memory) or 2 (L2) for kinds 1 and 2, and 0 for the others", 0, ANY},
+	{"description", "must have at most " TEXT_OF(SCOUT_MAX_DESCRIPTION) " bytes", 0, ANY},
 	{"from", "must be 0..to", 0, ANY},
 	{"to", "must be from.." TEXT_OF(SCOUT_MAX_CHUNKS) ", and all parts together at most as long", 0, ANY},
 };

@@ -131,9 +131,24 @@ scout__put_store(struct scout__writer *w, const struct scout__store_msg *m, unsi
 	scout__put_u64(w, m->ticket);
 	scout__put_u32(w, m->n);
 	scout__put_u16(w, m->group);
-	scout__put_u16(w, 0);
+	scout__put_u16(w, m->described ? SCOUT_STORE_DESCRIBED : 0);
 	scout__put_str(w, m->tenant.p, m->tenant.len);
 	scout__put_hashes(w, m->hashes, m->n, hash_bytes);
+}
+
+/* @r is behind the last description, if all are well-formed. */
+static const char *
+read_descriptions(struct scout__reader *r, uint32_t n)
+{
+	const char *bad = NULL;
+	uint16_t len;
+
+	for (uint32_t i = 0; i < n && !r->bad; i++) {
+		(void)scout__get_str(r, &len);
+		if (len > SCOUT_MAX_DESCRIPTION)
+			bad = "description";
+	}
+	return bad;
 }
 
 static const char *
@@ -149,18 +164,25 @@ scout__get_store(const struct scout__op *op, unsigned hash_bytes, struct scout__
 {
 	struct scout__reader r = scout__body_of(op);
 	struct scout__store_msg m;
-	uint16_t reserved;
+	const char *bad = NULL;
+	uint16_t flags;
 	int status;
 
 	m.ticket = scout__get_u64(&r);
 	m.n = scout__get_u32(&r);
 	m.group = scout__get_u16(&r);
-	reserved = scout__get_u16(&r);
+	flags = scout__get_u16(&r);
+	m.described = flags & SCOUT_STORE_DESCRIBED;
 	scout__get_view(&r, &m.tenant);
 	if (!r.bad && !scout__is_chunk_count(m.n))
 		return scout__body_fault(SCOUT_WIRE_RANGE, "n", ret_field);
 	m.hashes = scout__get_bytes(&r, (size_t)m.n * hash_bytes);
-	status = scout__body_judge(&r, reserved, store_bad_field(&m), ret_field);
+	m.descriptions = r;
+	if (m.described)
+		bad = read_descriptions(&r, m.n);
+	if (store_bad_field(&m))
+		bad = store_bad_field(&m);
+	status = scout__body_judge(&r, flags & ~SCOUT_STORE_DESCRIBED, bad, ret_field);
 	if (status == SCOUT_WIRE_OK)
 		*ret = m;
 	return status;

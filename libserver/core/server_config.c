@@ -87,6 +87,17 @@ static const struct scout__option options[] = {
 		       "quarter is for peers with less than an equal part; 0: the default",
 	},
 	{
+		.name = "feed_bytes",
+		.type = SCOUT_OPTION_SIZE,
+		.offset = FIELD(feed_bytes),
+		.def = 16 << 20,
+		.min = 16 << 10,
+		.max = UINT64_C(1) << 30,
+		.doc = "Feed of each namespace, in which clients read what became a hit and what stopped being one: at most so "
+		       "many bytes for the newest events, while a client reads them, and at most so many for what STORE said of "
+		       "its chunks. A client that reads too slowly starts over",
+	},
+	{
 		.name = "tenant_share",
 		.type = SCOUT_OPTION_LIST,
 		.offset = FIELD(tenant_share),

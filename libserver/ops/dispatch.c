@@ -79,6 +79,7 @@ static const struct {
 	[SCOUT_OP_PEERS] = {scout__serve_peers, NOTHING},
 	[SCOUT_OP_TENANTS] = {scout__serve_tenants, NOTHING},
 	[SCOUT_OP_DROP] = {scout__serve_drop, RUNNING},
+	[SCOUT_OP_FEED] = {scout__serve_feed, PEER},
 	[SCOUT_OP_KEYS] = {scout__serve_keys, PEER, .take_back = scout__session_undo},
 };
 

@@ -45,6 +45,7 @@ SCOUT_ON_LOOP void scout__serve_peers(struct scout_server *s, struct scout__requ
 SCOUT_ON_LOOP void scout__serve_tenants(struct scout_server *s, struct scout__request *req);
 SCOUT_ON_LOOP void scout__serve_drop(struct scout_server *s, struct scout__request *req);
 /* Answered at once, or when everything is given back. RESET: weights.c. */
+SCOUT_ON_LOOP void scout__serve_feed(struct scout_server *s, struct scout__request *req);
 SCOUT_ON_LOOP void scout__serve_finish(struct scout_server *s, struct scout__request *req);
 SCOUT_ON_LOOP void scout__serve_reset(struct scout_server *s, struct scout__request *req);
 SCOUT_ON_LOOP void scout__serve_register(struct scout_server *s, struct scout__request *req);

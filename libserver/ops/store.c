@@ -37,6 +37,8 @@ struct store_op {
 	uint32_t space;
 	uint32_t limited;        /* 1: there was no room for a chunk, so the ones after it get none */
 	struct scout__user user; /* its session */
+	struct scout__reader descriptions;
+	bool described;
 };
 
 /* @entry is the newest of grants_op.hold: later lookups will meet these entries in the same order. */
@@ -48,6 +50,18 @@ note_order(const struct store_op *pending, uint32_t entry)
 	/* The hold has no entries that were there already: then the distance differs. */
 	if (hold->n > SCOUT__AHEAD && hold->n == pending->grants.next + 1)
 		scout__index_follows(pending->group->index, hold->entries[hold->n - 1 - SCOUT__AHEAD], entry);
+}
+
+/* Keep the description that the STORE has for the chunk. @entry may be SCOUT__NO_ENTRY. */
+SCOUT_ON_LOOP static void
+describe(struct store_op *pending, struct scout__chunk_index *index, uint32_t entry)
+{
+	uint16_t len;
+	const char *bytes = scout__get_str(&pending->descriptions, &len);
+
+	/* Beyond feed_bytes an object has none: readers know of it by its hash. */
+	if (len > 0 && entry != SCOUT__NO_ENTRY)
+		(void)scout__index_describe(index, entry, bytes, len);
 }
 
 /* Store one chunk. GRANTED, PRESENT and NO_ROOM are in the reply. */
@@ -79,6 +93,8 @@ store_one(struct scout_server *s, struct store_op *pending, struct scout__sessio
 		pending->limited = 1;
 		scout__grants_put_state(&pending->grants, SCOUT_GRANT_NO_ROOM);
 	}
+	if (pending->described)
+		describe(pending, index, entry);
 	/* Every rank stores the same keys, so one of them speaks for all. */
 	if (session && entry != SCOUT__NO_ENTRY && rank == 0)
 		scout__kept_stored(s, &session->of[pending->group->number], scout__index_handle(index, entry),
@@ -174,6 +190,8 @@ scout__serve_store(struct scout_server *s, struct scout__request *req)
 		return;
 	pending->grants.ticket = m.ticket;
 	pending->hashes = m.hashes;
+	pending->descriptions = m.descriptions;
+	pending->described = m.described;
 	pending->grants.n = m.n;
 	pending->space = space;
 	pending->group = group;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "feed.h"
 #include "peer.h"
 #include "pending_op.h"
 #include "segments.h"
@@ -123,6 +124,7 @@ scout__ns_make(struct scout_server *s, const struct scout__hello *hello)
 	memcpy(ns->name, hello->name_space.p, hello->name_space.len);
 	ns->left_us = s->now_us; /* until its peer joins */
 	set_parameters(ns, hello, by_group);
+	ns->l1.max_described = s->cfg.feed_bytes;
 	scout__ns_take_share(s, ns);
 	scout__ns_warn(s, ns);
 	return ns;
@@ -191,6 +193,7 @@ scout__ns_free(struct scout_server *s, struct scout__ns *ns)
 {
 	scout__ns_drop_indexes(s, ns);
 	s->state->hooks->closed(ns);
+	scout__feed_end(ns);
 	for (uint32_t i = 0; i < ns->n_spaces; i++)
 		free(ns->spaces[i].tenant);
 	free(ns->spaces);
@@ -206,6 +209,7 @@ scout__ns_free(struct scout_server *s, struct scout__ns *ns)
 void
 scout__ns_outdate(struct scout_server *s, struct scout__ns *ns, uint16_t status)
 {
+	scout__feed_cleared(s, ns);
 	ns->weights_gen++;
 	ns->ended_by = status;
 	ns->space_floor = ns->space_first = ns->next_space;

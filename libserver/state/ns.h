@@ -18,6 +18,7 @@
 struct scout_server;
 struct scout__chunk_index;
 struct scout__expected;
+struct scout__feed;
 struct scout__l2_fingerprint;
 struct scout__peer;
 struct scout__records;
@@ -102,6 +103,7 @@ struct scout__ns {
 		chunk_waiters[1u << SCOUT__WAITER_BITS]; /* pending operations, by the hash that they wait for */
 	struct scout__records *records;                  /* of the last CLEAR in L2, see l2_records.c; NULL: no L2 */
 	struct scout__list record_waiters;               /* pending operations */
+	struct scout__feed *feed;                        /* NULL: nobody reads it, see feed.c */
 	uint32_t n_moving; /* shards that are loaded or written now: their slots are in use */
 	struct scout__list sessions;
 	uint32_t n_peers, n_sessions, n_holds;

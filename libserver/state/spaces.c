@@ -4,6 +4,7 @@
 
 #include <xxhash.h>
 
+#include "feed.h"
 #include "ns.h"
 #include "server_core.h"
 
@@ -188,6 +189,7 @@ scout__ns_drop_tenant(struct scout_server *s, struct scout__ns *ns, const struct
 	const struct scout__account *account = scout__ns_account_of(s, ns, tenant);
 	bool taken;
 
+	scout__feed_dropped(s, ns, tenant);
 	/* What it stores from now on is in spaces of other numbers. */
 	for (uint16_t group = 0; group < ns->groups.n; group++) {
 		uint32_t i = space_find(s, ns, tenant, group, &taken);

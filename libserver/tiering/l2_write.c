@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 
+#include "feed.h"
 #include "fetch.h"
 #include "ns.h"
 #include "pending_op.h"
@@ -29,6 +30,16 @@
 
 #define SWEEP 512u
 
+/* A shard has been written, or not: after the last of a hit, tell the feed. */
+SCOUT_ON_LOOP static void
+note_saved(struct scout__ns_group *group, uint32_t entry)
+{
+	const struct scout__entry *e = &group->index->entries[entry];
+
+	if (e->saving == 1 && !e->unsaved && scout__index_is_hit(group->index, entry))
+		scout__feed_saved(group, entry);
+}
+
 /* The slot is free to be used again. */
 SCOUT_ON_LOOP static void
 write_end(struct scout_server *s, struct scout__write *w)
@@ -38,8 +49,11 @@ write_end(struct scout_server *s, struct scout__write *w)
 
 	s->fetch->write_bytes -= group->index->strides[w->rank];
 	group->ns->n_moving--;
+	if (!w->kept)
+		group->index->entries[entry].unsaved = 1;
 	free(w->ops);
 	free(w);
+	note_saved(group, entry);
 	scout__index_saved(group->index, entry);
 	scout__ns_unpinned(group, entry);
 	/* A store may have found nothing to evict but this. */
@@ -202,12 +216,14 @@ scout__write_queue(struct scout_server *s, struct scout__ns_group *group, uint32
 	if (!t || !group->expected || t->stopping)
 		return;
 	if (!make_room(s, bytes)) {
+		group->index->entries[entry].unsaved = 1;
 		drop(s);
 		return;
 	}
 	w = calloc(1, sizeof(*w));
 	if (!w || !scout__index_save(group->index, entry)) {
 		free(w);
+		group->index->entries[entry].unsaved = 1;
 		t->count.writes_dropped++;
 		return;
 	}

@@ -82,6 +82,7 @@ class ServerConfig(TypedDict, total=False):
     prealloc: Flag
     max_promised: Number
     max_request_bytes: Number
+    feed_bytes: Number
     tenant_share: str | None
     namespace_share: str | None
     max_sessions: Number

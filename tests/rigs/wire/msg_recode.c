@@ -34,7 +34,6 @@ NUMBER(admit_reply, uint32_t)
 STRUCTURE(finish, scout__finish_msg)
 NUMBER(one_u64, uint64_t)
 STRUCTURE(register_reply, scout__register_reply)
-HASHES(store, scout__store_msg)
 STRUCTURE(store_done, scout__store_done_msg)
 NUMBER(store_done_reply, uint32_t)
 STRUCTURE(retrieve, scout__retrieve_msg)
@@ -43,6 +42,40 @@ NUMBER(peers, uint32_t)
 RECODE(tenants, struct scout__str, scout__get_tenants(op, &m, ret_field), scout__put_tenants(w, &m))
 STRUCTURE(drop, scout__drop_msg)
 STRUCTURE(drop_reply, scout__drop_reply)
+STRUCTURE(feed, scout__feed_msg)
+
+static int
+recode_store(const struct scout__op *op, unsigned hash_bytes, struct scout__writer *w, const char **ret_field)
+{
+	struct scout__store_msg m;
+	int status = scout__get_store(op, hash_bytes, &m, ret_field);
+
+	if (status != SCOUT_WIRE_OK)
+		return status;
+	scout__put_store(w, &m, hash_bytes);
+	for (uint32_t i = 0; m.described && i < m.n; i++) {
+		uint16_t len;
+		const char *p = scout__get_str(&m.descriptions, &len);
+
+		scout__put_str(w, p, len);
+	}
+	return status;
+}
+
+static int
+recode_feed_reply(const struct scout__op *op, unsigned hash_bytes, struct scout__writer *w, const char **ret_field)
+{
+	struct scout__feed_reply m;
+	struct scout__feed_event event;
+	int status = scout__get_feed_reply(op, hash_bytes, &m, ret_field);
+
+	if (status != SCOUT_WIRE_OK)
+		return status;
+	scout__put_feed_head(w, &m);
+	while (m.n-- > 0 && scout__get_feed_event(&m.events, hash_bytes, &event))
+		scout__put_feed_event(w, &event, hash_bytes);
+	return status;
+}
 
 static int
 recode_empty(const struct scout__op *op, unsigned hash_bytes, struct scout__writer *w, const char **ret_field)
@@ -190,6 +223,8 @@ const struct msg_codec msg_codecs[] = {
 	BODY(TENANTS, REPLY, recode_tenants_reply, golden_tenants_reply),
 	BODY(DROP, REQUEST, recode_drop, golden_drop),
 	BODY(DROP, REPLY, recode_drop_reply, golden_drop_reply),
+	BODY(FEED, REQUEST, recode_feed, golden_feed),
+	BODY(FEED, REPLY, recode_feed_reply, golden_feed_reply),
 };
 _Static_assert(sizeof(msg_codecs) / sizeof(msg_codecs[0]) == N_MSG_CODECS, "a new operation needs its codecs here");
 

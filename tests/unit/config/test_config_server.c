@@ -32,6 +32,7 @@ static const struct setting server_settings[] = {
 	{"prealloc", "yes", SERVER(prealloc, 1)},
 	{"max_promised", "2", SERVER(max_promised, 2)},
 	{"max_request_bytes", "300Mi", SERVER(max_request_bytes, 300 << 20)},
+	{"feed_bytes", "32Ki", SERVER(feed_bytes, 32 << 10)},
 	{"tenant_share", SERVER_TEXT(tenant_share, "a:20% *:5%")},
 	{"namespace_share", SERVER_TEXT(namespace_share, "m:30%")},
 	{"max_sessions", "7", SERVER(max_sessions, 7)},

@@ -168,9 +168,11 @@ put_store(struct scout__writer *w)
 		.group = 0x021f,
 		.tenant = str("t"),
 		.hashes = codec_of(SCOUT_OP_STORE, SCOUT_KIND_REQUEST)->golden + 19,
+		.described = true,
 	};
 
 	scout__put_store(w, &m, GOLDEN_HASH_BYTES);
+	scout__put_str(w, "de", 2);
 }
 
 static void
@@ -310,6 +312,33 @@ put_drop_reply(struct scout__writer *w)
 	ck_assert_uint_eq(w->len, SCOUT__DROP_REPLY_BYTES);
 }
 
+static const struct scout__feed_msg feed_msg = {0x2122232425262728, 0x3132333435363738, 0x4142434445464748};
+
+static void
+put_feed(struct scout__writer *w)
+{
+	scout__put_feed(w, &feed_msg);
+}
+
+static void
+put_feed_reply(struct scout__writer *w)
+{
+	const struct scout__feed_reply m = {.next = feed_msg, .flags = SCOUT_FEED_LOST | SCOUT_FEED_MORE, .n = 2};
+	const struct scout__feed_event stored = {
+		.kind = SCOUT_EVENT_STORED,
+		.medium = SCOUT_MEDIUM_L2,
+		.group = 0x021f,
+		.tenant = str("t"),
+		.hash = codec_of(SCOUT_OP_STORE, SCOUT_KIND_REQUEST)->golden + 19,
+		.description = str("de"),
+	};
+
+	scout__put_feed_head(w, &m);
+	ck_assert_uint_eq(w->len, SCOUT__FEED_HEAD_BYTES);
+	scout__put_feed_event(w, &stored, GOLDEN_HASH_BYTES);
+	scout__put_feed_event(w, &(struct scout__feed_event){.kind = SCOUT_EVENT_CLEARED}, GOLDEN_HASH_BYTES);
+}
+
 /* The bodies that are not empty. */
 #define REQUEST(op) SCOUT_OP_##op, SCOUT_KIND_REQUEST
 #define REPLY(op) SCOUT_OP_##op, SCOUT_KIND_REPLY
@@ -346,6 +375,8 @@ static const struct sample {
 	{REPLY(TENANTS), put_tenants_reply},
 	{REQUEST(DROP), put_drop},
 	{REPLY(DROP), put_drop_reply},
+	{REQUEST(FEED), put_feed},
+	{REPLY(FEED), put_feed_reply},
 };
 #define N_SAMPLES (sizeof(samples) / sizeof(samples[0]))
 
@@ -566,7 +597,7 @@ START_TEST(operations_have_names)
 	static const char *const names[] = {"op 0",     "HELLO",         "PING",     "LOOKUP", "ADMIT",
 					    "FINISH",   "RESET",         "REGISTER", "STORE",  "STORE_DONE",
 					    "RETRIEVE", "RETRIEVE_DONE", "STATUS",   "ERROR",  "CLEAR",
-					    "KEYS",     "PEERS",         "TENANTS",  "DROP"};
+					    "KEYS",     "PEERS",         "TENANTS",  "DROP",   "FEED"};
 
 	_Static_assert(sizeof(names) / sizeof(names[0]) == SCOUT_OP_LAST + 1, "a new operation needs its name here");
 	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)

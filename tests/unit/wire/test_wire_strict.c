@@ -93,11 +93,12 @@ static const struct {
 } reserved[] = {
 	{REQUEST(HELLO), 71, 2},    {REQUEST(LOOKUP), 39, 1},   {REPLY(ADMIT), 4, 4},
 	{REPLY(REGISTER), 6, 2},    {REQUEST(RETRIEVE), 10, 2}, {REQUEST(RETRIEVE), 14, 2},
-	{REQUEST(RETRIEVE), 26, 2}, {REQUEST(STORE), 14, 2},    {REPLY(STORE), 12, 4},
+	{REQUEST(RETRIEVE), 26, 2}, {REQUEST(STORE), 15, 1},    {REPLY(STORE), 12, 4},
 	{REPLY(STORE), 22, 2},      {REPLY(STORE), 46, 2},      {REPLY(STORE), 70, 2},
 	{REQUEST(FINISH), 12, 4},   {REPLY(STORE_DONE), 4, 4},  {REPLY(RETRIEVE), 12, 4},
 	{REPLY(RETRIEVE), 22, 2},   {REPLY(RETRIEVE), 46, 2},   {REQUEST(RETRIEVE_DONE), 12, 4},
 	{REQUEST(PEERS), 4, 4},     {REQUEST(DROP), 9, 3},      {REQUEST(DROP), 12, 4},
+	{REPLY(FEED), 25, 3},       {REPLY(FEED), 38, 2},       {REPLY(FEED), 69, 2},
 };
 
 START_TEST(a_reserved_field_that_is_not_zero_is_refused)
@@ -285,6 +286,16 @@ static const struct range {
 	{REQUEST(DROP), 22, 1, '\n', "tenant"},
 	{REPLY(DROP), 12, 4, 0x01020304, NULL},
 	{REPLY(DROP), 12, 4, 0x01020305, "pending"},
+	{REQUEST(FEED), 0, 8, 0, "sequence"},
+	{REPLY(FEED), 0, 8, 0, "feed"},
+	{REPLY(FEED), 24, 1, 0, NULL},
+	{REPLY(FEED), 32, 2, 0, "kind"},
+	{REPLY(FEED), 32, 2, 5, "kind"},
+	{REPLY(FEED), 34, 2, 0, "medium"},
+	{REPLY(FEED), 34, 2, 1, NULL},
+	{REPLY(FEED), 34, 2, 3, "medium"},
+	{REPLY(FEED), 65, 2, 1, "medium"}, /* CLEARED is for all media */
+	{REPLY(FEED), 42, 1, 0x7f, "tenant"},
 	{REQUEST(REGISTER), 0, 2, 63, NULL},
 	{REQUEST(REGISTER), 0, 2, 64, "kv_rank"},
 	{REQUEST(REGISTER), 2, 2, 63, NULL},
@@ -361,6 +372,8 @@ END_TEST
 /* Counts inside their range that do not fit the length of the body. */
 static const struct range lengths[] = {
 	{REQUEST(HELLO), 64, 2, 65535, "length"},    {REPLY(HELLO), 40, 2, 8, "length"},
+	{REPLY(FEED), 28, 4, 1, "length"},           {REPLY(FEED), 28, 4, UINT32_MAX, "length"},
+	{REPLY(FEED), 59, 2, 4097, "length"},        {REQUEST(STORE), 14, 2, 0, "length"},
 	{REPLY(HELLO), 49, 2, 5, "length"},          {REQUEST(LOOKUP), 8, 4, 3, "length"},
 	{REQUEST(LOOKUP), 8, 4, 262141, "length"},   {REQUEST(LOOKUP), 40, 2, 3, "length"},
 	{REQUEST(LOOKUP), 40, 2, 1, "length"},       {REQUEST(REGISTER), 49, 4, 2, "length"},
@@ -415,6 +428,11 @@ static const struct {
 	{REQUEST(LOOKUP), 40, 2, 255, NULL},
 	{REQUEST(LOOKUP), 40, 2, 256, "tenant"},
 	{REQUEST(LOOKUP), 40, 2, 65535, "tenant"},
+	{REQUEST(STORE), 35, 2, 4096, NULL},
+	{REQUEST(STORE), 35, 2, 4097, "description"},
+	{REPLY(FEED), 40, 1, 256, "tenant"},
+	{REPLY(FEED), 59, 2, 4096, NULL},
+	{REPLY(FEED), 59, 2, 4097, "description"},
 	{REQUEST(TENANTS), 0, 3, 0, "namespace"},
 	{REQUEST(TENANTS), 0, 3, 255, NULL},
 	{REQUEST(TENANTS), 0, 3, 256, "namespace"},

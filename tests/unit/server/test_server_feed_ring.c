@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check_main.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "feed_ring.h"
+
+/* The ring of a feed against a list of all events that were put, with random lengths. */
+
+#define N 20000u
+#define LARGEST 4400u
+
+static uint8_t
+event_byte(uint64_t sequence, size_t i)
+{
+	return (uint8_t)(sequence * 31 + i);
+}
+
+/* Every event of the run is whole and at its place. */
+static void
+check_run(const struct scout__feed_run *run, const uint16_t *lens, uint64_t sequence)
+{
+	size_t at = 0;
+
+	for (uint64_t s = sequence; s < sequence + run->n; s++)
+		for (size_t i = 0; i < lens[s]; i++, at++) {
+			uint8_t got = at < run->len[0] ? run->piece[0][at] : run->piece[1][at - run->len[0]];
+
+			ck_assert_uint_eq(got, event_byte(s, i));
+		}
+	ck_assert_uint_eq(at, run->len[0] + run->len[1]);
+}
+
+START_TEST(the_newest_events_are_there_in_order_and_whole)
+{
+	static uint16_t lens[N + 2];
+	struct scout__feed_ring ring;
+	uint32_t largest = _i ? LARGEST : 100; /* few large ones, or so many small ones that places are short */
+	uint64_t reads = 0;
+
+	scout__enter_loop();
+	ck_assert_int_eq(scout__feed_ring_init(&ring, SCOUT__FEED_RING_MIN), 0);
+	ck_assert(scout__feed_ring_has(&ring, 1));
+	ck_assert(!scout__feed_ring_has(&ring, 0));
+	ck_assert(!scout__feed_ring_has(&ring, 2));
+	srand(1);
+	for (uint64_t s = 1; s <= N; s++) {
+		uint8_t event[LARGEST];
+		uint64_t bytes = 0;
+
+		lens[s] = (uint16_t)(1 + (unsigned)rand() % largest);
+		for (size_t i = 0; i < lens[s]; i++)
+			event[i] = event_byte(s, i);
+		scout__feed_ring_put(&ring, event, lens[s]);
+		ck_assert_uint_eq(ring.next, s + 1);
+		for (uint64_t i = ring.first; i <= s; i++)
+			bytes += lens[i];
+		ck_assert_uint_le(bytes, ring.size);
+		/* The oldest one had to go: of bytes or of places there is no room for one more. */
+		if (ring.first > 1)
+			ck_assert(bytes + lens[ring.first - 1] > ring.size || s + 1 - ring.first == ring.n_ends - 1);
+		if (s % 64 == 0) {
+			uint64_t from = ring.first + (unsigned)rand() % (s + 2 - ring.first);
+			struct scout__feed_run run = scout__feed_ring_get(&ring, from, 1u << (unsigned)rand() % 15);
+
+			check_run(&run, lens, from);
+			reads += run.n;
+		}
+	}
+	ck_assert_uint_gt(reads, 0);
+	ck_assert_uint_gt(ring.first, 1);
+	scout__feed_ring_fini(&ring);
+}
+END_TEST
+
+START_TEST(a_page_takes_what_fits_and_no_more)
+{
+	struct scout__feed_ring ring;
+	struct scout__feed_run run;
+
+	scout__enter_loop();
+	ck_assert_int_eq(scout__feed_ring_init(&ring, SCOUT__FEED_RING_MIN), 0);
+	for (int i = 0; i < 3; i++)
+		scout__feed_ring_put(&ring, "0123456789", 10);
+	run = scout__feed_ring_get(&ring, 1, 29);
+	ck_assert_uint_eq(run.n, 2);
+	ck_assert_uint_eq(run.len[0], 20);
+	run = scout__feed_ring_get(&ring, 1, 30);
+	ck_assert_uint_eq(run.n, 3);
+	run = scout__feed_ring_get(&ring, 4, 30);
+	ck_assert_uint_eq(run.n, 0);
+	ck_assert_uint_eq(run.len[0] + run.len[1], 0);
+	scout__feed_ring_fini(&ring);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *s = suite_create("server_feed_ring");
+	TCase *t = tcase_create("all");
+
+	tcase_add_loop_test(t, the_newest_events_are_there_in_order_and_whole, 0, 2);
+	tcase_add_test(t, a_page_takes_what_fits_and_no_more);
+	suite_add_tcase(s, t);
+	return s;
+}
