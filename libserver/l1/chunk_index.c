@@ -341,17 +341,19 @@ scout__index_commit(struct scout__chunk_index *index, uint32_t entry, uint32_t r
 {
 	struct scout__entry *e = &index->entries[entry];
 	uint8_t *state = &index->shard_state[scout__shard_at(index, entry, rank)];
+	bool is_hit;
 
 	SCOUT_ASSERT(e->in_use && e->holds > 0);
 	SCOUT_ASSERT(*state == SCOUT__SHARD_WRITING || *state == SCOUT__SHARD_LOADING);
 	e->expected -= *state == SCOUT__SHARD_LOADING;
 	*state = SCOUT__SHARD_READABLE;
 	e->readable++;
-	if (scout__index_is_hit(index, entry))
+	is_hit = scout__index_is_hit(index, entry);
+	if (is_hit)
 		scout__index_tell(index, entry, true);
 	scout__entry_unheld(index, entry);
 	scout__entry_unpin(index, entry);
-	return scout__index_is_hit(index, entry);
+	return is_hit;
 }
 
 void

@@ -28,16 +28,24 @@ scout__entry_create(struct scout__chunk_index *index, uint32_t space, const uint
 	return entry;
 }
 
+/* Readers of the feed want to know, or the entry has a description. */
+static SCOUT_ON_LOOP __attribute__((noinline)) void
+tell_end(struct scout__chunk_index *index, uint32_t entry)
+{
+	if (scout__index_is_hit(index, entry))
+		scout__index_tell(index, entry, false);
+	if (index->entries[entry].described)
+		scout__index_undescribe(index, entry);
+}
+
 void
 scout__entry_discard(struct scout__chunk_index *index, uint32_t entry)
 {
 	struct scout__entry *e = &index->entries[entry];
 
 	SCOUT_ASSERT(e->in_use && e->promises == 0 && e->holds == 0 && e->saving == 0 && e->expected == 0);
-	if (scout__index_is_hit(index, entry))
-		scout__index_tell(index, entry, false);
-	if (e->described)
-		scout__index_undescribe(index, entry);
+	if (index->l1_ns && (index->l1_ns->watched || e->described))
+		tell_end(index, entry);
 	/*
 	 * A spoiled entry goes with its last pin, while it is out of the order. The policy counts what is alive, so it
 	 * hears of the end.
