@@ -136,6 +136,8 @@ destroy(struct scout_client *client)
 	for (uint32_t i = 0; client->give_back && i < client->n_links; i++)
 		scout__lazy_free(client->give_back[i].tickets, client->give_back[i].cap * sizeof(uint64_t));
 	free(client->give_back);
+	free(client->feed.pages[0].body);
+	free(client->feed.pages[1].body);
 	for (uint32_t what = 0; what < SCOUT__BROADCASTS; what++)
 		free(client->broadcasts[what].links);
 	for (uint32_t i = 0; client->slots && i < client->n_seen; i++) {

@@ -27,6 +27,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <kvscout/client_feed.h>
 #include <kvscout/client_keys.h>
 #include <kvscout/client_sized.h>
 #include <kvscout/client_stats.h>

@@ -22,6 +22,7 @@ struct scout_client;
 struct scout_client_config;
 struct scout_client_counters;
 struct scout_config_row;
+struct scout_feed_event;
 struct scout_hit;
 struct scout_key_answer;
 struct scout_key_query;
@@ -48,6 +49,11 @@ SCOUT_API SCOUT_MUST_CHECK int scout_lookup_sized(struct scout_client *client, c
 SCOUT_API SCOUT_MUST_CHECK int scout_lookup_keys_sized(struct scout_client *client, const struct scout_key_query *query,
 						       size_t query_size, uint8_t *ret_states,
 						       struct scout_key_answer *ret_answer, size_t answer_size);
+
+/* ---- client_feed.h ---- */
+
+SCOUT_API SCOUT_MUST_CHECK int scout_feed_sized(struct scout_client *client, struct scout_feed_event *ret_events,
+						size_t event_size, size_t max);
 
 /* ---- client_stats.h ---- */
 

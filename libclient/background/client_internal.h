@@ -12,6 +12,7 @@
 #include "courier.h"
 #include "log.h"
 #include "lookup_slot.h"
+#include "msg.h"
 
 /*
  * The client: a table of slots between the caller and the courier.
@@ -34,8 +35,8 @@
  * client_answer.c -> client_step.c, client_table.c -> answer_word.c, reason.c. lookup_internal.h has the courier's half.
  *
  * Room in the ring: a slot pushes at most LOOKUP, SETTLE, RENEW, ADMIT and FINISH, each with at most one END of a step;
- * a second RENEW only when the first was answered. The ring has room for these words of all slots and for one BROADCAST
- * of each kind, so no push can fail, and finish and admit need no error path.
+ * a second RENEW only when the first was answered. The ring has room for these words of all slots, for one BROADCAST
+ * of each kind and for one FEED, so no push can fail, and finish and admit need no error path.
  */
 
 enum scout__word_op {
@@ -45,7 +46,8 @@ enum scout__word_op {
 	SCOUT__WORD_BROADCAST, /* in place of the slot: enum scout__broadcast_what */
 	SCOUT__WORD_STEP_END,
 	SCOUT__WORD_RENEW,
-	SCOUT__WORD_SETTLE
+	SCOUT__WORD_SETTLE,
+	SCOUT__WORD_FEED
 };
 /* A word of the ring: operation, whether it is part of a step (then nothing is sent before STEP_END), slot. */
 #define SCOUT__WORD_OP(word) ((word)&15u)
@@ -96,6 +98,30 @@ struct scout__broadcast {
 	/* courier */
 	uint64_t latest;
 	struct scout__broadcast_link *links; /* n_links */
+};
+
+enum scout__feed_state {
+	SCOUT__FEED_IDLE = 0, /* the caller may ask */
+	SCOUT__FEED_ASKED,    /* the courier's: it sends `ask`, and fills `pages[filling]` or `error` */
+	SCOUT__FEED_ANSWERED  /* the caller's */
+};
+
+/* The caller reads one page while the courier fills the other: see client_feed.c. */
+struct scout__feed_reader {
+	atomic_uint state; /* enum scout__feed_state, says whose the fields below are */
+	struct scout__feed_msg ask;
+	struct {
+		uint8_t *body;
+		size_t len, cap;
+	} pages[2];
+	uint32_t filling;
+	int error;
+	/* courier */
+	bool unsent, in_flight;
+	/* caller: the page that is being read */
+	struct scout__reader events;
+	uint32_t n_left;
+	bool starts_over; /* START_OVER is to be told before them */
 };
 
 struct scout_client {
@@ -165,6 +191,7 @@ struct scout_client {
 	bool closing;
 	struct scout__give_back *give_back;                    /* n_links */
 	struct scout__broadcast broadcasts[SCOUT__BROADCASTS]; /* shared: `number` and `queued` */
+	struct scout__feed_reader feed;
 	struct {
 		atomic_uint_fast64_t answers, dropped, hits, timeouts, unreachable, refused, late, hit_tokens, hit_keys;
 	} counts;

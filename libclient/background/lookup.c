@@ -225,6 +225,7 @@ on_flush(void *user, uint64_t now_us)
 		c->may_unblock = true;
 		walk_todo(c, now_us);
 	}
+	scout__feed_send(c);
 }
 
 /* ---- words ---- */
@@ -320,6 +321,9 @@ on_word(void *user, uint64_t word, uint64_t now_us)
 	case SCOUT__WORD_BROADCAST:
 		scout__broadcast_start(c, i);
 		break;
+	case SCOUT__WORD_FEED:
+		c->feed.unsent = true;
+		break;
 	case SCOUT__WORD_STEP_END:
 		c->held = false;
 		break;
@@ -410,6 +414,10 @@ lookup_ended(void *user, struct scout__link *link, uint64_t cookie, const struct
 	index = scout__link_index(link);
 	if (kind == COOKIE_GIVE_BACK) {
 		scout__give_back_ended(c, index, op == NULL);
+		return;
+	}
+	if (kind == COOKIE_FEED) {
+		scout__feed_reply(c, op, error);
 		return;
 	}
 	if (kind == COOKIE_BROADCAST) {
@@ -565,7 +573,7 @@ on_is_awaited(void *user)
 		gives_back |= c->give_back[i].n > 0;
 	return scout__deadlines_first(c) != SCOUT__NO_SLOT || c->todo.head != SCOUT__NO_SLOT ||
 	       c->blocked.head != SCOUT__NO_SLOT || scout__broadcast_is_open(c) || c->n_renewals > 0 ||
-	       c->n_finishing > c->cfg.max_lookups || gives_back || c->closing;
+	       c->feed.unsent || c->feed.in_flight || c->n_finishing > c->cfg.max_lookups || gives_back || c->closing;
 }
 
 static void

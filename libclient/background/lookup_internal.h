@@ -16,7 +16,8 @@ enum lookup_cookie {
 	COOKIE_FINISH,
 	COOKIE_GIVE_BACK,
 	COOKIE_BROADCAST,
-	COOKIE_RENEW
+	COOKIE_RENEW,
+	COOKIE_FEED
 };
 #define COOKIE(kind, slot) ((uint64_t)(kind) << 32 | (slot))
 
@@ -99,6 +100,13 @@ void scout__lookup_all_answered(struct scout_client *c, uint32_t i) SCOUT_ON_COU
 void scout__lane_end(struct scout_client *c, uint32_t i, uint32_t link) SCOUT_ON_COURIER;
 /* The slot goes back to the caller when it is finished and nothing names it any more. */
 void scout__slot_release_if_done(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
+
+/* ---- feed.c ---- */
+
+/* Send what the caller asks for, if there is anything and the link has room. */
+void scout__feed_send(struct scout_client *c) SCOUT_ON_COURIER;
+/* The request was answered; @op NULL: it was lost, or cannot be sent, because of @error. */
+void scout__feed_reply(struct scout_client *c, const struct scout__op *op, int error) SCOUT_ON_COURIER;
 
 /* ---- lookup_broadcast.c ---- */
 

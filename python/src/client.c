@@ -298,6 +298,13 @@ static PyMethodDef methods[] = {
 	{"stats", scout__py_client_stats, METH_NOARGS,
 	 "stats($self, /)\n--\n\n"
 	 "Counters since the client was made, by name; struct scout_client_counters in kvscout/client.h explains them."},
+	{"feed", scout__py_client_feed, METH_NOARGS,
+	 "feed($self, /)\n--\n\n"
+	 "The next events of what became a hit in the namespace and what stopped being one, as a list of tuples\n"
+	 "(kind, medium, group, tenant, hash, description), at most 512. Does not block: the call also asks the server for more.\n"
+	 "kind: FEED_START_OVER (forget all; what is there follows), FEED_STORED, FEED_REMOVED, FEED_CLEARED (all is gone),\n"
+	 "FEED_DROPPED (all of the tenant is gone). medium: FEED_L1, FEED_L2, 0 for the other kinds. hash: None for these.\n"
+	 "An error says what became of the last request: the next call asks again. kvscout/client_feed.h has the rules."},
 	{"fileno", scout__py_client_fileno, METH_NOARGS,
 	 "fileno($self, /)\n--\n\n"
 	 "A descriptor, owned by the client, that is readable when an answer has landed, for selectors and event loops; call\n"

@@ -321,6 +321,39 @@ scout__py_client_stats(PyObject *object, PyObject *unused)
 	return dict;
 }
 
+/* ---- the feed ---- */
+
+/* Events that one call returns at most. */
+#define FEED_EVENTS 512
+
+PyObject *
+scout__py_client_feed(PyObject *object, PyObject *unused)
+{
+	struct scout__py_client *self = client_of(object);
+	struct scout_feed_event events[FEED_EVENTS];
+	PyObject *list;
+	int n;
+
+	(void)unused;
+	if (check(self, "Client.feed") < 0)
+		return NULL;
+	n = scout_feed(self->client, events, FEED_EVENTS);
+	if (n < 0)
+		return scout__py_raise_call(self->state, n, "Client.feed", NULL);
+	list = PyList_New(n);
+	for (int i = 0; list && i < n; i++) {
+		const struct scout_feed_event *e = &events[i];
+		PyObject *event = Py_BuildValue(
+			"(iiIs#y#y#)", e->kind, e->medium, (unsigned)e->group, e->tenant_len ? e->tenant : "",
+			(Py_ssize_t)e->tenant_len, (const char *)e->hash, (Py_ssize_t)self->hash_bytes,
+			e->description_len ? (const char *)e->description : "", (Py_ssize_t)e->description_len);
+
+		if (!event || PyList_SetItem(list, i, event) < 0)
+			Py_CLEAR(list);
+	}
+	return list;
+}
+
 PyObject *
 scout__py_client_fileno(PyObject *object, PyObject *unused)
 {

@@ -116,6 +116,14 @@ static PyType_Spec spec = {
 int
 scout__py_keys_add(PyObject *module)
 {
+	if (PyModule_AddIntConstant(module, "FEED_START_OVER", SCOUT_FEED_START_OVER) < 0 ||
+	    PyModule_AddIntConstant(module, "FEED_STORED", SCOUT_FEED_STORED) < 0 ||
+	    PyModule_AddIntConstant(module, "FEED_REMOVED", SCOUT_FEED_REMOVED) < 0 ||
+	    PyModule_AddIntConstant(module, "FEED_CLEARED", SCOUT_FEED_CLEARED) < 0 ||
+	    PyModule_AddIntConstant(module, "FEED_DROPPED", SCOUT_FEED_DROPPED) < 0 ||
+	    PyModule_AddIntConstant(module, "FEED_L1", SCOUT_FEED_L1) < 0 ||
+	    PyModule_AddIntConstant(module, "FEED_L2", SCOUT_FEED_L2) < 0)
+		return -1;
 	if (PyModule_AddIntConstant(module, "KEY_MISS", SCOUT_KEY_MISS) < 0 ||
 	    PyModule_AddIntConstant(module, "KEY_HIT", SCOUT_KEY_HIT) < 0 ||
 	    PyModule_AddIntConstant(module, "KEY_RETRY", SCOUT_KEY_RETRY) < 0)

@@ -113,6 +113,7 @@ PyObject *scout__py_finish_hint(PyObject *self, PyObject *const *args, Py_ssize_
 PyObject *scout__py_client_reset(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 PyObject *scout__py_client_clear(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 PyObject *scout__py_wait_ready(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
+PyObject *scout__py_client_feed(PyObject *self, PyObject *unused);
 PyObject *scout__py_client_stats(PyObject *self, PyObject *unused);
 PyObject *scout__py_client_fileno(PyObject *self, PyObject *unused);
 PyObject *scout__py_client_fd_clear(PyObject *self, PyObject *unused);

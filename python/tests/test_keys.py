@@ -71,6 +71,35 @@ class Case(unittest.TestCase):
         return rig.wait_for(lambda: (client or self.client).lookup_keys(id, hashes, *args, **more), what="the answer")
 
 
+class Feed(Case):
+    def setUp(self):
+        super().setUp()
+        self.events = []
+
+    def pull(self):
+        self.events += self.client.feed()
+        return self.events
+
+    def test_what_is_stored_and_cleared_is_told_in_order(self):
+        rig.wait_for(lambda: kvscout.FEED_START_OVER in [event[0] for event in self.pull()], what="the begin")
+        self.store()
+        rig.wait_for(lambda: len(self.pull()) == 1 + 8, what="eight objects")
+        stored = {(event[2], event[4]) for event in self.events[1:]}
+        hashes = hashes_of(6)
+        self.assertEqual(stored, {(0, hash) for hash in hashes} | {(1, hashes[2]), (1, hashes[5])})
+        for kind, medium, _, tenant, _, description in self.events[1:]:
+            self.assertEqual((kind, medium, tenant, description), (kvscout.FEED_STORED, kvscout.FEED_L1, "", b""))
+        self.client.clear()
+        rig.wait_for(lambda: len(self.pull()) == 1 + 8 + 1, what="the clear")
+        self.assertEqual(self.events[-1], (kvscout.FEED_CLEARED, 0, 0, "", None, b""))
+
+    def test_a_later_reader_begins_with_what_is_there(self):
+        self.store(2)
+        self.client = self.open()
+        rig.wait_for(lambda: len(self.pull()) == 3, what="the begin and two objects")
+        self.assertEqual([event[0] for event in self.events], [kvscout.FEED_START_OVER] + 2 * [kvscout.FEED_STORED])
+
+
 class Keys(Case):
     def test_each_key_is_answered_by_itself_and_loaded_by_its_place(self):
         self.store()
