@@ -88,7 +88,8 @@ struct scout__job_shape {
 	size_t hash_bytes; /* of all hashes */
 	size_t tenant_len;
 	uint32_t n_layers;
-	bool has_events; /* one for each layer */
+	bool has_events;          /* one for each layer */
+	size_t description_bytes; /* store: of all, as they are sent; 0: none */
 };
 
 /* One allocation for the job and the arrays that its kind needs; NULL: no memory. */

@@ -58,6 +58,7 @@ scout__job_data_new(const struct scout_worker *w, const struct scout__job_shape 
 	size_t missing = place(&plan, is_retrieve ? s->n_blocks : 0, sizeof(*data->missing));
 	size_t hashes = place(&plan, s->hash_bytes, 1);
 	size_t tenant = place(&plan, s->tenant_len, 1);
+	size_t descriptions = place(&plan, s->description_bytes, 1);
 	size_t first_plane = place(&plan, n_planes, sizeof(*data->first_plane));
 	size_t layer_events = place(&plan, s->has_events ? s->n_layers : 0, sizeof(void *));
 
@@ -81,6 +82,7 @@ scout__job_data_new(const struct scout_worker *w, const struct scout__job_shape 
 	data->missing = at(data, missing);
 	data->hashes = at(data, hashes);
 	data->tenant = at(data, tenant);
+	data->descriptions = s->description_bytes ? at(data, descriptions) : NULL;
 	data->n_layers = s->n_layers;
 	data->first_plane = at(data, first_plane);
 	data->layer_events = s->has_events ? at(data, layer_events) : NULL;

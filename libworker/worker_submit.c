@@ -296,6 +296,11 @@ check_store(struct scout_worker *w, const struct scout_store *s, struct scout__a
 					     s->hashes ? "" : " (NULL)",
 					     (unsigned)(s->n_layers > 0 ? SCOUT__STORE_PART : SCOUT_MAX_CHUNKS),
 					     s->n_layers > 0 ? " with layers" : "");
+	for (size_t i = 0; s->descriptions && i < s->n; i++)
+		if (s->description_lens[i] > SCOUT_MAX_DESCRIPTION)
+			return scout__request_refuse(w, all, SCOUT_ERR_INVALID,
+						     "description %zu has %zu bytes: must be at most %u", i,
+						     s->description_lens[i], (unsigned)SCOUT_MAX_DESCRIPTION);
 	if (s->first_token % w->cfg.hash_tokens != 0 || s->first_token > UINT64_MAX / 2)
 		return scout__request_refuse(w, all, SCOUT_ERR_INVALID,
 					     "first_token = %llu: must be a multiple of hash_tokens = %u, below 2^63",
@@ -333,22 +338,45 @@ is_whole(const struct scout__named *named, uint64_t i)
 	return true;
 }
 
+/* Which of the caller's hashes chunk @i of the prompt ends with. */
+static size_t
+hash_of_chunk(const struct scout_worker *w, const struct scout_store *s, const struct scout__named *named, uint64_t i)
+{
+	uint32_t hashes_per_chunk = named->table->unit_tokens / w->cfg.hash_tokens;
+
+	return (size_t)((i + 1) * hashes_per_chunk - 1 - s->first_token / w->cfg.hash_tokens);
+}
+
+/* Put the description of hash @i at @at. Returns where it ends. */
+static uint8_t *
+put_description(const struct scout_store *s, size_t i, uint8_t *at)
+{
+	uint16_t len = (uint16_t)s->description_lens[i];
+
+	at[0] = (uint8_t)len;
+	at[1] = (uint8_t)(len >> 8);
+	if (len > 0)
+		memcpy(at + 2, s->descriptions[i], len);
+	return at + 2 + len;
+}
+
 static void
 fill_store(const struct scout_worker *w, const struct scout_store *s, const struct scout__named *named,
 	   struct scout__job_data *data)
 {
 	const struct scout__job_group *group = &data->groups[0];
-	uint64_t first_hash = s->first_token / w->cfg.hash_tokens;
+	uint8_t *description = data->descriptions;
 	uint32_t bpc = group->blocks_per_chunk;
 	size_t n = 0;
 
 	for (uint64_t i = named->from; i < named->to; i++) {
-		const uint8_t *hash = s->hashes;
+		size_t at = hash_of_chunk(w, s, named, i);
 
 		if (!is_ours(w, named, i) || !is_whole(named, i))
 			continue;
-		hash += ((i + 1) * group->hashes_per_chunk - 1 - first_hash) * s->hash_len;
-		memcpy(data->hashes + n * s->hash_len, hash, s->hash_len);
+		memcpy(data->hashes + n * s->hash_len, (const uint8_t *)s->hashes + at * s->hash_len, s->hash_len);
+		if (description)
+			description = put_description(s, at, description);
 		memcpy(data->ids + n * bpc, pages_of_chunk(named, i), bpc * sizeof(*data->ids));
 		n++;
 	}
@@ -369,10 +397,13 @@ store_work(const struct scout_worker *w, const struct scout_store *s, const stru
 	for (uint64_t i = named->from; i < named->to; i++) {
 		if (!is_ours(w, named, i))
 			continue;
-		if (is_whole(named, i))
-			shape.n_chunks++;
-		else
+		if (!is_whole(named, i)) {
 			n_null++;
+			continue;
+		}
+		shape.n_chunks++;
+		if (s->descriptions)
+			shape.description_bytes += 2 + s->description_lens[hash_of_chunk(w, s, named, i)];
 	}
 	shape.n_ids = (size_t)shape.n_chunks * named->table->layout.blocks_per_chunk;
 	shape.n_grants = shape.n_chunks < SCOUT__STORE_PART ? shape.n_chunks : SCOUT__STORE_PART;
@@ -452,6 +483,8 @@ scout_worker_store_sized(struct scout_worker *w, const struct scout_store *reque
 	if (rc == 0)
 		rc = scout__sized_read(&own, sizeof(own), SCOUT__SIZE_UP_TO(struct scout_store, timeout_ms), request,
 				       size);
+	if (rc == 0 && own.descriptions && !own.description_lens)
+		rc = SCOUT_ERR_INVALID;
 	if (rc == 0)
 		rc = w->registered ? scout__request_take_blocks(w, own.blocks, own.n_groups, blocks_size, &all)
 				   : SCOUT_ERR_NOT_REGISTERED;

@@ -309,6 +309,11 @@ struct scout_store {
 	void *const *layer_events;    /* cuda: n_layers events; no page of a layer is read before its own; NULL */
 	uint32_t announced;  /* host: 1: no page of a layer is read before scout_worker_layer_ready() announced it */
 	uint32_t timeout_ms; /* as in struct scout_retrieve */
+	/* For readers of the feed (client_feed.h), which get it with each object: n descriptions, of the objects that end
+	   with each hash, of at most 4096 bytes; the server does not look into them. NULL, or a length of 0: none. Where
+	   4096 objects together have more than 8 MiB, none of these is sent. */
+	const void *const *descriptions;
+	const size_t *description_lens; /* n */
 };
 
 /**

@@ -58,18 +58,43 @@ scout__job_accept(struct scout_worker *w, struct scout__job *job)
 		skip_asking(w, job);
 }
 
+#define DESCRIPTIONS_MAX ((size_t)8 << 20) /* in one STORE, whose frame has a limit */
+
+/* The descriptions of the @n chunks from part_first on, as they are sent. *ret_len 0: none. */
+static const uint8_t *SCOUT_ON_COURIER
+find_descriptions(const struct scout__job_data *data, uint32_t n, size_t *ret_len)
+{
+	const uint8_t *at = data->descriptions, *begin = at;
+
+	*ret_len = 0;
+	if (!at)
+		return NULL;
+	for (uint32_t i = 0; i < data->part_first + n; i++) {
+		if (i == data->part_first)
+			begin = at;
+		at += 2 + scout__load_u16(at);
+	}
+	if ((size_t)(at - begin) <= DESCRIPTIONS_MAX)
+		*ret_len = (size_t)(at - begin);
+	return begin;
+}
+
 static void SCOUT_ON_COURIER
 put_store(struct scout_worker *w, struct scout__writer *writer, const struct scout__job_data *data)
 {
+	size_t len;
+	const uint8_t *descriptions = find_descriptions(data, data->part_n, &len);
 	struct scout__store_msg msg = {
 		.ticket = data->ticket,
 		.n = data->part_n,
 		.group = data->groups[0].number,
 		.tenant = {.p = data->tenant, .len = data->tenant_len},
 		.hashes = data->hashes + (size_t)data->part_first * w->cfg.hash_bytes,
+		.described = len > 0,
 	};
 
 	scout__put_store(writer, &msg, w->cfg.hash_bytes);
+	scout__put_bytes(writer, descriptions, len);
 }
 
 static void SCOUT_ON_COURIER
@@ -107,12 +132,14 @@ ask(struct scout_worker *w, struct scout__job *job, uint64_t now_us)
 	uint32_t n = data->n_chunks - data->part_first;
 	struct scout__writer *writer;
 	uint64_t cookie;
-	size_t bytes;
+	size_t bytes, described = 0;
 
 	if (!record)
 		return false;
 	n = is_store && n > SCOUT__STORE_PART ? SCOUT__STORE_PART : n;
-	bytes = is_store ? 18u + data->tenant_len + (size_t)n * w->cfg.hash_bytes
+	if (is_store)
+		(void)find_descriptions(data, n, &described);
+	bytes = is_store ? 18u + data->tenant_len + (size_t)n * w->cfg.hash_bytes + described
 			 : SCOUT__RETRIEVE_BYTES(data->n_groups);
 	cookie = scout__grant_record_number(w, record) << SCOUT__COOKIE_BITS | SCOUT__COOKIE_GRANTS;
 	writer = scout__link_op_begin(w->link, is_store ? SCOUT_OP_STORE : SCOUT_OP_RETRIEVE, budget_of(job, now_us),

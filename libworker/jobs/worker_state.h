@@ -115,6 +115,7 @@ struct scout__job_data {
 	int64_t *ids;          /* group by group, chunk by chunk: the ids of its blocks; retrieve: -1 is not touched */
 	uint8_t *hashes;       /* store */
 	char *tenant;          /* store */
+	uint8_t *descriptions; /* store: for each chunk its length, u16, and its bytes; NULL: none */
 	void *after;           /* an event, or NULL */
 	void *event;           /* retrieve: as after */
 	uint32_t n_layers;     /* 0: none */

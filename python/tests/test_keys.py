@@ -93,6 +93,18 @@ class Feed(Case):
         rig.wait_for(lambda: len(self.pull()) == 1 + 8 + 1, what="the clear")
         self.assertEqual(self.events[-1], (kvscout.FEED_CLEARED, 0, 0, "", None, b""))
 
+    def test_readers_get_what_the_worker_said_of_each_object(self):
+        said = [b"%d says" % i for i in range(5)] + [b"x" * 4096]
+        done = wait_done(self.worker, self.worker.store(
+            0, hashes_of(6), {0: list(range(6)), 1: [i if i in (2, 5) else -1 for i in range(6)]}, descriptions=said))
+        self.assertTrue(done.ok, done)
+        rig.wait_for(lambda: len(self.pull()) == 1 + 8, what="the begin and eight objects")
+        for _, _, group, _, hash, description in self.events[1:]:
+            self.assertEqual(description, said[hashes_of(6).index(hash)], group)
+        for bad in ([b""], [b""] * 5 + [b"x" * 4097], [b""] * 5 + ["text"]):
+            with self.assertRaises((ValueError, TypeError, kvscout.KVScoutError)):
+                self.worker.store(0, hashes_of(6), {0: list(range(6)), 1: [-1] * 6}, descriptions=bad)
+
     def test_a_later_reader_begins_with_what_is_there(self):
         self.store(2)
         self.client = self.open()

@@ -101,7 +101,7 @@ int scout__py_config_apply(struct scout__py_state *state, const char *type_name,
 
 /* ---- args.c ---- */
 
-#define SCOUT__PY_ARGS_MAX 12
+#define SCOUT__PY_ARGS_MAX 13
 
 /* Which arguments a call takes. All of them may be given by name; the first n_positional by position, too. */
 struct scout__py_signature {

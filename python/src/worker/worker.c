@@ -258,13 +258,14 @@ PyDoc_STRVAR(
 PyDoc_STRVAR(
 	store_doc,
 	"store($self, /, ticket, hashes, block_ids, *, first_token=0, ids_from=None, tenant=None, stride=1, event=None, layers=None,\n"
-	"      layer_events=None, announced=False, timeout_ms=0)\n--\n\n"
+	"      layer_events=None, announced=False, timeout_ms=0, descriptions=None)\n--\n\n"
 	"Start a copy from pages to the pool. Returns the job's number. Never waits.\n\n"
 	"ticket: of the request's session, 0: none. hashes: the chunks' hashes, as for Client.try_lookup(); stride: use every\n"
 	"stride-th of them. first_token: where the first of these chunks begins in its prompt, a multiple of hash_tokens.\n"
 	"block_ids, ids_from: as for retrieve(), ids_from is first_token by default. A chunk with a negative or null id is not\n"
 	"stored, and counted in Done.null_chunks. event: CUDA: no page is read before it. announced: host backend: no page of a\n"
-	"layer is read before layer_ready() announced it. The rest as for retrieve().");
+	"layer is read before layer_ready() announced it. descriptions: a list of bytes, one for each of these chunks, at most 4096\n"
+	"each, which Client.feed() hands to all readers with the chunk. The rest as for retrieve().");
 PyDoc_STRVAR(poll_doc, "poll($self, /, max=4096)\n--\n\n"
 		       "The jobs that have ended since the last call, at most max, as a list of Done. Never waits.");
 PyDoc_STRVAR(

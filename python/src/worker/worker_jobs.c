@@ -32,6 +32,8 @@ struct job_args {
 	uint32_t n_layers;
 	uint32_t *layer_planes;
 	void **layer_events;
+	const void **descriptions;
+	size_t *description_lens;
 	uint64_t timeout_ms;
 };
 
@@ -73,6 +75,8 @@ args_free(struct job_args *a)
 		scout__py_ids_release(&a->self->ids[i]);
 	free(a->layer_planes);
 	free(a->layer_events);
+	free(a->descriptions);
+	free(a->description_lens);
 }
 
 /* ---- block ids ---- */
@@ -478,10 +482,10 @@ scout__py_worker_retrieve(PyObject *object, PyObject *const *raw, Py_ssize_t n, 
 static const struct scout__py_signature of_store = {"Worker.store",
 						    3,
 						    3,
-						    12,
+						    13,
 						    {"ticket", "hashes", "block_ids", "first_token", "ids_from",
 						     "tenant", "stride", "event", "layers", "layer_events", "announced",
-						     "timeout_ms"}};
+						     "timeout_ms", "descriptions"}};
 
 enum {
 	S_TICKET,
@@ -495,7 +499,8 @@ enum {
 	S_LAYERS,
 	S_LAYER_EVENTS,
 	S_ANNOUNCED,
-	S_TIMEOUT
+	S_TIMEOUT,
+	S_DESCRIPTIONS
 };
 
 static int
@@ -524,6 +529,38 @@ check_store(const struct job_args *a, const struct scout_store *s)
 	return check_reach(a, s->first_token, s->first_token + tokens);
 }
 
+/* A list of bytes objects, which the caller keeps, one for each hash. Runs no Python code. */
+static int
+read_descriptions(struct job_args *a, PyObject *list, struct scout_store *s)
+{
+	if (!list || list == Py_None)
+		return 0;
+	if (!PyList_Check(list) || (size_t)PyList_Size(list) != s->n) {
+		PyErr_Format(PyExc_ValueError, "%s(): descriptions must be a list with one item for each of %zu hashes",
+			     a->sig->call, s->n);
+		return -1;
+	}
+	a->descriptions = calloc(s->n + 1, sizeof(*a->descriptions));
+	a->description_lens = calloc(s->n + 1, sizeof(*a->description_lens));
+	if (!a->descriptions || !a->description_lens) {
+		PyErr_NoMemory();
+		return -1;
+	}
+	for (size_t i = 0; i < s->n; i++) {
+		PyObject *item = PyList_GetItem(list, (Py_ssize_t)i);
+		Py_ssize_t len;
+		char *bytes;
+
+		if (PyBytes_AsStringAndSize(item, &bytes, &len) < 0)
+			return -1;
+		a->descriptions[i] = bytes;
+		a->description_lens[i] = (size_t)len;
+	}
+	s->descriptions = a->descriptions;
+	s->description_lens = a->description_lens;
+	return 0;
+}
+
 static int
 read_store(struct job_args *a, struct scout_store *s)
 {
@@ -550,6 +587,8 @@ read_store(struct job_args *a, struct scout_store *s)
 	s->hash_len = a->self->hash_bytes;
 	if (scout__py_hashes_gather(state, a->sig, S_HASHES, &a->hashes, stride, s->hash_len, SIZE_MAX,
 				    &a->self->hash_room, &s->hashes, &s->n) < 0)
+		return -1;
+	if (read_descriptions(a, args[S_DESCRIPTIONS], s) < 0)
 		return -1;
 	return check_open(a) < 0 ? -1 : check_store(a, s);
 }
