@@ -452,7 +452,7 @@ class Life(Asks):
         calls = {"try_lookup": ("r", [], 5), "wait_lookup": ("r", [], 5), "lookup": ("r", [], 5),
                  "lookup_ahead": ("r", [], 5), "poll": ("r",), "lookup_lengths": ("r",), "lookup_keys": ("r", []), "step_begin": (), "step_end": (), "step_wait": (5,),
                  "admit": ("r",), "finish": ("r",), "finish_hint": ("r", "likely"), "reset": (5,), "clear": (), "wait_ready": (5,), "stats": (),
-                 "fileno": (), "fd_clear": (), "__enter__": ()}
+                 "feed": (), "fileno": (), "fd_clear": (), "__enter__": ()}
         for name, args in calls.items():
             with self.subTest(call=name), self.assertRaisesRegex(kvscout.ClosedError, rf"{name}\(\): the object was closed"):
                 getattr(self.client, name)(*args)
