@@ -81,17 +81,16 @@ peers_print(const struct peer_list *list, uint32_t most)
 {
 	char pid[16], rank[8], unread[SHOWN], silent[SHOWN], name[128];
 
-	say("ROLE    PID     RANK SESSIONS HOLDS WAITING UNREAD     SILENT      NAMESPACE\n");
+	say("ROLE   PID     RANK SESSIONS HOLDS WAITING     UNREAD      SILENT  NAMESPACE\n");
 	for (uint32_t i = 0; i < list->n && i < most; i++) {
 		const struct peer_row *row = &list->rows[i];
 
 		(void)snprintf(pid, sizeof(pid), "%u", (unsigned)row->pid);
 		(void)snprintf(rank, sizeof(rank), "%u", (unsigned)row->kv_rank - 1);
-		say("%-7s %-7s %-4s %-8u %-5u %-7u %-10s %-11s %s\n",
-		    row->role == SCOUT_ROLE_WORKER ? "worker" : "client", row->pid ? pid : "-",
-		    row->kv_rank ? rank : "-", (unsigned)row->sessions, (unsigned)row->holds, (unsigned)row->waiting,
-		    show_bytes(unread, (double)row->unread_bytes), show_time(silent, row->silent_ms),
-		    show_name(name, sizeof(name), row->name_space, 13));
+		say("%-6s %-7s %4s %8u %5u %7u %10s %11s  %s\n", row->role == SCOUT_ROLE_WORKER ? "worker" : "client",
+		    row->pid ? pid : "-", row->kv_rank ? rank : "-", (unsigned)row->sessions, (unsigned)row->holds,
+		    (unsigned)row->waiting, show_bytes(unread, (double)row->unread_bytes),
+		    show_time(silent, row->silent_ms), show_name(name, sizeof(name), row->name_space, 13));
 	}
 	if (list->n > most)
 		say("and %u more\n", (unsigned)(list->n - most));

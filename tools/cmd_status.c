@@ -44,14 +44,14 @@ print_words(const struct operator* op, const struct snapshot *s, const struct sn
 	char a[SHOWN], b[SHOWN];
 
 	say("server     %s, up %s\n", op->client.endpoint, show_time(a, snapshot_value(s, "uptime_ms")));
-	sheet_lookups(s, before);
-	sheet_pool(s, before);
+	(void)sheet_lookups(s, before);
+	(void)sheet_pool(s, before);
 	say("peers      %s of %s; %" PRIu64 " requests live, %" PRIu64 " operations wait\n",
 	    show_count(a, snapshot_value(s, "peers")), show_count(b, snapshot_value(s, "peers.limit")),
 	    snapshot_value(s, "sessions"), snapshot_value(s, "ops.waiting"));
-	sheet_l2(s, before);
+	(void)sheet_l2(s, before);
 	print_namespaces(s, before);
-	sheet_attention(s, before);
+	(void)sheet_attention(s, before);
 }
 
 static void

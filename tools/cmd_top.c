@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "operator.h"
@@ -16,7 +18,8 @@
  *
  * kvscout top: one screen of 80 columns, drawn anew every few seconds. Ratios and rates are over the time since the screen
  * before; the first one is since the server's start. On a terminal a screen replaces the one before it (two escape
- * sequences that every terminal knows); elsewhere screens follow each other.
+ * sequences that every terminal knows); elsewhere screens follow each other. The tables at its end are cut to the
+ * terminal's lines, tenants first, so that the lines at its beginning stay in sight.
  *
  * A server that does not answer ends it, with the exit status that says so.
  *
@@ -27,8 +30,20 @@
 #define TENANTS 3    /* of each, the largest */
 #define PEERS 5      /* the slowest */
 
+/* Lines that a screen may have: the last one of a terminal has the cursor. */
 static int
-print_tenants(struct operator* op, const char *ns, double limit)
+lines_of_screen(void)
+{
+	struct winsize size;
+
+	if (!isatty(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row < 2)
+		return INT_MAX;
+	return size.ws_row - 1;
+}
+
+/* At most *room lines, which it takes from there. A namespace without tenants is not split. */
+static int
+print_tenants(struct operator* op, const char *ns, double limit, int *room)
 {
 	const struct scout__str name = {ns, (uint16_t)strlen(ns)};
 	struct scout__tenant_item item;
@@ -43,15 +58,20 @@ print_tenants(struct operator* op, const char *ns, double limit)
 		return rc;
 	if (scout__get_tenants_reply(&reply, &m, &field) != SCOUT_WIRE_OK)
 		return operator_bad_reply(op);
-	for (uint32_t i = 0; i < m.n && i < TENANTS && scout__get_tenant_item(&m.items, &item); i++) {
+	for (uint32_t i = 0; i < m.n && i<TENANTS && * room> 0 && scout__get_tenant_item(&m.items, &item); i++) {
 		char text[SCOUT_MAX_NAME + 1], tenant[128], a[SHOWN], b[SHOWN];
 
 		(void)snprintf(text, sizeof(text), "%.*s", (int)item.tenant.len, item.tenant.p);
+		if (m.head == 1 && !text[0])
+			return 0;
+		(*room)--;
 		say("  %-38s %11s %8s\n", text[0] ? show_name(tenant, sizeof(tenant), text, 38) : "(no tenant)",
 		    show_bytes(a, (double)item.bytes), show_percent(b, (double)item.bytes, limit));
 	}
-	if (m.head > TENANTS)
+	if (m.head > TENANTS && *room > 0) {
 		say("  and %u more tenants\n", (unsigned)(m.head - TENANTS));
+		(*room)--;
+	}
 	return 0;
 }
 
@@ -76,12 +96,30 @@ largest(const struct snapshot *s, uint32_t of[NAMESPACES])
 	return n;
 }
 
+/* Lines of a table: a blank one, its head, and one for what is not shown. */
 static int
-print_namespaces(struct operator* op, const struct snapshot *s, const struct snapshot *before)
+table_lines(uint32_t all, uint32_t shown)
+{
+	return 2 + (int)shown + (all > shown);
+}
+
+/* How many rows of @all, at most @most, a table of @lines shows: one at least. */
+static uint32_t
+table_rows(uint32_t all, uint32_t most, int lines)
+{
+	uint32_t n = all < most ? all : most;
+
+	while (n > 1 && table_lines(all, n) > lines)
+		n--;
+	return n;
+}
+
+static int
+print_namespaces(struct operator* op, const struct snapshot *s, const struct snapshot *before, int lines)
 {
 	double limit = (double)snapshot_value(s, "l1.bytes_limit"), seconds = snapshot_seconds(s, before);
-	uint32_t of[NAMESPACES], n = largest(s, of);
-	int rc = 0;
+	uint32_t of[NAMESPACES], n = table_rows(s->n_ns, largest(s, of), lines);
+	int rc = 0, room = lines - table_lines(s->n_ns, n);
 
 	say("\n%-40s %11s %8s %9s %7s\n", "NAMESPACE, tenants", "MEMORY", "OF POOL", "LOOKUPS", "HITS");
 	for (uint32_t i = 0; i < n && rc == 0; i++) {
@@ -96,21 +134,28 @@ print_namespaces(struct operator* op, const struct snapshot *s, const struct sna
 		    show_rate(c, (double)snapshot_ns_since(s, before, ns, "lookups"), seconds),
 		    show_percent(d, hit, asked));
 		if (snapshot_ns(s, ns, "tenants") > 0)
-			rc = print_tenants(op, ns, limit);
+			rc = print_tenants(op, ns, limit, &room);
 	}
 	if (s->n_ns > n)
 		say("and %u more namespaces\n", (unsigned)(s->n_ns - n));
 	return rc;
 }
 
-static int print_peers(struct operator* op)
+/* Both tables, in @lines. The peers have what five lines for namespaces leave them. */
+static int
+print_tables(struct operator* op, const struct snapshot *s, const struct snapshot *before, int lines)
 {
 	struct peer_list list;
 	int rc = peers_take(op, &list);
+	uint32_t n;
 
 	if (rc == 0) {
+		n = table_rows(list.n, PEERS, lines - 5);
+		rc = print_namespaces(op, s, before, lines - table_lines(list.n, n));
+	}
+	if (rc == 0) {
 		say("\n");
-		peers_print(&list, PEERS);
+		peers_print(&list, n);
 	}
 	free(list.rows);
 	return rc;
@@ -120,17 +165,16 @@ static int
 print_screen(struct operator* op, const struct snapshot *s, const struct snapshot *before)
 {
 	char up[SHOWN], interval[SHOWN];
-	int rc;
+	int lines = lines_of_screen() - 3;
 
 	say("%s, up %s\n", op->client.endpoint, show_time(up, snapshot_value(s, "uptime_ms")));
 	say("%s%s\n\n", before->n ? "numbers of the last " : "numbers since the start",
 	    before->n ? show_time(interval, (uint64_t)(snapshot_seconds(s, before) * 1000)) : "");
-	sheet_lookups(s, before);
-	sheet_pool(s, before);
-	sheet_l2(s, before);
-	sheet_attention(s, before);
-	rc = print_namespaces(op, s, before);
-	return rc ? rc : print_peers(op);
+	lines -= sheet_lookups(s, before);
+	lines -= sheet_pool(s, before);
+	lines -= sheet_l2(s, before);
+	lines -= sheet_attention(s, before);
+	return print_tables(op, s, before, lines);
 }
 
 int

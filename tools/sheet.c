@@ -17,7 +17,7 @@
  * Threads: main.
  */
 
-void
+int
 sheet_lookups(const struct snapshot *s, const struct snapshot *before)
 {
 	double full = (double)snapshot_since(s, before, "lookups.full");
@@ -32,7 +32,7 @@ sheet_lookups(const struct snapshot *s, const struct snapshot *before)
 
 	if (all == 0) {
 		say("lookups    none\n");
-		return;
+		return 1;
 	}
 	say("lookups    %s (%s): %s all cached, %s in part, %s not\n", show_count(a, (uint64_t)all),
 	    show_rate(b, all, snapshot_seconds(s, before)), show_percent(c, full, all), show_percent(d, partial, all),
@@ -47,9 +47,10 @@ sheet_lookups(const struct snapshot *s, const struct snapshot *before)
 		    show_us(a, us == UINT32_MAX ? 10000000 : us));
 	}
 	say("\n");
+	return 3;
 }
 
-void
+int
 sheet_pool(const struct snapshot *s, const struct snapshot *before)
 {
 	double limit = (double)snapshot_value(s, "l1.bytes_limit"), used = (double)snapshot_value(s, "l1.bytes_used");
@@ -64,6 +65,7 @@ sheet_pool(const struct snapshot *s, const struct snapshot *before)
 	    show_bytes(c, (double)snapshot_value(s, "l1.bytes_held")));
 	say("           evicted %s chunks (%s)\n", show_count(a, evicted),
 	    show_rate(b, (double)evicted, snapshot_seconds(s, before)));
+	return 3;
 }
 
 static const char *
@@ -98,10 +100,11 @@ l2_state(const struct snapshot *s, uint64_t i)
 	return snapshot_value(s, l2_row(row, i, "breaker.writes")) == 1 ? "writes are switched off" : "works";
 }
 
-void
+int
 sheet_l2(const struct snapshot *s, const struct snapshot *before)
 {
 	double seconds = snapshot_seconds(s, before);
+	int lines = 0;
 
 	for (uint64_t i = 0; i < snapshot_value(s, "l2.adapters"); i++) {
 		double loaded, stored;
@@ -119,15 +122,18 @@ sheet_l2(const struct snapshot *s, const struct snapshot *before)
 			    limit != UINT64_MAX && limit ? " of " : "",
 			    limit != UINT64_MAX && limit ? show_bytes(b, (double)limit) : "",
 			    show_count(c, snapshot_value(s, l2_row(row, i, "objects"))));
+			lines++;
 		}
 		say("           loaded %s (%s/s), stored %s (%s/s)\n", show_bytes(a, loaded),
 		    show_bytes(b, seconds > 0 ? loaded / seconds : 0), show_bytes(c, stored),
 		    show_bytes(d, seconds > 0 ? stored / seconds : 0));
+		lines += 2;
 	}
+	return lines;
 }
 
 /* What has happened, and what to look at; docs/operations.md says more. */
-void
+int
 sheet_attention(const struct snapshot *s, const struct snapshot *before)
 {
 	static const struct {
@@ -146,10 +152,12 @@ sheet_attention(const struct snapshot *s, const struct snapshot *before)
 	};
 	const char *lead = "attention ";
 	char n[SHOWN];
+	int lines = 0;
 
 	if (snapshot_value(s, "draining")) {
 		say("%-10s the server is stopping\n", lead);
 		lead = "";
+		lines++;
 	}
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		uint64_t count = snapshot_since(s, before, rows[i].name);
@@ -158,7 +166,9 @@ sheet_attention(const struct snapshot *s, const struct snapshot *before)
 			continue;
 		say("%-10s %s %s\n", lead, show_count(n, count), rows[i].about);
 		lead = "";
+		lines++;
 	}
-	if (lead[0])
+	if (lines == 0)
 		say("%-10s nothing\n", lead);
+	return lines ? lines : 1;
 }

@@ -4,15 +4,18 @@
 
 #include "snapshot.h"
 
-/* Lines that `status` and `top` have in common. @before: an earlier snapshot, or an empty one: since the start. Main thread. */
+/*
+ * Lines that `status` and `top` have in common. @before: an earlier snapshot, or an empty one: since the start. Each
+ * returns how many lines it has written. Main thread.
+ */
 
 /* "lookups", "hit ratio", "latency" */
-void sheet_lookups(const struct snapshot *s, const struct snapshot *before);
+int sheet_lookups(const struct snapshot *s, const struct snapshot *before);
 /* "pool" */
-void sheet_pool(const struct snapshot *s, const struct snapshot *before);
+int sheet_pool(const struct snapshot *s, const struct snapshot *before);
 /* "L2 N", for each adapter */
-void sheet_l2(const struct snapshot *s, const struct snapshot *before);
+int sheet_l2(const struct snapshot *s, const struct snapshot *before);
 /* "attention": what needs an operator */
-void sheet_attention(const struct snapshot *s, const struct snapshot *before);
+int sheet_attention(const struct snapshot *s, const struct snapshot *before);
 
 #endif

@@ -89,25 +89,39 @@ show_us(char buf[SHOWN], uint32_t us)
 	return buf;
 }
 
+/* Bytes of @name until its character number @n begins, or until its end. */
+static size_t
+bytes_of_characters(const char *name, size_t n)
+{
+	size_t at = 0;
+
+	for (; name[at]; at++)
+		if (((unsigned char)name[at] & 0xc0) != 0x80 && n-- == 0) /* a character begins */
+			break;
+	return at;
+}
+
 const char *
 show_name(char *buf, size_t len, const char *name, unsigned width)
 {
-	size_t at = 0;
-	unsigned column = 0;
+	size_t at = 0, characters = 0, left_out = 0, from = SIZE_MAX, to = 0;
 
-	for (; *name && at + 5 < len; name++) {
-		unsigned char c = (unsigned char)*name;
+	for (const char *c = name; *c; c++)
+		characters += ((unsigned char)*c & 0xc0) != 0x80;
+	if (characters > width) {
+		left_out = characters - width + 1;
+		from = bytes_of_characters(name, width / 2);
+		to = bytes_of_characters(name, width / 2 + left_out);
+	}
+	for (size_t i = 0; name[i] && at + 5 < len; i++) {
+		unsigned char c = (unsigned char)name[i];
 
-		if ((c & 0xc0) != 0x80 && column++ == width) { /* a character begins that has no place */
-			while (at > 0 && ((unsigned char)buf[at - 1] & 0xc0) == 0x80)
-				at--;
-			buf[at > 0 ? at - 1 : 0] = '~';
-			break;
+		if (i == from) {
+			buf[at++] = '~';
+			i = to - 1;
+			continue;
 		}
-		buf[at] = *name;
-		if (c < ' ' || c == 127)
-			buf[at] = '?';
-		at++;
+		buf[at++] = c < ' ' || c == 127 ? '?' : name[i];
 	}
 	buf[at] = '\0';
 	return buf;

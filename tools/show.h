@@ -21,7 +21,10 @@ const char *show_percent(char buf[SHOWN], double part, double whole);
 const char *show_time(char buf[SHOWN], uint64_t ms);
 /* "25 us", "2.5 ms", "10 s" */
 const char *show_us(char buf[SHOWN], uint32_t us);
-/* What peers chose, cut to @width columns, unprintable bytes replaced. Widths are counted in characters. */
+/*
+ * What peers chose, unprintable bytes replaced. A name of more than @width characters loses its middle: what tells two
+ * engines of one model apart is at its end.
+ */
 const char *show_name(char *buf, size_t len, const char *name, unsigned width);
 
 #endif

@@ -2,7 +2,10 @@
 /* What the command kvscout says of a server whose peers do what the test decides; $KVSCOUT is its path. */
 #include "check_main.h"
 
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -228,10 +231,9 @@ START_TEST(peers_are_listed)
 	ck_assert_int_eq(wire_hello(&other), SCOUT_WIRE_OK);
 	ck_assert_int_eq(run("peers", rig.endpoint, ""), 0);
 	assert_narrow();
-	(void)snprintf(pid, sizeof(pid), "worker  %-7d 0    0        1     0 ", (int)getpid());
+	(void)snprintf(pid, sizeof(pid), "worker %-7d    0        0     1       0    0 bytes ", (int)getpid());
 	ASSERT_SAID(pid);
-	ASSERT_SAID("client  -       -    1        0     0 ");
-	ASSERT_SAID(" a-namespace-~\n");
+	ASSERT_SAID("client -          -        1     0       0    0 bytes ");
 	ck_assert_int_eq(run("peers", rig.endpoint, "--json"), 0);
 	(void)snprintf(pid, sizeof(pid), "\"pid\": %d,", (int)getpid());
 	ASSERT_SAID(pid);
@@ -286,6 +288,65 @@ START_TEST(status_and_top_say_what_happened)
 }
 END_TEST
 
+/* As run(), on a terminal of @rows lines; returns how many lines the command has written. */
+static unsigned
+run_on_terminal(unsigned short rows, const char *command, const char *endpoint, const char *arguments)
+{
+	const struct winsize size = {.ws_row = rows, .ws_col = 80};
+	int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK), held;
+	unsigned lines = 0;
+	char to[512];
+	ssize_t n;
+
+	ck_assert_int_ge(terminal, 0);
+	ck_assert_int_eq(grantpt(terminal), 0);
+	ck_assert_int_eq(unlockpt(terminal), 0);
+	held = open(ptsname(terminal), O_RDWR | O_NOCTTY | O_CLOEXEC); /* NOLINT: one thread */
+	ck_assert_int_ge(held, 0);
+	ck_assert_int_eq(ioctl(terminal, TIOCSWINSZ, &size), 0);
+	(void)snprintf(to, sizeof(to), "%s >%s", arguments, ptsname(terminal)); /* NOLINT */
+	ck_assert_int_eq(run(command, endpoint, to), 0);
+	n = read(terminal, said, sizeof(said) - 1);
+	ck_assert_int_gt(n, 0);
+	said[n] = '\0';
+	for (const char *c = said; *c; c++)
+		lines += *c == '\n';
+	(void)close(held);
+	(void)close(terminal);
+	return lines;
+}
+
+START_TEST(top_keeps_to_the_lines_of_a_terminal)
+{
+	static char names[8][64];
+	struct wire_peer peers[8];
+	struct rig rig;
+
+	rig_up(&rig, 16);
+	for (int i = 0; i < 8; i++) {
+		(void)snprintf(names[i], sizeof(names[i]), "organisation/a-long-name-of-a-model/vllm/0123456789abcde%d",
+			       i);
+		wire_open(&peers[i], rig.endpoint);
+		peers[i].hello.name_space = (struct scout__str){names[i], (uint16_t)strlen(names[i])};
+		ck_assert_int_eq(wire_hello(&peers[i]), SCOUT_WIRE_OK);
+	}
+	ck_assert_uint_eq(run_on_terminal(20, "top", rig.endpoint, "--count 1"), 19);
+	ASSERT_SAID("and 7 more\r\n");
+	ck_assert_uint_le(run_on_terminal(24, "top", rig.endpoint, "--count 1"), 23);
+	ASSERT_SAID("and 5 more namespaces\r\n");
+	/* Cut in the middle: engines of one model differ at the end. */
+	ck_assert_int_eq(run("top", rig.endpoint, "--count 1"), 0);
+	assert_narrow();
+	ASSERT_SAID("organisation/a-long-~lm/0123456789abcde0 ");
+	ck_assert_int_eq(run("peers", rig.endpoint, ""), 0);
+	assert_narrow();
+	ASSERT_SAID("  organi~abcde7\n");
+	for (int i = 0; i < 8; i++)
+		wire_close(&peers[i]);
+	rig_down(&rig);
+}
+END_TEST
+
 START_TEST(clear_drops_a_tenant_or_all)
 {
 	struct rig rig;
@@ -322,6 +383,7 @@ suite_of_this_file(void)
 	tcase_add_test(tcase, lookup_asks_with_the_groups_of_the_namespace);
 	tcase_add_test(tcase, peers_are_listed);
 	tcase_add_test(tcase, status_and_top_say_what_happened);
+	tcase_add_test(tcase, top_keeps_to_the_lines_of_a_terminal);
 	tcase_add_test(tcase, clear_drops_a_tenant_or_all);
 	suite_add_tcase(suite, tcase);
 	return suite;
