@@ -90,7 +90,7 @@ cmd_clear(int argc, char **argv)
 		.n = N_OPERATOR_OPTIONS + 3,
 		.notes =
 			"An engine's own cache on the GPU is not cleared: reset the prefix cache of the engine as well, if its KV is\n"
-			"wrong. One tenant can be cleared only at a server without L2.\n",
+			"wrong. One tenant can be cleared only at a server without L2. With L2, give the tenant another name.\n",
 	};
 	struct scout__drop_msg m;
 	int status;

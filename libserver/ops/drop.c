@@ -58,7 +58,8 @@ scout__serve_drop(struct scout_server *s, struct scout__request *req)
 	if ((m.flags & SCOUT_DROP_TENANT) && s->fetch) {
 		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_UNSUPPORTED,
 			      "this server has L2, where one tenant cannot be dropped: its chunks would come back from "
-			      "there. Drop the whole namespace");
+			      "there. Give the tenant another name (vLLM: another cache_salt), and nothing under the "
+			      "old name is found again; or drop the whole namespace");
 		return;
 	}
 	reply.bytes =

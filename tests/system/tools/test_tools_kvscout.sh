@@ -85,6 +85,18 @@ check "a program next to the command is executed" ends_with 0 "beside: --pieces 
 check "one that is not there is named" ends_with 1 "kvscout-replay is neither next to kvscout nor in PATH" \
 	env PATH=/nonexistent "$tap_dir/bin/kvscout" replay
 
+if [ -n "$latency" ]; then
+	start files --listen "ipc://$tap_dir/files.sock" --l2 "fs://$tap_dir/l2"
+	"$kvscout" latency --endpoint "$endpoint" --mode async --requests 20 --chunks 4 >/dev/null
+	check "clear of one tenant, with L2, says what to do instead" ends_with 1 "Give the tenant another name" \
+		"$kvscout" clear --endpoint "$endpoint" --namespace kvscout-latency --tenant chat
+	check "clear of all, with L2" ends_with 0 ", and everything in L2" \
+		"$kvscout" clear --endpoint "$endpoint" --namespace kvscout-latency
+	check "a server with L2 ends with 0" stop
+else
+	skip "clear of one tenant, with L2, says what to do instead" "built without jansson"
+fi
+
 "$kvscoutd" --curve-keygen "$tap_dir/server.key" >"$tap_dir/server.public"
 "$kvscoutd" --curve_keygen "$tap_dir/client.key" >"$tap_dir/clients"
 start keys --listen tcp://127.0.0.1:0 --curve-secret-file "$tap_dir/server.key" --curve-clients-file "$tap_dir/clients"
