@@ -4,7 +4,7 @@
 # `./dev check`: sanitizers, analyzers, formats, and builds without optional libraries, each a stage. `dev` sources this file after
 # packages.sh and build.sh.
 
-STAGES='shell codespell format comments abi minimal lto asan tsan clang tidy analyzer valgrind aarch64 engine bare'
+STAGES='shell codespell format comments types abi minimal lto asan tsan clang tidy analyzer valgrind aarch64 engine bare'
 # What `./dev check release` runs besides.
 RELEASE_STAGES='test wheel'
 TIDY_LIMIT_S=1200
@@ -74,6 +74,12 @@ stage_format()
 stage_comments()
 {
 	files_like '*' | (cd "$ROOT" && python3 -B scripts/comment_names.py)
+}
+
+# The Python that the wheel ships; python/mypy.ini names the exceptions.
+stage_types()
+{
+	(cd "$ROOT" && MYPYPATH=python mypy --config-file python/mypy.ini --cache-dir=/dev/null -p kvscout)
 }
 
 # KVSCOUT_LONG=1, as `./dev check release` sets it: whole suites, and the long forms of programs.
@@ -258,6 +264,7 @@ packages_of_stage()
 	codespell) echo codespell ;;
 	format) echo clang-format ;;
 	comments) echo python3 ;;
+	types) echo mypy ;;
 	aarch64) [ "$(uname -m)" = aarch64 ] || echo "$BASE_PACKAGES python3 gcc-aarch64-linux-gnu qemu-user" ;;
 	abi) echo "$BASE_PACKAGES abigail-tools" ;;
 	clang) echo "$BASE_PACKAGES $TEST_PACKAGES $CLANG_PACKAGES" ;;

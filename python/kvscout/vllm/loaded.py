@@ -96,8 +96,8 @@ def _scalar(value):
         items = {str(key): _scalar(item) for key, item in value.items()}
         return _NO_SCALAR if _NO_SCALAR in items.values() else items
     if isinstance(value, list | tuple):
-        items = [_scalar(item) for item in value]
-        return _NO_SCALAR if any(item is _NO_SCALAR for item in items) else items
+        own = [_scalar(item) for item in value]
+        return _NO_SCALAR if any(item is _NO_SCALAR for item in own) else own
     return _NO_SCALAR
 
 

@@ -25,7 +25,7 @@ import uuid
 
 from . import layout
 from .held import Held
-from .metadata import WorkerMetadata
+from .metadata import Store, WorkerMetadata
 from .stats import HookTimes, new_worker_counts
 from .times import Times
 
@@ -40,14 +40,14 @@ class Worker:
         """@groups: of groups.py. @worker: kvscout's, in @namespace. @errors: its exceptions. @adapters: of adapters.py, with LoRA.
         @spans: of spans.py, or None."""
         self._groups = groups
-        self._registered = ()  # kvscout's numbers of the groups that have layers on this worker
+        self._registered: tuple[int, ...] = ()  # kvscout's numbers of the groups that have layers on this worker
         self._worker = worker
         self._error = errors
         self._adapters = adapters
         self._spans = spans
         self._make_event = None
         self._after = None  # an event in front of this step's forward pass
-        self._unsaved = ()  # stores of this step that wait_for_save() has not seen
+        self._unsaved: list[Store] | tuple[()] = ()  # stores of this step that wait_for_save() has not seen
         self._loads = {}  # job: Load
         self._stores = {}  # job: Store
         self._sync_jobs = set()
