@@ -51,6 +51,8 @@ RELIED_ON = (
     ("vllm/model_executor/layers/attention_layer_base.py", "AttentionLayerBase", ("get_attn_backend", "get_kv_cache_spec")),
     ("vllm/v1/kv_cache_interface.py", "AttentionSpec", FIELDS),
     ("vllm/config/vllm.py", None, ("set_current_vllm_config",)),
+    ("vllm/tracing/__init__.py", None, ("instrument_manual", "is_tracing_available")),
+    ("vllm/tracing/otel.py", None, ("extract_trace_context",)),
     ("vllm/platforms/interface.py", "Platform", ("is_cpu", "is_cuda", "is_unspecified")),
     ("vllm/v1/core/block_pool.py", "BlockPool", ("touch", "free_blocks", "get_num_free_blocks", "evict_blocks")),
     ("vllm/v1/core/kv_cache_manager.py", "KVCacheManager", ("get_block_ids",)),
