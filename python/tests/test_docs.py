@@ -40,8 +40,10 @@ class Page(unittest.TestCase):
         return lines
 
     def test_its_program_stores_looks_up_and_loads(self):
-        program, part = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
-        compile(part, PAGE.name, "exec", flags=0x2000)  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        program, *parts = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
+        self.assertEqual(len(parts), 2)
+        for part in parts:
+            compile(part, PAGE.name, "exec", flags=0x2000)  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         # Random pages in place of empty ones, or nothing would be seen.
         code = program.replace("bytearray(64 * 4096)", "bytearray(__import__('os').urandom(64 * 4096))")
         self.assertNotEqual(code, program)
