@@ -251,6 +251,10 @@ static PyMethodDef methods[] = {
 	 "A failure of any kind makes keys KEY_RETRY, never KEY_MISS. For Worker.retrieve() the i-th key of a group stands for\n"
 	 "the tokens from i * unit_tokens to (i + 1) * unit_tokens. What is promised stays promised until finish().\n\n"
 	 "BusyError: a table or queue is full; ask again in the next step. StateError: the id is live with other keys."},
+	{"wait_lookup_keys", SCOUT__PY_METHOD(scout__py_wait_lookup_keys), FAST,
+	 "wait_lookup_keys($self, /, id, hashes, groups=None, tenant=None, *, timeout_ms=0)\n--\n\n"
+	 "As lookup_keys(), and waits for the answer: Keys, at the question's deadline with KEY_RETRY and reason 'timeout'.\n"
+	 "Other threads run meanwhile."},
 	{"step", client_step, METH_NOARGS,
 	 "step($self, /)\n--\n\n"
 	 "A context manager for one step of the scheduler, with client.step(): ... What is asked inside is sent at its end, in\n"

@@ -2,7 +2,7 @@
 /*
  * DESIGN
  *
- * Client.lookup_keys() and kvscout.Keys, its answer: a copy of the library's struct scout_key_answer, and a byte for
+ * Client.lookup_keys(), its sister that waits, and kvscout.Keys, their answer: a copy of the library's struct scout_key_answer, and a byte for
  * each key. It cannot be changed, and holds nothing alive but those bytes.
  *
  * Numbers, texts and groups come first, for they may run Python code; the hashes are collected last. The library reads
@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <structmember.h>
+#include <time.h>
 
 #include <kvscout/error.h>
 
@@ -131,7 +132,7 @@ scout__py_keys_add(PyObject *module)
 	return scout__py_add_type(module, SCOUT__PY_KEYS, &spec, "Keys");
 }
 
-/* ---- Client.lookup_keys() ---- */
+/* ---- Client.lookup_keys() and Client.wait_lookup_keys() ---- */
 
 enum {
 	ID,
@@ -141,13 +142,18 @@ enum {
 	TIMEOUT
 };
 
-static const struct scout__py_signature sig = {
-	.call = "Client.lookup_keys",
-	.n_required = 2,
-	.n_positional = 4,
-	.n = 5,
-	.names = {"id", "hashes", "groups", "tenant", "timeout_ms"},
-};
+#define SIGNATURE(name)                                                                                                \
+	{                                                                                                              \
+		.call = "Client." name, .n_required = 2, .n_positional = 4, .n = 5,                                    \
+		.names = {"id", "hashes", "groups", "tenant", "timeout_ms"},                                           \
+	}
+
+static const struct scout__py_signature try_sig = SIGNATURE("lookup_keys");
+static const struct scout__py_signature wait_sig = SIGNATURE("wait_lookup_keys");
+
+/* A wait looks at least so often whether a signal's handler is to run. */
+#define WAIT_US 100000u
+#define PAUSE_NS 100000
 
 /* Room for @n states and groups. */
 static int
@@ -173,12 +179,13 @@ reserve(struct scout__py_client *self, size_t n)
 
 /* @groups: as given; one for each key. */
 static int
-take_groups(struct scout__py_client *self, const struct scout__py_ids *groups, struct scout_key_query *q)
+take_groups(struct scout__py_client *self, const struct scout__py_signature *sig, const struct scout__py_ids *groups,
+	    struct scout_key_query *q)
 {
 	if (groups->n != q->n) {
 		scout__py_raise(self->state, SCOUT_ERR_INVALID,
 				"%s(): groups has %zu numbers, and hashes has %zu keys: must be one for each key",
-				sig.call, groups->n, q->n);
+				sig->call, groups->n, q->n);
 		return -1;
 	}
 	for (size_t i = 0; i < q->n; i++) {
@@ -191,59 +198,86 @@ take_groups(struct scout__py_client *self, const struct scout__py_ids *groups, s
 }
 
 static PyObject *
-refuse(struct scout__py_client *self, const struct scout_key_query *q, PyObject *const a[], int rc)
+refuse(struct scout__py_client *self, const struct scout__py_signature *sig, const struct scout_key_query *q,
+       PyObject *const a[], int rc)
 {
 	struct scout__py_state *state = self->state;
 
 	switch (rc) {
 	case SCOUT_ERR_REQUEST_ID:
-		return scout__py_raise(state, rc, "%s(): id must be 1 to 255 bytes of UTF-8, not %.80R", sig.call,
+		return scout__py_raise(state, rc, "%s(): id must be 1 to 255 bytes of UTF-8, not %.80R", sig->call,
 				       a[ID]);
 	case SCOUT_ERR_TENANT:
 		return scout__py_raise(
 			state, rc,
 			"%s(): tenant must be at most 255 bytes of UTF-8 without control characters, not %.80R",
-			sig.call, a[TENANT]);
+			sig->call, a[TENANT]);
 	case SCOUT_ERR_KEY_COUNT:
 		return scout__py_raise(state, rc,
 				       "%s(): hashes has %zu keys: must be 1 to %u, and fit into half of "
 				       "arena_bytes",
-				       sig.call, q->n, SCOUT_KEYS_MAX);
+				       sig->call, q->n, SCOUT_KEYS_MAX);
 	case SCOUT_ERR_GROUP:
 		return scout__py_raise(state, rc,
 				       "%s(): groups must be numbers of groups that the key `group` names, from 0",
-				       sig.call);
+				       sig->call);
 	case SCOUT_ERR_STATE:
 		return scout__py_raise(
 			state, rc,
 			"%s(%R): this id is live with other keys, or is that of a prompt; call finish() first",
-			sig.call, a[ID]);
+			sig->call, a[ID]);
 	default:
-		return scout__py_raise_call(state, rc, sig.call, a[ID]);
+		return scout__py_raise_call(state, rc, sig->call, a[ID]);
 	}
+}
+
+/* The library's call; where the answer is not there and the caller waits, one more when it has landed. */
+static int
+call(struct scout__py_client *self, const struct scout__py_signature *sig, const struct scout_key_query *q,
+     struct scout_key_answer *answer)
+{
+	PyThreadState *ts;
+	bool asked_before = false;
+	int rc;
+
+	while ((rc = scout_lookup_keys(self->client, q, self->key_states, answer)) == SCOUT_NOT_YET &&
+	       sig == &wait_sig) {
+		ts = scout__py_use_enter(&self->use, sig->call);
+		rc = scout_step_wait(self->client, WAIT_US); /* the question's own deadline ends the last one */
+		if (rc == 0 && asked_before) /* in an earlier step, whose questions a later one does not wait for */
+			(void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+		asked_before = rc == 0;
+		scout__py_use_leave(&self->use, ts);
+		if (rc < 0 || PyErr_CheckSignals() < 0)
+			return rc;
+	}
+	return rc;
 }
 
 /* The arguments are converted, all but the contents of @hashes. */
 static PyObject *
-ask(struct scout__py_client *self, PyObject *const a[], struct scout_key_query *q,
-    const struct scout__py_hashes *hashes, const struct scout__py_ids *groups)
+ask(struct scout__py_client *self, const struct scout__py_signature *sig, PyObject *const a[],
+    struct scout_key_query *q, const struct scout__py_hashes *hashes, const struct scout__py_ids *groups)
 {
 	struct scout_key_answer answer;
 	int rc;
 
-	if (scout__py_use_check(self->state, &self->use, sig.call) < 0 ||
-	    scout__py_hashes_gather(self->state, &sig, HASHES, hashes, 1, self->hash_bytes, SIZE_MAX, &self->hash_room,
+	if (scout__py_use_check(self->state, &self->use, sig->call) < 0 ||
+	    scout__py_hashes_gather(self->state, sig, HASHES, hashes, 1, self->hash_bytes, SIZE_MAX, &self->hash_room,
 				    &q->hashes, &q->n) < 0 ||
-	    reserve(self, q->n ? q->n : 1) < 0 || (groups && take_groups(self, groups, q) < 0))
+	    reserve(self, q->n ? q->n : 1) < 0 || (groups && take_groups(self, sig, groups, q) < 0))
 		return NULL;
-	rc = scout_lookup_keys(self->client, q, self->key_states, &answer);
+	rc = call(self, sig, q, &answer);
+	if (PyErr_Occurred())
+		return NULL;
 	if (rc == SCOUT_NOT_YET)
 		Py_RETURN_NONE;
-	return rc < 0 ? refuse(self, q, a, rc) : keys_new(self->state, self->key_states, q->n, &answer);
+	return rc < 0 ? refuse(self, sig, q, a, rc) : keys_new(self->state, self->key_states, q->n, &answer);
 }
 
-PyObject *
-scout__py_lookup_keys(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+static PyObject *
+ask_args(PyObject *object, const struct scout__py_signature *sig, PyObject *const *args, Py_ssize_t n,
+	 PyObject *kwnames)
 {
 	struct scout__py_client *self = (struct scout__py_client *)object;
 	struct scout_key_query q = {.hash_len = self->hash_bytes};
@@ -253,18 +287,30 @@ scout__py_lookup_keys(PyObject *object, PyObject *const *args, Py_ssize_t n, PyO
 	uint64_t timeout_ms = 0;
 	bool has_groups;
 
-	if (scout__py_args(&sig, args, n, kwnames, a) < 0)
+	if (scout__py_args(sig, args, n, kwnames, a) < 0)
 		return NULL;
 	has_groups = a[GROUPS] && a[GROUPS] != Py_None;
-	if (scout__py_arg_id(self, &sig, a[ID], &q.id) == 0 &&
-	    scout__py_arg_text(self->state, &sig, TENANT, a[TENANT], &q.tenant, NULL) == 0 &&
-	    scout__py_arg_u64(self->state, &sig, TIMEOUT, a[TIMEOUT], SCOUT_LOOKUP_TIMEOUT_MAX_MS, &timeout_ms) == 0 &&
-	    (!has_groups || scout__py_ids_read(self->state, sig.call, "groups", a[GROUPS], &groups) == 0) &&
-	    scout__py_hashes_take(&sig, HASHES, a[HASHES], &hashes) == 0) {
+	if (scout__py_arg_id(self, sig, a[ID], &q.id) == 0 &&
+	    scout__py_arg_text(self->state, sig, TENANT, a[TENANT], &q.tenant, NULL) == 0 &&
+	    scout__py_arg_u64(self->state, sig, TIMEOUT, a[TIMEOUT], SCOUT_LOOKUP_TIMEOUT_MAX_MS, &timeout_ms) == 0 &&
+	    (!has_groups || scout__py_ids_read(self->state, sig->call, "groups", a[GROUPS], &groups) == 0) &&
+	    scout__py_hashes_take(sig, HASHES, a[HASHES], &hashes) == 0) {
 		q.timeout_ms = (uint32_t)timeout_ms;
-		result = ask(self, a, &q, &hashes, has_groups ? &groups : NULL);
+		result = ask(self, sig, a, &q, &hashes, has_groups ? &groups : NULL);
 	}
 	scout__py_hashes_release(&hashes);
 	scout__py_ids_free(&groups);
 	return result;
+}
+
+PyObject *
+scout__py_lookup_keys(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+	return ask_args(self, &try_sig, args, n, kwnames);
+}
+
+PyObject *
+scout__py_wait_lookup_keys(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+	return ask_args(self, &wait_sig, args, n, kwnames);
 }

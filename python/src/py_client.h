@@ -100,6 +100,7 @@ PyObject *scout__py_poll(PyObject *self, PyObject *const *args, Py_ssize_t n, Py
 /* ---- client_keys.c ---- */
 
 PyObject *scout__py_lookup_keys(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
+PyObject *scout__py_wait_lookup_keys(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 
 /* ---- client_calls.c ---- */
 

@@ -450,7 +450,8 @@ class Life(Asks):
         self.client.close()
         self.assertTrue(self.client.closed)
         calls = {"try_lookup": ("r", [], 5), "wait_lookup": ("r", [], 5), "lookup": ("r", [], 5),
-                 "lookup_ahead": ("r", [], 5), "poll": ("r",), "lookup_lengths": ("r",), "lookup_keys": ("r", []), "step_begin": (), "step_end": (), "step_wait": (5,),
+                 "lookup_ahead": ("r", [], 5), "poll": ("r",), "lookup_lengths": ("r",), "lookup_keys": ("r", []), "wait_lookup_keys": ("r", []),
+                 "step_begin": (), "step_end": (), "step_wait": (5,),
                  "admit": ("r",), "finish": ("r",), "finish_hint": ("r", "likely"), "reset": (5,), "clear": (), "wait_ready": (5,), "stats": (),
                  "feed": (), "fileno": (), "fd_clear": (), "__enter__": ()}
         for name, args in calls.items():

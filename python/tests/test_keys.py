@@ -2,6 +2,7 @@
 """Client.lookup_keys(), several lengths, and Worker.unregister(): models of several groups, with every byte compared."""
 
 import array
+import time
 import unittest
 
 import kvscout
@@ -154,6 +155,37 @@ class Keys(Case):
         server.start()
         rig.wait_for(lambda: self.client.stats()["epochs"] == 1, what="the new server")
         self.assertEqual(self.answer("k", hashes_of(2)).misses, 2)  # and not what was known before
+
+    def test_a_wait_ends_with_the_answer(self):
+        self.store()
+        answer = self.client.wait_lookup_keys("k", hashes_of(7))
+        self.assertEqual(list(answer.states), [KEY_HIT] * 6 + [KEY_MISS])
+        done = wait_done(self.worker, self.worker.retrieve(answer.ticket, 0, 6 * TOKENS, {0: [20, 21, 22, 23, 24, 25]}))
+        self.assertTrue(done.error is None or done.error.name == "SCOUT_ERR_MISSING", done)
+        self.assertEqual([self.block(0, 20 + i) for i in range(6)], [bytes_of(0, i) for i in range(6)])
+        self.assertEqual(list(self.client.wait_lookup_keys("g", hashes_of(3), [1, 1, 1]).states), [KEY_MISS, KEY_MISS, KEY_HIT])
+
+    def test_a_wait_for_a_frozen_server_ends_at_its_deadline(self):
+        client = self.open(lookup_timeout_ms=100)
+        server.freeze()
+        self.addCleanup(server.thaw)
+        begin = time.monotonic()
+        answer = client.wait_lookup_keys("k", hashes_of(2), timeout_ms=300)
+        self.assertEqual(list(answer.states), [KEY_RETRY, KEY_RETRY])
+        self.assertIn(answer.reason, ("timeout", "unreachable"))
+        self.assertLess(time.monotonic() - begin, rig.LIMIT_S)
+
+    def test_a_wait_in_a_later_step_ends_with_the_answer(self):
+        self.store()
+        for at in range(20):
+            self.client.lookup_keys(f"k{at}", hashes_of(6))
+            with self.client.step():
+                self.assertEqual(self.client.wait_lookup_keys(f"k{at}", hashes_of(6)).hits, 6)
+            self.client.finish(f"k{at}")
+
+    def test_a_wait_refuses_in_its_own_name(self):
+        with self.assertRaisesRegex(kvscout.ArgumentError, r"wait_lookup_keys\(\): hashes has 0 keys"):
+            self.client.wait_lookup_keys("k", [])
 
     def test_wrong_arguments_are_told(self):
         some = hashes_of(2)

@@ -19,6 +19,7 @@ def schedule(client: kvscout.Client, id: str, hashes: list[bytes], prompt: int, 
     if hit is None:
         return client.wait_lookup(id, b"".join(hashes), prompt).tokens
     keys = client.lookup_keys(f"{id} keys", hashes, groups=[0] * len(hashes), timeout_ms=50)
+    states: bytes = client.wait_lookup_keys(f"{id} waited", hashes, timeout_ms=50).states
     if keys is not None and keys.states[0] == kvscout.KEY_HIT:
         client.finish(f"{id} keys")
     client.admit(id, on_gpu, hit.tokens)
