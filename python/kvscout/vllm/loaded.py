@@ -136,7 +136,7 @@ def files(model, vllm_config):
         raise Unidentified("its weights are random ones")
     if not os.path.isdir(model.model):
         return [model.model, commit(model)]
-    return of_folder(model.model, _start_of_this_process())
+    return of_folder(model.model, start_of_this_process())
 
 
 def of_folder(folder, before):
@@ -154,7 +154,7 @@ def of_folder(folder, before):
     return found
 
 
-def _start_of_this_process():
+def start_of_this_process():
     import psutil
 
     return psutil.Process().create_time()
