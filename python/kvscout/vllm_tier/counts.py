@@ -43,8 +43,9 @@ class Teller:
 
     SECONDS = 10.0
 
-    def __init__(self, logger, clock=time.monotonic):
+    def __init__(self, logger, clock=time.monotonic, name="kvscout tier"):
         self._logger = logger
+        self._name = name
         self._clock = clock
         self._last = -self.SECONDS
         self._suppressed = 0
@@ -57,4 +58,4 @@ class Teller:
         self._last = now
         more = f" ({self._suppressed} lines of the tier were suppressed)" if self._suppressed else ""
         self._suppressed = 0
-        self._logger.warning("kvscout tier: " + text + "%s", *args, more)
+        self._logger.warning("%s: " + text + "%s", self._name, *args, more)
