@@ -305,6 +305,7 @@ test_hash.py
 test_module.py Import
 test_worker.py Jobs.test_what_was_stored_is_retrieved_into_other_pages
 test_vllm.py Importing
+test_sglang.py Importing Copies
 test_vllm_tier.py Importing Copies
 END
 }

@@ -1,0 +1,356 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The storage of SGLang's hierarchical cache without SGLang, whose base class is an empty one here: a host pool as SGLang has one in
+each layout, with a kvscoutd of its own and each byte compared. The real engine runs in `./dev engine sglang`."""
+
+import abc
+import ctypes
+import hashlib
+import importlib
+import subprocess
+import sys
+import threading
+import time
+import types
+import unittest
+from types import SimpleNamespace
+from unittest import mock
+
+from kvscout.sglang import config, namespace, planes
+from rig import ServerProcess, wait_for
+
+PAGE, LAYERS, ROW, PAGES = 4, 3, 64, 40  # tokens in a page, layers, bytes of one token in one layer, pages
+EXTRA = {"backend_name": "kvscout", "module_path": "kvscout.sglang", "class_name": "KVScoutStorage", "interface_v1": 1}
+
+
+class Indices(list):
+    """What the storage uses of a tensor of indices."""
+
+    def __getitem__(self, at):
+        found = super().__getitem__(at)
+        return Indices(found) if isinstance(at, slice) else found
+
+    def tolist(self):
+        return list(self)
+
+
+class Pool:
+    """As SGLang's MHATokenToKVPoolHost, and with mla=True its MLA pool: one array, keys before values."""
+
+    storage_format_tag = None
+    dtype = "float32"
+
+    def __init__(self, layout, mla=False):
+        self.layout, self.page_size, self.size, self.halves = layout, PAGE, PAGES * PAGE, 1 if mla else 2
+        self.kv_buffer = bytearray(self.halves * LAYERS * self.size * ROW)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.kv_buffer))
+
+    def pieces(self, page):
+        """(offset, size) of a page."""
+        half = LAYERS * self.size * ROW
+        if self.layout == "layer_first":
+            return [(part * half + layer * self.size * ROW + page * PAGE * ROW, PAGE * ROW)
+                    for layer in range(LAYERS) for part in range(self.halves)]
+        return [(part * half + page * PAGE * LAYERS * ROW, PAGE * LAYERS * ROW) for part in range(self.halves)]
+
+    def get_page_buffer_meta(self, indices):
+        found = [piece for first in indices.tolist()[::PAGE] for piece in self.pieces(first // PAGE)]
+        return [self.address + offset for offset, _ in found], [size for _, size in found]
+
+    def page(self, page):
+        return b"".join(bytes(self.kv_buffer[at : at + size]) for at, size in self.pieces(page))
+
+    def fill(self, page, content):
+        for at, size in self.pieces(page):
+            self.kv_buffer[at : at + size], content = content[:size], content[size:]
+
+    def bytes_of(self, key):
+        return hashlib.shake_128(key.encode()).digest(self.halves * LAYERS * PAGE * ROW)
+
+
+def keys_of(prompt, n):
+    return [hashlib.sha256(f"{prompt}/{page}".encode()).hexdigest() for page in range(n)]
+
+
+def indices_of(pages):
+    return Indices(page * PAGE + token for page in pages for token in range(PAGE))
+
+
+def modules_of_sglang():
+    base = type("HiCacheStorage", (abc.ABC,), {"register_mem_pool_host": lambda self, pool: setattr(self, "mem_pool_host", pool)})
+    names = ("sglang", "sglang.srt", "sglang.srt.mem_cache", "sglang.srt.mem_cache.hicache_storage", "torch")
+    found = {name: types.ModuleType(name) for name in names}
+    found["sglang"].__version__, found["torch"].tensor, found[names[3]].HiCacheStorage = "0.5.23", Indices, base
+    return found
+
+
+class Rank:
+    """One rank of an engine."""
+
+    def __init__(self, test, endpoint, layout="page_first_direct", mla=False, rank=0, size=1, extra=(), **more):
+        fields = {"tp_rank": rank, "tp_size": size, "pp_rank": 0, "pp_size": 1, "attn_cp_rank": 0, "attn_cp_size": 1, "dcp_rank": 0,
+                  "dcp_size": 1, "is_mla_model": mla, "model_name": "m", "should_split_heads": False, "tp_lcm_size": None,
+                  "is_storage_writer": not mla or rank == 0, "extra_config": {**EXTRA, "endpoint": endpoint, "namespace": test.id()[-60:], **dict(extra)}}
+        self.pool = Pool(layout, mla)
+        seen = mock.patch.object(namespace, "of_engine", lambda scheduler: "the same model")
+        with mock.patch.dict(sys.modules, modules_of_sglang()), seen:
+            sys.modules.pop("kvscout.sglang.storage", None)
+            storage = importlib.import_module("kvscout.sglang.storage")
+            self.storage = storage.KVScoutStorage(SimpleNamespace(**{**fields, **more}), {})
+            test.addCleanup(self.storage.close)
+            self.storage.register_mem_pool_host(self.pool)
+            self.storage.on_host_pools_registered()
+
+    def store(self, keys, pages=None):
+        pages = list(range(len(keys))) if pages is None else pages
+        for key, page in zip(keys, pages, strict=True):
+            self.pool.fill(page, self.pool.bytes_of(key))
+        return self.storage.batch_set_v1(keys, indices_of(pages))
+
+    def load(self, keys, pages):
+        return self.storage.batch_get_v1(keys, indices_of(pages))
+
+    def holds(self, keys, pages):
+        return all(self.pool.page(page) == self.pool.bytes_of(key) for key, page in zip(keys, pages, strict=True))
+
+    def wipe(self):
+        self.pool.kv_buffer[:] = bytes(len(self.pool.kv_buffer))
+
+
+class Importing(unittest.TestCase):
+    def test_importing_the_package_imports_no_sglang_and_starts_no_thread(self):
+        code = "import kvscout.sglang, sys, threading; assert 'sglang' not in sys.modules and 'torch' not in sys.modules"
+        subprocess.run([sys.executable, "-c", code + "; assert threading.active_count() == 1"], check=True)
+
+    def test_an_unknown_name_is_an_attribute_error(self):
+        import kvscout.sglang
+
+        with self.assertRaisesRegex(AttributeError, "no attribute 'Storage'"):
+            kvscout.sglang.Storage
+
+
+class Configuration(unittest.TestCase):
+    def test_wrong_values_are_refused_with_what_is_allowed(self):
+        for given, text in (
+            ({}, '"interface_v1": 1 is missing'), ({**EXTRA, "chunk_tokens": 5}, "no key 'chunk_tokens'. There are: backend_name"),
+            ({**EXTRA, "namespace": ""}, "text of 1 to 128 bytes"), ({**EXTRA, "start_timeout_ms": 0}, "from 1 to 600000"),
+            ({**EXTRA, "endpoint": "ipc:///s", "l1_bytes": "1Gi"}, "there is a server already"),
+        ):
+            with self.subTest(given=given), self.assertRaisesRegex(config.ConfigError, text):
+                config.parse(given)
+
+
+class Planes(unittest.TestCase):
+    def test_pages_that_do_not_lie_evenly_are_refused(self):
+        pool = Pool("page_first")
+        pool.pieces = lambda page: [(page * page * 100, 100)]
+        with self.assertRaisesRegex(planes.Unsupported, "do not lie evenly. Use --hicache-mem-layout page_first_direct"):
+            planes.of_pool(pool, Indices)
+
+    def test_a_pool_without_kv_and_a_pool_of_one_page_are_refused(self):
+        with self.assertRaisesRegex(planes.Unsupported, "has no KV of its own"):
+            planes.of_pool(SimpleNamespace(kv_buffer=None), Indices)
+        pool = Pool("page_first")
+        pool.size = PAGE
+        with self.assertRaisesRegex(planes.Unsupported, "at least 2 are needed"):
+            planes.of_pool(pool, Indices)
+
+
+class Namespace(unittest.TestCase):
+    def name(self, pool=None, seen="model", **more):
+        own = {"tp_size": 1, "pp_rank": 0, "pp_size": 1, "attn_cp_rank": 0, "attn_cp_size": 1, "dcp_rank": 0, "dcp_size": 1,
+               "is_mla_model": False, "model_name": "m", **more}
+        pool = pool or Pool("page_first")
+        found = namespace.factors(SimpleNamespace(**own), pool, planes.of_pool(pool, Indices)[0], "0.5.23")
+        with mock.patch.object(namespace, "of_engine", lambda scheduler: seen):
+            return namespace.compute("", found, None)[0]
+
+    def test_each_difference_is_another_one(self):
+        wide = Pool("page_first")
+        wide.dtype = "bfloat16"
+        names = [self.name(), self.name(seen="other"), self.name(Pool("layer_first")), self.name(Pool("page_first_direct")), self.name(wide),
+                 self.name(tp_size=2), self.name(pp_rank=1), self.name(pp_size=2), self.name(Pool("page_first", mla=True))]
+        self.assertEqual(len(set(names)), len(names))
+        self.assertEqual(self.name(), self.name())
+
+    def test_an_engine_that_cannot_be_known_shares_with_nobody(self):
+        (one, reason), (other, _) = (namespace.compute("", {}, None) for _ in range(2))
+        self.assertNotEqual(one, other)
+        self.assertIn("does not show the engine's configuration", reason)
+
+    def test_a_name_of_the_model_counts_by_its_weights(self):
+        import os
+        import tempfile
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.safetensors")
+
+            def of(content, **server):
+                with open(path, "wb") as file:
+                    file.write(content)
+                model = SimpleNamespace(model_path=folder, hf_config=SimpleNamespace(to_dict=lambda: {"rope_theta": 1}))
+                with mock.patch.object(namespace.loaded, "start_of_this_process", lambda: time.time() + 60):
+                    return namespace.of_engine(SimpleNamespace(model_config=model, server_args=SimpleNamespace(**server)))
+
+            self.assertEqual(of(b"1"), of(b"1"))
+            self.assertNotEqual(of(b"1"), of(b"2"))
+            self.assertNotEqual(of(b"1"), of(b"1", kv_cache_dtype="fp8_e5m2"))
+            with self.assertRaisesRegex(namespace.identity.Unidentified, "random"):
+                of(b"1", load_format="dummy")
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.server = ServerProcess()
+        self.addCleanup(self.server.stop)
+
+
+class Copies(Case):
+    def test_what_one_engine_stored_another_one_loads_into_other_pages(self):
+        for layout in ("page_first_direct", "page_first", "layer_first"):
+            with self.subTest(layout=layout):
+                one, other = Rank(self, self.server.endpoint, layout), Rank(self, self.server.endpoint, layout)
+                keys = keys_of(layout, 8)
+                self.assertEqual(one.store(keys), [True] * 8)
+                self.assertEqual(other.storage.batch_exists(keys + keys_of("never", 2)), 8)
+                places = [30, 3, 22, 9, 39, 31, 11, 0]
+                self.assertEqual(other.load(keys, places), [True] * 8)
+                self.assertTrue(other.holds(keys, places))
+                blank = set(range(PAGES)) - set(places)
+                self.assertEqual({other.pool.page(page) for page in blank}, {bytes(len(other.pool.page(0)))})
+                self.assertEqual(one.store(keys), [True] * 8)  # there already
+                self.assertEqual((one.storage.counts()["stored_pages"], one.storage.counts()["present_pages"]), (8, 8))
+
+    def test_leading_pages_count_and_those_after_a_gap_do_not(self):
+        rank = Rank(self, self.server.endpoint)
+        keys = keys_of("a", 6)
+        rank.store(keys[:3] + keys[4:])
+        self.assertEqual(rank.storage.batch_exists(keys), 3)
+        rank.wipe()
+        self.assertEqual(rank.load(keys, list(range(6))), [True] * 3 + [False] * 3)
+        self.assertTrue(rank.holds(keys[:3], range(3)))
+        self.assertEqual({rank.pool.page(page) for page in range(3, 6)}, {bytes(len(rank.pool.page(0)))})
+        self.assertTrue(rank.storage.exists(keys[0]))
+        self.assertFalse(rank.storage.exists(keys[3]))
+
+    def test_more_keys_than_one_question_takes(self):
+        rank = Rank(self, self.server.endpoint)
+        with mock.patch("kvscout.sglang.pages.MAX_KEYS", 3):
+            keys = keys_of("a", 8)
+            rank.store(keys[:7])
+            self.assertEqual(rank.storage.batch_exists(keys), 7)
+
+    def test_clear_drops_what_is_there_and_close_ends_it(self):
+        rank = Rank(self, self.server.endpoint)
+        keys = keys_of("a", 4)
+        rank.store(keys)
+        rank.storage.clear()
+        self.assertEqual(rank.storage.batch_exists(keys), 0)
+        self.assertEqual(rank.store(keys), [True] * 4)
+        self.assertEqual(rank.storage.batch_exists(keys), 4)
+        rank.storage.close()
+        rank.storage.close()
+        with self.assertLogs("kvscout", "ERROR"):
+            self.assertEqual((rank.storage.batch_exists(keys), rank.store(keys)), (0, [False] * 4))
+
+    def test_ranks_hit_together_and_each_has_its_own_bytes(self):
+        ranks = [Rank(self, self.server.endpoint, rank=rank, size=2) for rank in range(2)]
+        keys = keys_of("a", 4)
+        self.assertEqual(ranks[0].store(keys), [True] * 4)
+        self.assertEqual([rank.storage.batch_exists(keys) for rank in ranks], [0, 0])
+        for page, key in enumerate(keys):
+            ranks[1].pool.fill(page, ranks[1].pool.bytes_of("1" + key))
+        self.assertEqual(ranks[1].storage.batch_set_v1(keys, indices_of(range(4))), [True] * 4)
+        for rank in ranks:
+            rank.wipe()
+            self.assertEqual(rank.storage.batch_exists(keys), 4)
+            self.assertEqual(rank.load(keys, [9, 8, 7, 6]), [True] * 4)
+        self.assertTrue(ranks[0].holds(keys, [9, 8, 7, 6]))
+        self.assertTrue(ranks[1].holds(["1" + key for key in keys], [9, 8, 7, 6]))
+
+    def test_mla_is_stored_by_one_rank_and_read_by_all(self):
+        ranks = [Rank(self, self.server.endpoint, mla=True, rank=rank, size=2) for rank in range(2)]
+        keys = keys_of("a", 4)
+        self.assertEqual(ranks[1].store(keys), [True] * 4)
+        self.assertEqual(ranks[1].storage.counts()["stores"], 0)
+        self.assertEqual(ranks[0].store(keys), [True] * 4)
+        for rank in ranks:
+            rank.wipe()
+            self.assertEqual(rank.load(keys, [5, 6, 7, 8]), [True] * 4)
+            self.assertTrue(rank.holds(keys, [5, 6, 7, 8]))
+
+
+class Threads(Case):
+    def test_queries_loads_and_stores_from_three_threads(self):
+        rank = Rank(self, self.server.endpoint)
+        keys = keys_of("a", 8)
+        rank.store(keys)
+        found = {"query": [], "load": [], "store": []}
+
+        def repeat(name, call):
+            for _ in range(60):
+                found[name].append(call())
+
+        threads = [threading.Thread(target=repeat, args=args) for args in (
+            ("query", lambda: rank.storage.batch_exists(keys)), ("load", lambda: rank.load(keys, list(range(20, 28)))),
+            ("store", lambda: rank.storage.batch_set_v1(keys, indices_of(range(8)))))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(found, {"query": [8] * 60, "load": [[True] * 8] * 60, "store": [[True] * 8] * 60})
+        self.assertTrue(rank.holds(keys, range(20, 28)))
+
+
+class Failures(Case):
+    LIMIT_S = 30  # of one call; its own deadlines are some hundred milliseconds
+
+    def timed(self, call):
+        begin = time.monotonic()
+        found = call()
+        self.assertLess(time.monotonic() - begin, self.LIMIT_S)
+        return found
+
+    def nothing_is_found(self, rank, keys):
+        self.assertEqual(self.timed(lambda: rank.storage.batch_exists(keys)), 0)
+        self.assertEqual(self.timed(lambda: rank.load(keys, [4, 5, 6, 7])), [False] * 4)
+        self.assertEqual(self.timed(lambda: rank.storage.batch_set_v1(keys, indices_of(range(4)))), [False] * 4)
+
+    def test_a_frozen_server_finds_nothing_and_serves_again(self):
+        rank = Rank(self, self.server.endpoint, extra={"lookup_timeout_ms": 200, "transfer_timeout_ms": 300})
+        keys = keys_of("a", 4)
+        rank.store(keys)
+        self.server.freeze()
+        try:
+            self.nothing_is_found(rank, keys)
+        finally:
+            self.server.thaw()
+        wait_for(lambda: rank.storage.batch_exists(keys) == 4, "the server to answer again")
+        wait_for(lambda: rank.load(keys, [4, 5, 6, 7]) == [True] * 4, "a load")
+        self.assertTrue(rank.holds(keys, [4, 5, 6, 7]))
+
+    def test_a_killed_server_finds_nothing_and_the_next_one_serves(self):
+        rank = Rank(self, self.server.endpoint, extra={"lookup_timeout_ms": 200, "transfer_timeout_ms": 300})
+        keys = keys_of("a", 4)
+        rank.store(keys)
+        self.server.kill()
+        self.nothing_is_found(rank, keys)
+        self.server.start()
+        wait_for(lambda: rank.store(keys) == [True] * 4, "a store")
+        wait_for(lambda: rank.storage.batch_exists(keys) == 4, "the client's connection")
+
+    def test_no_server_ends_the_start_with_a_sentence(self):
+        with self.assertRaisesRegex(planes.Unsupported, "no server at .*-none took this engine's pages in 200 ms.*Start kvscoutd"):
+            Rank(self, self.server.endpoint + "-none", extra={"start_timeout_ms": 200})
+
+    def test_modes_that_are_not_served_end_the_start(self):
+        for more, text in (({"dcp_size": 2}, "context parallelism"), ({"attn_cp_size": 2}, "context parallelism"), ({"tp_lcm_size": 4}, "tp_lcm_size")):
+            with self.subTest(more=more), self.assertRaisesRegex(planes.Unsupported, text):
+                Rank(self, self.server.endpoint, **more)
+        rank = Rank(self, self.server.endpoint)
+        with self.assertRaisesRegex(planes.Unsupported, "second pool of KV .mamba"):
+            rank.storage.register_mem_host_pool_v2(rank.pool, "mamba")
+        rank.storage.register_mem_host_pool_v2(rank.pool, "kv")
+
+
+if __name__ == "__main__":
+    unittest.main()
