@@ -2,6 +2,7 @@
 #include "files.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,29 +18,25 @@
  * The files adapter: objects as files of a folder on a local disk, or on a parallel file system that other nodes write
  * too (shared=1).
  *
- * Two queues come from the loop. One thread, the names thread, answers from the catalogue what exists and touches no
- * disk: a disk that hangs delays no answer. Loads and stores go to `threads` disk threads, each with one operation at a
- * time in plain pread and pwrite. With shared=1 the names thread deals the keys out to a pool that asks the file
- * system.
+ * Its threads are those of blocking.h. The names thread answers from the catalogue what exists and touches no disk: a
+ * disk that hangs delays no answer. A load or store is plain pread and pwrite on a transfer thread. With shared=1 only
+ * the file system can say what exists, and on a parallel one each question is a round trip: question threads ask. With
+ * eviction (max_bytes) too, the keys are pinned before they are looked for, and missing keys are unpinned afterwards:
+ * nothing is evicted in between.
  *
- * A third kind of thread rebuilds the catalogue once, at the start. Meanwhile only the objects known so far exist: an
+ * One more thread rebuilds the catalogue once, at the start. Meanwhile only the objects known so far exist: an
  * object that is not known yet is a miss, which costs a computation and is right; a wait could cost every lookup its
  * deadline. The gauge `ready` says when the rebuild is over.
  *
- * Clocks (l2.h): a disk thread begins an operation when it takes it, and reports progress after each piece of
- * SCOUT__FILES_PIECE that it reads or writes, and after each file that it removes to make room. With sync=1 written
- * data is sent to the disk every few pieces, so that the last flush has little left to do and a slow disk shows as
- * slow. A question begins when the catalogue is asked, or when the probe pool takes its first slice, and moves with
- * each slice.
- *
- * At once: twice as many loads as threads, so that no thread waits for the loop between two loads; one write less than
- * threads (or one), so that writes never hold all threads.
+ * Clocks (l2.h): a transfer reports progress after each piece of SCOUT__FILES_PIECE that it reads or writes, and after
+ * each file that it removes to make room. With sync=1 written data is sent to the disk every few pieces, so that the
+ * last flush has little left to do and a slow disk shows as slow.
  *
  * Ending: every thread sees `stopping` within one operation. A thread that hangs in the kernel is left alone: stop()
  * says so, nothing is freed, and the memory that it uses stays mapped.
  *
  * Threads: open, stop and close run on the server's starter; submit on its loop; other functions as they say. Only
- * `threads`, the scan and the probe pool ever wait for a disk.
+ * transfers, the scan and questions with shared=1 ever wait for a disk.
  */
 
 #define THREADS_DEFAULT 4
@@ -70,7 +67,7 @@ static const struct scout__option options[] = {
 		.offset = FIELD(threads),
 		.def = THREADS_DEFAULT,
 		.min = 1,
-		.max = SCOUT__FILES_THREADS_MAX,
+		.max = SCOUT__BLOCKING_THREADS_MAX,
 		.doc = "Loads and stores that run at once",
 	},
 	{
@@ -120,64 +117,94 @@ scout__files_options_row(size_t i, struct scout_config_row *ret_row)
 
 /* ---- threads ---- */
 
-static void
-cancel(struct scout__files *files, struct scout__l2_op *op)
+/* With eviction, pin before looking, so that nothing is evicted in between. False: out of memory. */
+static bool
+pin_before_asking(struct scout__files *files, struct scout__l2_op *op)
 {
-	op->result = SCOUT__L2_CANCELLED;
-	op->detail = 0;
-	scout__l2_complete(files->port, op);
+	uint32_t n;
+
+	if (!op->pin || !scout__files_evicts(files))
+		return true;
+	n = scout__cat_pin(&files->cat, op->digests, op->n);
+	if (n == op->n)
+		return true;
+	scout__cat_unpin(&files->cat, op->digests, n, NULL);
+	op->result = SCOUT__L2_ERROR;
+	op->detail = ENOMEM;
+	return false;
 }
 
-static void
-answer_names(struct scout__files *files, struct scout__l2_op *op)
+static bool
+answer(void *store, struct scout__l2_op *op)
 {
-	op->detail = 0;
+	struct scout__files *files = store;
+
 	if (op->what == SCOUT__L2_UNPIN) {
 		scout__cat_unpin(&files->cat, op->digests, op->n, NULL);
-	} else if (scout__files_is_stopping(files)) {
-		cancel(files, op);
-		return;
-	} else if (files->probe_pool && op->n > 0) {
-		scout__probe_pool_ask(files, op);
-		return;
-	} else {
-		scout__l2_moved(op);
-		(void)scout__cat_exists(&files->cat, op->digests, op->n, op->pin, op->found);
+		return true;
 	}
-	op->result = SCOUT__L2_OK;
-	scout__l2_complete(files->port, op);
+	if (files->shared && op->n > 0)
+		return !pin_before_asking(files, op);
+	scout__l2_moved(op);
+	(void)scout__cat_exists(&files->cat, op->digests, op->n, op->pin, op->found);
+	return true;
 }
 
-static void *
-names_main(void *arg)
+/* A file with the right name and length counts; only the load shows whether it is good. */
+static bool
+is_file(const struct scout__files *files, struct scout__l2_digest digest, int *ret_errnum)
 {
-	struct scout__files *files = arg;
-	struct scout__l2_op *op;
+	char path[SCOUT__FILES_PATH];
+	struct stat st;
 
-	while ((op = scout__l2_queue_wait(&files->names)))
-		answer_names(files, op);
-	if (files->probe_pool)
-		scout__probe_pool_stop(files);
-	scout__files_thread_ends(files);
-	return NULL;
+	scout__files_object_path(digest, path);
+	if (fstatat(files->root.fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		return S_ISREG(st.st_mode) && st.st_size >= (off_t)SCOUT__FILES_PAYLOAD;
+	if (errno != ENOENT && errno != ENOTDIR && errno != ESTALE)
+		*ret_errnum = errno;
+	return false;
 }
 
-static void *
-disk_main(void *arg)
+static int
+ask(void *store, struct scout__l2_op *op, uint32_t first, uint32_t n)
 {
-	struct scout__files_hand *hand = arg;
-	struct scout__files *files = hand->files;
-	struct scout__l2_op *op;
+	struct scout__files *files = store;
+	int errnum = 0;
 
-	while ((op = scout__l2_queue_wait(&files->disk))) {
-		scout__l2_moved(op);
-		hand->op = op;
-		scout__files_do(hand, op);
-		scout__l2_complete(files->port, op);
+	for (uint32_t i = first; i < first + n; i++) {
+		if (scout__files_is_stopping(files))
+			return ECANCELED;
+		op->found[i] = is_file(files, op->digests[i], &errnum);
 	}
-	scout__files_thread_ends(files);
-	return NULL;
+	return errnum;
 }
+
+/* Only the answer that an object is there gives a pin. */
+static void
+asked(void *store, struct scout__l2_op *op)
+{
+	struct scout__files *files = store;
+
+	if (op->pin && scout__files_evicts(files))
+		scout__cat_unpin(&files->cat, op->digests, op->n, op->result == SCOUT__L2_OK ? op->found : NULL);
+}
+
+static void
+transfer(void *store, uint32_t number, struct scout__l2_op *op)
+{
+	struct scout__files *files = store;
+
+	files->hands[number].op = op;
+	scout__files_do(&files->hands[number], op);
+}
+
+static const struct scout__blocking_calls calls = {
+	.answer = answer,
+	.ask = ask,
+	.asked = asked,
+	.transfer = transfer,
+	.slice = 16,
+};
 
 static void *
 scan_main(void *arg)
@@ -185,46 +212,37 @@ scan_main(void *arg)
 	struct scout__files *files = arg;
 
 	scout__files_scan(files);
-	scout__files_thread_ends(files);
+	scout__blocking_thread_ends(&files->blocking);
 	return NULL;
 }
 
 static int
-start_hands(struct scout__files *files)
+make_hands(struct scout__files *files, uint32_t n)
 {
-	files->hands = calloc(files->n_threads, sizeof(*files->hands));
+	files->hands = calloc(n, sizeof(*files->hands));
 	if (!files->hands)
 		return SCOUT_ERR_NOMEM;
-	while (files->n_hands_started < files->n_threads) {
-		struct scout__files_hand *hand = &files->hands[files->n_hands_started];
+	for (; files->n_hands < n; files->n_hands++) {
 		void *bounce;
 
 		if (posix_memalign(&bounce, SCOUT__FILES_PAYLOAD, SCOUT__FILES_PIECE))
 			return SCOUT_ERR_NOMEM;
-		hand->files = files;
-		hand->bounce = bounce;
-		if (scout__files_thread_start(files, &hand->thread, "scout-l2-disk", disk_main, hand)) {
-			free(bounce);
-			return SCOUT_ERR_SYSTEM;
-		}
-		files->n_hands_started++;
+		files->hands[files->n_hands].files = files;
+		files->hands[files->n_hands].bounce = bounce;
 	}
 	return 0;
 }
 
 static int
-start_threads(struct scout__files *files, uint32_t max_ops)
+start_threads(struct scout__files *files, uint32_t n)
 {
-	int rc = start_hands(files);
+	int rc = make_hands(files, n);
 
-	if (rc == 0 && files->shared)
-		rc = scout__probe_pool_start(files, max_ops);
+	if (rc == 0)
+		rc = scout__blocking_start(&files->blocking, files->shared);
 	if (rc)
 		return rc;
-	if (scout__files_thread_start(files, &files->names_thread, "scout-l2-names", names_main, files))
-		return SCOUT_ERR_SYSTEM;
-	files->has_names_thread = true;
-	if (scout__files_thread_start(files, &files->scan_thread, "scout-l2-scan", scan_main, files))
+	if (scout__blocking_thread_start(&files->blocking, &files->scan_thread, "scout-l2-scan", scan_main, files))
 		return SCOUT_ERR_SYSTEM;
 	files->has_scan_thread = true;
 	return 0;
@@ -237,53 +255,34 @@ files_close(void *adapter)
 {
 	struct scout__files *files = adapter;
 
-	for (uint32_t i = 0; i < files->n_hands_started; i++) {
-		(void)pthread_join(files->hands[i].thread, NULL);
-		free(files->hands[i].bounce);
-	}
-	if (files->probe_pool)
-		scout__probe_pool_free(files);
-	if (files->has_names_thread)
-		(void)pthread_join(files->names_thread, NULL);
+	scout__blocking_fini(&files->blocking);
 	if (files->has_scan_thread)
 		(void)pthread_join(files->scan_thread, NULL);
+	for (uint32_t i = 0; i < files->n_hands; i++)
+		free(files->hands[i].bounce);
 	free(files->hands);
-	scout__l2_queue_fini(&files->names);
-	scout__l2_queue_fini(&files->disk);
 	scout__cat_fini(&files->cat);
 	scout__files_root_close(&files->root);
-	(void)pthread_cond_destroy(&files->ended);
-	(void)pthread_mutex_destroy(&files->mu);
 	(void)pthread_mutex_destroy(&files->removing);
 	free(files->path);
 	free(files);
 }
 
 static void
-ask_to_stop(struct scout__files *files)
+cancel(struct scout__files *files)
 {
-	atomic_store_explicit(&files->stopping, true, memory_order_relaxed);
-	scout__l2_queue_close(&files->names);
-	scout__l2_queue_close(&files->disk);
+	scout__blocking_cancel(&files->blocking);
 	scout__cat_stop(&files->cat);
-	if (files->probe_pool && !files->has_names_thread)
-		scout__probe_pool_stop(files); /* otherwise that thread does so, when it has asked all */
 }
 
 static bool
 files_stop(void *adapter, uint64_t deadline_us)
 {
 	struct scout__files *files = adapter;
-	struct scout__l2_op *op;
 
-	ask_to_stop(files);
-	if (scout__files_threads_wait(files, deadline_us))
+	cancel(files);
+	if (scout__blocking_stop(&files->blocking, deadline_us))
 		return true;
-	/* If all threads hang, no thread would end these. */
-	while ((op = scout__l2_queue_try(&files->names)))
-		cancel(files, op);
-	while ((op = scout__l2_queue_try(&files->disk)))
-		cancel(files, op);
 	scout__log(files->log, SCOUT_LOG_ERROR, "files tier %s: the disk does not answer; a thread is left running",
 		   files->path);
 	return false;
@@ -293,46 +292,29 @@ files_stop(void *adapter, uint64_t deadline_us)
 static int
 init(struct scout__files *files, const struct files_options *cfg, const struct scout__l2_open *args)
 {
-	pthread_condattr_t attr;
-	int rc;
-
-	files->port = args->port;
 	files->log = args->log;
 	files->max_bytes = cfg->max_bytes ? cfg->max_bytes : UINT64_MAX;
-	files->n_threads = cfg->threads;
 	files->timeout_us = (uint64_t)args->timeout_ms * 1000;
 	files->direct = cfg->direct;
 	files->sync = cfg->sync;
 	files->shared = cfg->shared;
 	files->remove_old = cfg->remove_old;
-	/* These do not fail on Linux. */
-	SCOUT_ASSERT(pthread_mutex_init(&files->mu, NULL) == 0 && pthread_mutex_init(&files->removing, NULL) == 0);
-	SCOUT_ASSERT(pthread_condattr_init(&attr) == 0);
-	SCOUT_ASSERT(pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0);
-	SCOUT_ASSERT(pthread_cond_init(&files->ended, &attr) == 0);
-	SCOUT_ASSERT(pthread_condattr_destroy(&attr) == 0);
+	/* This does not fail on Linux. */
+	SCOUT_ASSERT(pthread_mutex_init(&files->removing, NULL) == 0);
 	files->path = strdup(args->url->path);
 	if (!files->path)
 		goto err_destroy;
 	if (scout__cat_init(&files->cat, files->max_bytes) != 0)
 		goto err_free_path;
-	rc = scout__l2_queue_init(&files->names, args->max_ops, false);
-	if (rc)
+	if (scout__blocking_init(&files->blocking, &calls, files, args, cfg->threads) != 0)
 		goto err_fini_cat;
-	rc = scout__l2_queue_init(&files->disk, args->max_ops, false);
-	if (rc)
-		goto err_fini_names;
 	return 0;
 
-err_fini_names:
-	scout__l2_queue_fini(&files->names);
 err_fini_cat:
 	scout__cat_fini(&files->cat);
 err_free_path:
 	free(files->path);
 err_destroy:
-	(void)pthread_cond_destroy(&files->ended);
-	(void)pthread_mutex_destroy(&files->mu);
 	(void)pthread_mutex_destroy(&files->removing);
 	return SCOUT_ERR_NOMEM;
 }
@@ -356,9 +338,9 @@ open_with(const struct scout__l2_open *args, const struct files_options *cfg, vo
 		return scout__fail(err, err_len, rc, "%s", scout_strerror(rc));
 	}
 	files->root = root;
-	rc = start_threads(files, args->max_ops);
+	rc = start_threads(files, cfg->threads);
 	if (rc) {
-		ask_to_stop(files);
+		cancel(files);
 		files_close(files);
 		return scout__fail(err, err_len, rc, "the threads cannot be started: %s", scout_strerror(rc));
 	}
@@ -403,9 +385,8 @@ static SCOUT_ON_LOOP bool
 files_submit(void *adapter, struct scout__l2_op *op)
 {
 	struct scout__files *files = adapter;
-	bool of_names = op->what == SCOUT__L2_EXISTS || op->what == SCOUT__L2_UNPIN;
 
-	return scout__l2_queue_push(of_names ? &files->names : &files->disk, op);
+	return scout__blocking_submit(&files->blocking, op);
 }
 
 static uint32_t
@@ -413,9 +394,7 @@ files_at_once(const void *adapter, enum scout__l2_side side)
 {
 	const struct scout__files *files = adapter;
 
-	if (side == SCOUT__L2_READS)
-		return 2 * files->n_threads;
-	return files->n_threads > 1 ? files->n_threads - 1 : 1;
+	return scout__blocking_at_once(&files->blocking, side);
 }
 
 static void

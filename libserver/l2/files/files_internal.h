@@ -8,11 +8,11 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include "blocking.h"
 #include "files_catalogue.h"
 #include "l2.h"
 #include "log.h"
 #include "object.h"
-#include "l2_queue.h"
 
 /*
  * Objects as files; internal to files*.c. The folder of one adapter:
@@ -36,7 +36,6 @@
 #define SCOUT__FILES_PAYLOAD 4096u /* offset; also what O_DIRECT is aligned to */
 #define SCOUT__FILES_PIECE (UINT64_C(512) * 1024)
 #define SCOUT__FILES_PATH 48u /* bytes of a name inside the folder, with the NUL */
-#define SCOUT__FILES_THREADS_MAX 64u
 
 struct scout__files_root {
 	int fd;               /* the folder */
@@ -45,40 +44,30 @@ struct scout__files_root {
 	uint64_t instance;    /* random; names this start's temporary files */
 };
 
-/* One of the adapter's threads that do disk I/O. */
+/* What belongs to one transfer thread. */
 struct scout__files_hand {
 	struct scout__files *files;
 	struct scout__l2_op *op; /* what it works on */
 	uint8_t *bounce;         /* SCOUT__FILES_PIECE, aligned for O_DIRECT */
 	struct scout__log_limit limit;
-	pthread_t thread;
 };
 
 struct scout__files {
 	/* Const after open. */
-	struct scout__l2_port *port;
+	struct scout__blocking blocking;
 	const struct scout__log *log;
 	char *path;
 	struct scout__files_root root;
 	uint64_t max_bytes;
-	uint32_t n_threads;
 	bool direct, sync, shared, remove_old;
 	struct scout__cat cat;
-	uint64_t timeout_us;                  /* l2_timeout_ms */
-	struct scout__l2_queue names;         /* EXISTS, UNPIN */
-	struct scout__l2_queue disk;          /* LOAD, STORE, REMOVE, records */
-	struct scout__files_hand *hands;      /* n_threads */
-	struct scout__probe_pool *probe_pool; /* shared: asks the file system what exists */
-	pthread_t names_thread, scan_thread;
-	bool has_names_thread, has_scan_thread;
-	uint32_t n_hands_started;
+	uint64_t timeout_us;             /* l2_timeout_ms */
+	struct scout__files_hand *hands; /* n_hands, one for each transfer thread */
+	uint32_t n_hands;
+	pthread_t scan_thread;
+	bool has_scan_thread;
 	pthread_mutex_t removing; /* between the look whether a file is still the same, and its unlink */
-	/* mu */
-	pthread_mutex_t mu;
-	pthread_cond_t ended;
-	uint32_t alive; /* threads */
 	/* Any thread. */
-	atomic_bool stopping;
 	atomic_bool ready;
 	_Atomic uint64_t temporaries; /* numbers given out */
 	_Atomic uint64_t evictions, recovered, leftover;
@@ -87,7 +76,7 @@ struct scout__files {
 static inline bool
 scout__files_is_stopping(const struct scout__files *files)
 {
-	return atomic_load_explicit(&files->stopping, memory_order_relaxed);
+	return scout__blocking_is_stopping(&files->blocking);
 }
 
 /* If others write too, the server may remove only what it wrote itself, and only if it has a limit. */
@@ -105,15 +94,6 @@ scout__files_count(_Atomic uint64_t *counter)
 
 /* Disk space of an object with @bytes of payload: header and payload in whole blocks. Folders are not counted. */
 uint64_t scout__files_disk_bytes(const struct scout__files *files, uint64_t bytes);
-
-/* ---- files_threads.c ---- */
-
-/* Start a thread; each thread calls scout__files_thread_ends() last. */
-int scout__files_thread_start(struct scout__files *files, pthread_t *ret_thread, const char *name,
-			      void *(*main)(void *), void *arg);
-void scout__files_thread_ends(struct scout__files *files);
-/* Whether all threads have ended by @deadline_us. */
-bool scout__files_threads_wait(struct scout__files *files, uint64_t deadline_us);
 
 /* ---- files_root.c ---- */
 
@@ -160,7 +140,7 @@ int scout__files_read_header(int fd, uint8_t header[SCOUT__L2_HEADER_BYTES]);
 /* Make an entry in @folder (relative to the root; "." is the root) durable. */
 int scout__files_sync_folder(const struct scout__files *files, const char *folder);
 
-/* ---- files_ops.c: operations on the disk threads ---- */
+/* ---- files_ops.c: operations on the transfer threads ---- */
 
 /* Do what @op says, or find out that this cannot be done; sets result and detail, completes nothing. */
 void scout__files_do(struct scout__files_hand *hand, struct scout__l2_op *op);
@@ -180,16 +160,5 @@ int scout__files_record_write(struct scout__files *files, const struct scout__l2
 
 /* Rebuild the catalogue; returns early when the adapter stops. */
 void scout__files_scan(struct scout__files *files);
-
-/* ---- files_probe_pool.c: what exists, if the catalogue cannot say (shared=1) ---- */
-
-/* Returns 0, SCOUT_ERR_NOMEM or SCOUT_ERR_SYSTEM. */
-int scout__probe_pool_start(struct scout__files *files, uint32_t max_ops);
-/* On the names thread: answer this EXISTS, later, from another thread. */
-void scout__probe_pool_ask(struct scout__files *files, struct scout__l2_op *op);
-/* No further question comes: the threads end when all are answered. */
-void scout__probe_pool_stop(struct scout__files *files);
-/* The threads have ended. */
-void scout__probe_pool_free(struct scout__files *files);
 
 #endif

@@ -11,7 +11,7 @@
 /*
  * DESIGN
  *
- * Purpose: what a disk thread does for one operation. The catalogue grants names: a store claims its name first, so
+ * Purpose: what a transfer thread does for one operation. The catalogue grants names: a store claims its name first, so
  * whatever it finds in the folder under that name is older than this start (the scan has not come there yet), comes
  * from another node (shared=1), or was put there by hand.
  *
@@ -28,7 +28,7 @@
  * threads would be needed all the same, and with objects of a megabyte the system calls cost next to nothing: one pread
  * of 512 KiB takes some hundred times as long as the call. The page cache and readahead work for both.
  *
- * Threads: the disk threads; the scan, too, calls scout__files_make_room().
+ * Threads: the transfer threads; the scan, too, calls scout__files_make_room().
  */
 
 #define LOG_INTERVAL_US 5000000u
@@ -338,9 +338,7 @@ record(struct scout__files_hand *hand, struct scout__l2_op *op)
 void
 scout__files_do(struct scout__files_hand *hand, struct scout__l2_op *op)
 {
-	if (scout__files_is_stopping(hand->files))
-		end(op, SCOUT__L2_CANCELLED, 0);
-	else if (op->what == SCOUT__L2_LOAD)
+	if (op->what == SCOUT__L2_LOAD)
 		load(hand, op);
 	else if (op->what == SCOUT__L2_STORE)
 		store(hand, op);

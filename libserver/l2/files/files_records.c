@@ -14,7 +14,7 @@
  * is written whole under a temporary name and is on the disk (fsync) before it replaces the old record, and the folder
  * is on the disk before the write completes: after a crash there is the old record or the new one.
  *
- * Threads: the disk threads.
+ * Threads: the transfer threads.
  */
 
 static void
