@@ -141,7 +141,8 @@ enum scout__l2_side {
 
 /*
  * An adapter is a room with a struct scout__l2_adapter; files/files.c and redis/redis.c say how each of the two works.
- * l2_queue.h brings its operations from the loop to its threads, object.h has keys and headers, url.h reads its URL.
+ * blocking.h has the threads of a store whose calls block, and a recipe. l2_queue.h brings operations from the loop to
+ * the threads of any other, object.h has keys and headers, url.h reads its URL.
  *
  * A new one needs, in this order:
  *   its room: NAME.h, NAME.c, meson.build libserver/l2/NAME; meson.build adds to l2_libs and l2_deps

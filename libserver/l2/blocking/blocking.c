@@ -1,24 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "blocking.h"
 
-#include <errno.h>
-#include <time.h>
-
-#include "clock.h"
-
 /*
  * DESIGN
  *
  * Purpose: see blocking.h. Two queues come from the loop. The names thread never blocks, so a store that hangs delays
  * no answer that is known already; questions that only the store can answer go on to threads of their own.
  *
- * The threads are counted, so that a stop can wait for all of them until a deadline: a thread that hangs in the kernel
- * cannot be joined. It is left alone, and what it uses stays allocated.
+ * A thread that hangs in the kernel is left alone at a stop, and what it uses stays allocated.
  *
  * Clocks (l2.h): a transfer thread begins an operation when it takes it; a question begins with its first slice, and
  * moves with each slice.
  *
- * Threads: init, start, stop and fini run on the server's starter; submit on its loop. The count is under mu.
+ * Threads: init, start, stop and fini run on the server's starter; submit on its loop.
  */
 
 static void
@@ -27,49 +21,6 @@ cancel(struct scout__blocking *blocking, struct scout__l2_op *op)
 	op->result = SCOUT__L2_CANCELLED;
 	op->detail = 0;
 	scout__l2_complete(blocking->port, op);
-}
-
-/* ---- counting threads ---- */
-
-int
-scout__blocking_thread_start(struct scout__blocking *blocking, pthread_t *ret_thread, const char *name,
-			     void *(*main)(void *), void *arg)
-{
-	int rc;
-
-	/* Count the thread before it may end. */
-	SCOUT_ASSERT(pthread_mutex_lock(&blocking->mu) == 0);
-	blocking->alive++;
-	SCOUT_ASSERT(pthread_mutex_unlock(&blocking->mu) == 0);
-	rc = scout__thread_start(ret_thread, name, main, arg);
-	if (rc)
-		scout__blocking_thread_ends(blocking);
-	return rc;
-}
-
-void
-scout__blocking_thread_ends(struct scout__blocking *blocking)
-{
-	SCOUT_ASSERT(pthread_mutex_lock(&blocking->mu) == 0);
-	blocking->alive--;
-	(void)pthread_cond_broadcast(&blocking->ended);
-	SCOUT_ASSERT(pthread_mutex_unlock(&blocking->mu) == 0);
-}
-
-/* Whether all threads have ended by @deadline_us. */
-static bool
-wait_for_threads(struct scout__blocking *blocking, uint64_t deadline_us)
-{
-	struct timespec until = {.tv_sec = (time_t)(deadline_us / 1000000),
-				 .tv_nsec = (long)(deadline_us % 1000000) * 1000};
-	bool all;
-
-	SCOUT_ASSERT(pthread_mutex_lock(&blocking->mu) == 0);
-	while (blocking->alive && pthread_cond_timedwait(&blocking->ended, &blocking->mu, &until) == 0)
-		;
-	all = blocking->alive == 0;
-	SCOUT_ASSERT(pthread_mutex_unlock(&blocking->mu) == 0);
-	return all;
 }
 
 /* ---- what they do ---- */
@@ -190,7 +141,7 @@ scout__blocking_stop(struct scout__blocking *blocking, uint64_t deadline_us)
 	struct scout__l2_op *op;
 
 	scout__blocking_cancel(blocking);
-	if (wait_for_threads(blocking, deadline_us))
+	if (scout__blocking_threads_wait(blocking, deadline_us))
 		return true;
 	/* If all threads hang, no thread would end these. */
 	while ((op = scout__l2_queue_try(&blocking->names)))

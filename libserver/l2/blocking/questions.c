@@ -15,22 +15,22 @@
  * that took it.
  */
 
-struct question {
+struct open_question {
 	struct scout__l2_op *op;
 	uint32_t next_key; /* the first key that was not dealt out */
 	uint32_t left;     /* keys that are not answered */
 	int errnum;        /* of the first slice that failed */
-	struct question *next;
+	struct open_question *next;
 };
 
 struct scout__questions {
 	pthread_mutex_t mu;
 	pthread_cond_t more;
-	struct question *jobs;
+	struct open_question *jobs;
 	/* mu */
-	struct question *free;
-	struct question *first, *last; /* jobs with keys to deal out */
-	bool closed;                   /* no further question comes */
+	struct open_question *free;
+	struct open_question *first, *last; /* jobs with keys to deal out */
+	bool closed;                        /* no further question comes */
 	/* const after start */
 	uint32_t slice;
 	pthread_t threads[SCOUT__BLOCKING_THREADS_MAX];
@@ -66,10 +66,10 @@ answer(struct scout__blocking *blocking, struct scout__l2_op *op, int errnum)
 }
 
 /* With pool->mu: the next slice. NULL: there is none. */
-static struct question *
+static struct open_question *
 deal(struct scout__questions *pool, uint32_t *ret_first, uint32_t *ret_n)
 {
-	struct question *job = pool->first;
+	struct open_question *job = pool->first;
 	uint32_t rest;
 
 	if (!job)
@@ -92,7 +92,7 @@ question_main(void *arg)
 
 	SCOUT_ASSERT(pthread_mutex_lock(&pool->mu) == 0);
 	for (;;) {
-		struct question *job = deal(pool, &first, &n);
+		struct open_question *job = deal(pool, &first, &n);
 		int errnum;
 
 		if (!job && pool->closed)
@@ -157,13 +157,13 @@ void
 scout__questions_ask(struct scout__blocking *blocking, struct scout__l2_op *op)
 {
 	struct scout__questions *pool = blocking->questions;
-	struct question *job;
+	struct open_question *job;
 
 	SCOUT_ASSERT(pthread_mutex_lock(&pool->mu) == 0);
 	job = pool->free;
 	SCOUT_ASSERT(job); /* there are as many jobs as operations */
 	pool->free = job->next;
-	*job = (struct question){.op = op, .left = op->n};
+	*job = (struct open_question){.op = op, .left = op->n};
 	if (pool->first)
 		pool->last->next = job;
 	else

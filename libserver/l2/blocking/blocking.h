@@ -120,7 +120,12 @@ scout__blocking_is_stopping(const struct scout__blocking *blocking)
 	return atomic_load_explicit(&blocking->stopping, memory_order_relaxed);
 }
 
-/* ---- between blocking.c and the threads that ask ---- */
+/* ---- counted_threads.c, for this room ---- */
+
+/* Whether all threads have ended by @deadline_us. */
+SCOUT_ON_ANY bool scout__blocking_threads_wait(struct scout__blocking *blocking, uint64_t deadline_us);
+
+/* ---- questions.c, for this room ---- */
 
 /* Returns 0, SCOUT_ERR_NOMEM or SCOUT_ERR_SYSTEM. */
 SCOUT_ON_ANY int scout__questions_start(struct scout__blocking *blocking);
