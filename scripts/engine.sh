@@ -15,12 +15,14 @@ engine_usage()
 {
 	cat <<'END'
 usage: ./dev engine [--short] [SESSION...]
+       ./dev engine sglang [SESSION...]
        ./dev engine --contract
        ./dev engine --peers [--rounds N]
 
   --short    at most four starts of the engine instead of all; this is the stage `engine` of ./dev check
   --list     names of the sessions
   --install  only install the environment
+  sglang     the real SGLang instead of vLLM: sglang, sglang-layers, sglang-buffer, sglang-kills; without a name all of them
   --contract compare what connector and tier use of vLLM with the newest three minor versions on PyPI (1 GB, deleted afterwards)
   --peers    compare with no connector, Mooncake's store and LMCache, by turns in one run; ./dev engine --peers --help says more
 
@@ -68,6 +70,42 @@ engine_install()
 	printf '%s\n' "$ei_stamp" >"$ENGINE_DIR/stamp"
 }
 
+# SGLang's wheel with what it needs of the list, beside vLLM's environment, whose torch it uses. `skipped` where that cannot be had.
+engine_sglang_install()
+{
+	es_list=$ROOT/tests/engine/sglang-requirements.txt
+	es_dir=$ENGINE_DIR/sglang
+	es_stamp=$(cat "$ENGINE_LIST" "$es_list" | cksum)
+	if [ -f "$es_dir/stamp" ] && [ "$(cat "$es_dir/stamp")" = "$es_stamp" ]; then
+		return 0
+	fi
+	engine_install || return 1
+	say "engine: installing SGLang into build-engine/sglang (0.5 GB, from PyPI)"
+	mkdir -p "$es_dir" && rm -rf "$es_dir/venv" "$es_dir/plugin" "$es_dir/stamp"
+	"$(engine_python)" -m venv "$es_dir/venv" || not_ready "engine: cannot make an environment in $es_dir"
+	es_site=$es_dir/venv/lib/python3.11/site-packages
+	printf '%s\n' "$ENGINE_DIR/venv/lib/python3.11/site-packages" >"$es_site/vllm_environment.pth"
+	engine_pip SGLang "$es_dir/venv" "$es_list" "$es_dir/install.log"
+	# SGLang finds a plugin by its entry point.
+	mkdir -p "$es_dir/plugin/kvscout_sglang_cpu-1.dist-info"
+	printf 'Metadata-Version: 2.1\nName: kvscout-sglang-cpu\nVersion: 1\n' >"$es_dir/plugin/kvscout_sglang_cpu-1.dist-info/METADATA"
+	printf '[sglang.srt.plugins]\ncpu = sglang_cpu:load\n' >"$es_dir/plugin/kvscout_sglang_cpu-1.dist-info/entry_points.txt"
+	printf '%s\n' "$es_stamp" >"$es_dir/stamp"
+}
+
+# engine_sglang [sglang | SESSION]...: `sglang` alone means all sessions.
+engine_sglang()
+{
+	# shellcheck disable=SC2086 # lists of names
+	need_base $TEST_PACKAGES
+	build_default && engine_sglang_install || return 1
+	[ $# -ne 1 ] || [ "$1" != sglang ] || shift
+	PATH=$ENGINE_DIR/sglang/venv/bin:$PATH PYTHONPATH=$ENGINE_DIR/sglang/plugin:$ROOT/tests/engine:$ROOT/build/python \
+		TORCH_EXTENSIONS_DIR=$ENGINE_DIR/sglang/extensions CUDA_VISIBLE_DEVICES='' HF_HUB_OFFLINE=1 \
+		"$ENGINE_DIR/sglang/venv/bin/python" -B "$ROOT/tests/engine/sglang_run.py" --root "$ENGINE_DIR/sglang" \
+		--kvscoutd "$ROOT/build/libserver/daemon/kvscoutd" "$@"
+}
+
 cmd_engine()
 {
 	case ${1:-} in
@@ -81,6 +119,10 @@ cmd_engine()
 		;;
 	--contract)
 		python3 -B "$ROOT/tests/engine/contract.py" --newest
+		return
+		;;
+	sglang*)
+		engine_sglang "$@"
 		return
 		;;
 	--peers)
