@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include "files.h"
+#include "plugin.h"
 #ifdef HAVE_HIREDIS
 #include "redis.h"
 #endif
@@ -12,6 +13,7 @@
 
 const struct scout__l2_adapter *const scout__l2_adapters[] = {
 	&scout__l2_files,
+	&scout__l2_plugin,
 #ifdef HAVE_HIREDIS
 	&scout__l2_redis,
 #endif

@@ -12,6 +12,7 @@
  * URLs of L2:
  *
  *   fs:///path?max_bytes=N&threads=N&direct=0|1&sync=0|1&shared=0|1
+ *   plugin:///path/lib.so?threads=N&...   (others: the plugin's)
  *   redis://[user:password@]host:port,host:port...[?ttl=S&cluster=auto]
  *
  * Parsing has two steps: the form here (percent-decoding, hosts, brackets for IPv6, query); the options in the adapter,

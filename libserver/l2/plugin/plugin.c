@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "option.h"
+#include "plugin_internal.h"
+#include "url.h"
+
+/*
+ * DESIGN
+ *
+ * The adapter for stores in shared libraries (kvscout/l2_plugin.h), over the threads of blocking.h: this file finds the library
+ * and starts it, plugin_calls.c makes its calls.
+ *
+ * The option `threads` is the server's; all others go to the plugin, which knows their names. The library is loaded by
+ * open(), and not to check a configuration: to load it is to run it.
+ *
+ * Threads: open, stop and close run on the server's starter; submit on its loop; nothing here waits for the store.
+ */
+
+#define SYMBOL "scout_l2_plugin"
+#define THREADS_DEFAULT 8
+#define V1_SIZE (offsetof(struct scout_l2_plugin, close) + sizeof(((struct scout_l2_plugin *)0)->close))
+
+struct plugin_options {
+	uint32_t size;
+	uint32_t threads;
+	void *owned;
+};
+
+static const struct scout__option options[] = {
+	{
+		.name = "threads",
+		.type = SCOUT_OPTION_U32,
+		.offset = offsetof(struct plugin_options, threads),
+		.def = THREADS_DEFAULT,
+		.min = 1,
+		.max = SCOUT__BLOCKING_THREADS_MAX,
+		.doc = "Calls at once",
+	},
+};
+
+static const struct scout__option_table table = {
+	.options = options,
+	.n = 1,
+	.struct_size = sizeof(struct plugin_options),
+	.v1_size = sizeof(struct plugin_options),
+	.owned_offset = offsetof(struct plugin_options, owned),
+};
+
+/* The options of the URL that are the server's, and those that are the plugin's. */
+struct split {
+	struct scout__l2_url_option ours[SCOUT__L2_MAX_URL_OPTIONS];
+	struct scout_l2_option theirs[SCOUT__L2_MAX_URL_OPTIONS];
+	uint32_t n_theirs;
+	uint32_t threads;
+};
+
+static int
+read_url(const struct scout__l2_url *url, struct split *ret, char *err, size_t err_len)
+{
+	struct scout__l2_url own = *url;
+	struct plugin_options cfg;
+	int rc = scout__l2_url_need_folder(url, err, err_len);
+
+	if (rc)
+		return rc;
+	*ret = (struct split){.n_theirs = 0};
+	own.options = ret->ours;
+	own.n_options = 0;
+	for (uint32_t i = 0; i < url->n_options; i++) {
+		if (strcmp(url->options[i].name, options[0].name) == 0)
+			ret->ours[own.n_options++] = url->options[i];
+		else
+			ret->theirs[ret->n_theirs++] =
+				(struct scout_l2_option){url->options[i].name, url->options[i].value};
+	}
+	rc = scout__l2_url_options(&own, &table, &cfg, err, err_len);
+	if (rc)
+		return rc;
+	ret->threads = cfg.threads;
+	scout__options_fini(&table, &cfg);
+	return 0;
+}
+
+/* ---- the library ---- */
+
+static int
+take(struct scout__plugin *plugin, const struct scout_l2_plugin *of, char *err, size_t err_len)
+{
+	if (!of)
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "the library's " SYMBOL "() returns NULL");
+	if (of->version != SCOUT_L2_PLUGIN_VERSION)
+		return scout__fail(
+			err, err_len, SCOUT_ERR_VERSION,
+			"the plugin has version %u, and this server needs %u: build it with this release's kvscout/l2_plugin.h",
+			of->version, SCOUT_L2_PLUGIN_VERSION);
+	if (of->size < V1_SIZE)
+		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED,
+				   "the plugin's structure has %u bytes, less than the %zu of its first version",
+				   of->size, (size_t)V1_SIZE);
+	memcpy(&plugin->of, of, of->size < sizeof(plugin->of) ? of->size : sizeof(plugin->of));
+	if (!of->open || !of->exists || !of->load || !of->store || !of->remove || !of->close)
+		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED,
+				   "the plugin lacks one of open, exists, load, store, remove, close");
+	return 0;
+}
+
+static int
+load_library(struct scout__plugin *plugin, char *err, size_t err_len)
+{
+	const struct scout_l2_plugin *(*get)(void);
+	void *symbol;
+	int rc;
+
+	plugin->library = dlopen(plugin->path, RTLD_NOW | RTLD_LOCAL);
+	if (!plugin->library)
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "the library cannot be loaded: %s", dlerror());
+	symbol = dlsym(plugin->library, SYMBOL);
+	if (symbol) {
+		memcpy(&get, &symbol, sizeof(get));
+		rc = take(plugin, get(), err, err_len);
+	} else {
+		rc = scout__fail(err, err_len, SCOUT_ERR_SYSTEM,
+				 "the library is no plugin of kvscout: it exports no " SYMBOL "()");
+	}
+	if (rc)
+		(void)dlclose(plugin->library);
+	return rc;
+}
+
+static int
+code_of(int rc)
+{
+	switch (rc) {
+	case 0:
+	case SCOUT_ERR_CONFIG_KEY:
+	case SCOUT_ERR_CONFIG_RANGE:
+	case SCOUT_ERR_PERMISSION:
+	case SCOUT_ERR_IN_USE:
+	case SCOUT_ERR_NOMEM:
+		return rc;
+	default:
+		return SCOUT_ERR_SYSTEM;
+	}
+}
+
+static int
+open_store(struct scout__plugin *plugin, const struct scout__l2_open *args, const struct split *split, char *err,
+	   size_t err_len)
+{
+	const struct scout_l2_open given = {.size = sizeof(given),
+					    .n_options = split->n_theirs,
+					    .options = split->theirs,
+					    .timeout_ms = args->timeout_ms,
+					    .threads = split->threads,
+					    .log = args->log->fn,
+					    .log_user = args->log->user};
+	char why[SCOUT_L2_WHY_BYTES] = "";
+	int rc = code_of(plugin->of.open(&given, &plugin->store, why));
+
+	why[sizeof(why) - 1] = '\0';
+	return rc ? scout__fail(err, err_len, rc, "the plugin does not open: %s", why[0] ? why : scout_strerror(rc))
+		  : 0;
+}
+
+/* ---- the adapter ---- */
+
+static void
+plugin_close(void *adapter)
+{
+	struct scout__plugin *plugin = adapter;
+
+	scout__blocking_fini(&plugin->blocking);
+	plugin->of.close(plugin->store);
+	(void)dlclose(plugin->library);
+	(void)pthread_mutex_destroy(&plugin->mu);
+	free(plugin->path);
+	free(plugin);
+}
+
+static bool
+plugin_stop(void *adapter, uint64_t deadline_us)
+{
+	struct scout__plugin *plugin = adapter;
+
+	if (scout__blocking_stop(&plugin->blocking, deadline_us))
+		return true;
+	scout__log(plugin->log, SCOUT_LOG_ERROR, "plugin tier %s: a call does not return; its thread is left running",
+		   plugin->path);
+	return false;
+}
+
+/* With the library loaded and its store open. */
+static int
+start(struct scout__plugin *plugin, const struct scout__l2_open *args, uint32_t threads)
+{
+	int rc = scout__blocking_init(&plugin->blocking, &scout__plugin_calls, plugin, args, threads);
+
+	if (rc)
+		return rc;
+	rc = scout__blocking_start(&plugin->blocking, true);
+	if (rc) {
+		scout__blocking_cancel(&plugin->blocking);
+		scout__blocking_fini(&plugin->blocking);
+	}
+	return rc;
+}
+
+static int
+open_with(struct scout__plugin *plugin, const struct scout__l2_open *args, const struct split *split, char *err,
+	  size_t err_len)
+{
+	int rc = load_library(plugin, err, err_len);
+
+	if (rc)
+		return rc;
+	rc = open_store(plugin, args, split, err, err_len);
+	if (rc)
+		goto err_unload;
+	rc = start(plugin, args, split->threads);
+	if (rc) {
+		(void)scout__fail(err, err_len, rc, "the threads cannot be started: %s", scout_strerror(rc));
+		goto err_close_store;
+	}
+	return 0;
+
+err_close_store:
+	plugin->of.close(plugin->store);
+err_unload:
+	(void)dlclose(plugin->library);
+	return rc;
+}
+
+static int
+plugin_check(const struct scout__l2_url *url, char *err, size_t err_len)
+{
+	struct split split;
+
+	return read_url(url, &split, err, err_len);
+}
+
+static int
+plugin_open(const struct scout__l2_open *args, void **ret_adapter, char *err, size_t err_len)
+{
+	struct scout__plugin *plugin;
+	struct split split;
+	int rc = read_url(args->url, &split, err, err_len);
+
+	if (rc)
+		return rc;
+	plugin = calloc(1, sizeof(*plugin));
+	if (!plugin)
+		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+	plugin->log = args->log;
+	plugin->path = strdup(args->url->path);
+	SCOUT_ASSERT(pthread_mutex_init(&plugin->mu, NULL) == 0); /* does not fail on Linux */
+	rc = plugin->path ? open_with(plugin, args, &split, err, err_len)
+			  : scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+	if (rc) {
+		(void)pthread_mutex_destroy(&plugin->mu);
+		free(plugin->path);
+		free(plugin);
+		return rc;
+	}
+	*ret_adapter = plugin;
+	return 0;
+}
+
+static SCOUT_ON_LOOP bool
+plugin_submit(void *adapter, struct scout__l2_op *op)
+{
+	struct scout__plugin *plugin = adapter;
+
+	return scout__blocking_submit(&plugin->blocking, op);
+}
+
+static uint32_t
+plugin_at_once(const void *adapter, enum scout__l2_side side)
+{
+	const struct scout__plugin *plugin = adapter;
+
+	return scout__blocking_at_once(&plugin->blocking, side);
+}
+
+static void
+plugin_gauges(void *adapter, struct scout__l2_gauges *ret_gauges)
+{
+	(void)adapter;
+	*ret_gauges = (struct scout__l2_gauges){
+		.objects = UINT64_MAX, .bytes = UINT64_MAX, .max_bytes = UINT64_MAX, .ready = true};
+}
+
+const struct scout__l2_adapter scout__l2_plugin = {
+	.scheme = "plugin",
+	.keeps_records = true,
+	.check = plugin_check,
+	.open = plugin_open,
+	.submit = plugin_submit,
+	.at_once = plugin_at_once,
+	.stop = plugin_stop,
+	.close = plugin_close,
+	.gauges = plugin_gauges,
+};

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "object.h"
+
+/*
+ * DESIGN
+ *
+ * Purpose: one operation of L2 as one call of the plugin. The object is two parts, header and payload, so the payload
+ * goes straight into the slot. What comes back is checked here, header and sum, whatever the plugin says of itself.
+ *
+ * Threads: those of blocking.h.
+ */
+
+#define LOG_INTERVAL_US 5000000u
+
+/* ---- the watch ---- */
+
+struct call {
+	struct scout__plugin *plugin;
+	struct scout__l2_op *op;
+	uint64_t moved;
+	char why[SCOUT_L2_WHY_BYTES];
+	struct scout_l2_watch watch;
+};
+
+static bool
+goes_on(void *user, uint64_t moved)
+{
+	struct call *call = user;
+	struct scout__l2_op *op = call->op;
+
+	if (moved > call->moved) {
+		call->moved = moved;
+		scout__l2_moved(op);
+	}
+	if (scout__blocking_is_stopping(&call->plugin->blocking))
+		return false;
+	return !op->timeout_us ||
+	       scout__now_us() - atomic_load_explicit(&op->moved_us, memory_order_relaxed) < op->timeout_us;
+}
+
+static void
+begin(struct call *call, struct scout__plugin *plugin, struct scout__l2_op *op)
+{
+	*call = (struct call){.plugin = plugin, .op = op};
+	call->watch = (struct scout_l2_watch){.size = sizeof(call->watch), .goes_on = goes_on, .user = call};
+}
+
+static void
+log_failure(struct call *call, const char *what, int outcome)
+{
+	struct scout__plugin *plugin = call->plugin;
+
+	call->why[sizeof(call->why) - 1] = '\0';
+	SCOUT_ASSERT(pthread_mutex_lock(&plugin->mu) == 0);
+	scout__log_limited(plugin->log, &plugin->limit, scout__now_us(), LOG_INTERVAL_US, SCOUT_LOG_WARN,
+			   "plugin tier %s: %s failed: %s (outcome %d)", plugin->path, what,
+			   call->why[0] ? call->why : "the plugin does not say why", outcome);
+	SCOUT_ASSERT(pthread_mutex_unlock(&plugin->mu) == 0);
+}
+
+/* ---- questions ---- */
+
+static int
+ask_names(struct scout__plugin *plugin, struct scout__l2_op *op, uint32_t first, uint32_t n, char (*texts)[33],
+	  const char **names)
+{
+	struct call call;
+	int outcome;
+
+	begin(&call, plugin, op);
+	for (uint32_t i = 0; i < n; i++) {
+		scout__l2_digest_text(op->digests[first + i], texts[i]);
+		names[i] = texts[i];
+	}
+	memset(op->found + first, 0, n);
+	outcome = plugin->of.exists(plugin->store, names, n, op->found + first, &call.watch, call.why);
+	for (uint32_t i = first; i < first + n; i++)
+		op->found[i] = op->found[i] != 0;
+	if (outcome == SCOUT_L2_DONE)
+		return 0;
+	if (outcome == SCOUT_L2_GAVE_UP && scout__blocking_is_stopping(&plugin->blocking))
+		return ECANCELED;
+	if (outcome == SCOUT_L2_GAVE_UP || outcome == SCOUT_L2_TIMEOUT)
+		return ETIMEDOUT;
+	log_failure(&call, "a question", outcome);
+	return EIO;
+}
+
+static int
+ask(void *store, struct scout__l2_op *op, uint32_t first, uint32_t n)
+{
+	char(*texts)[33] = calloc(n, sizeof(*texts));
+	const char **names = calloc(n, sizeof(*names));
+	int errnum = texts && names ? ask_names(store, op, first, n, texts, names) : ENOMEM;
+
+	free(texts);
+	free(names);
+	return errnum;
+}
+
+/* ---- transfers ---- */
+
+static const char *
+name_of(uint8_t what)
+{
+	switch (what) {
+	case SCOUT__L2_LOAD:
+		return "a load";
+	case SCOUT__L2_STORE:
+		return "a store";
+	case SCOUT__L2_REMOVE:
+		return "a removal";
+	default:
+		return "an access to a record";
+	}
+}
+
+/* For outcomes that mean the same for each call. */
+static enum scout__l2_result
+result_of(struct call *call, int outcome)
+{
+	switch (outcome) {
+	case SCOUT_L2_DONE:
+		return SCOUT__L2_OK;
+	case SCOUT_L2_TIMEOUT:
+		return SCOUT__L2_TIMEOUT;
+	case SCOUT_L2_GAVE_UP:
+		return scout__blocking_is_stopping(&call->plugin->blocking) ? SCOUT__L2_CANCELLED : SCOUT__L2_TIMEOUT;
+	default:
+		log_failure(call, name_of(call->op->what), outcome);
+		return SCOUT__L2_ERROR;
+	}
+}
+
+static bool
+is_good(const uint8_t header[SCOUT__L2_HEADER_BYTES], const struct scout__l2_op *op)
+{
+	struct scout__l2_digest sum, is;
+
+	if (scout__l2_header_check(header, op->key, op->bytes, &sum) != SCOUT__L2_HEADER_OK)
+		return false;
+	is = scout__l2_sum(op->data, op->bytes);
+	return is.lo == sum.lo && is.hi == sum.hi;
+}
+
+static enum scout__l2_result
+load(struct call *call, const char *name)
+{
+	struct scout__plugin *plugin = call->plugin;
+	struct scout__l2_op *op = call->op;
+	uint8_t header[SCOUT__L2_HEADER_BYTES] = {0};
+	struct iovec parts[] = {{header, sizeof(header)}, {op->data, op->bytes}};
+	int outcome = plugin->of.load(plugin->store, name, 0, parts, 2, &call->watch, call->why);
+
+	if (outcome == SCOUT_L2_DONE && is_good(header, op))
+		return SCOUT__L2_OK;
+	if (outcome == SCOUT_L2_DONE && scout__l2_header_is_other_format(header))
+		return SCOUT__L2_ABSENT;
+	if (outcome == SCOUT_L2_DONE || outcome == SCOUT_L2_WRONG_SIZE)
+		return SCOUT__L2_CORRUPT;
+	return outcome == SCOUT_L2_ABSENT ? SCOUT__L2_ABSENT : result_of(call, outcome);
+}
+
+static enum scout__l2_result
+store_object(struct call *call, const char *name)
+{
+	struct scout__plugin *plugin = call->plugin;
+	struct scout__l2_op *op = call->op;
+	uint8_t header[SCOUT__L2_HEADER_BYTES];
+	struct iovec parts[] = {{header, sizeof(header)}, {op->data, op->bytes}};
+	int outcome;
+
+	scout__l2_header_put(header, op->key, op->bytes, scout__l2_sum(op->data, op->bytes));
+	outcome = plugin->of.store(plugin->store, name, 0, parts, 2, &call->watch, call->why);
+	if (outcome == SCOUT_L2_FULL) {
+		op->detail = ENOSPC;
+		return SCOUT__L2_FULL;
+	}
+	return outcome == SCOUT_L2_PRESENT ? SCOUT__L2_PRESENT : result_of(call, outcome);
+}
+
+static enum scout__l2_result
+read_record(struct call *call, const char *name)
+{
+	struct scout__l2_op *op = call->op;
+	struct iovec part = {op->data, op->bytes};
+	int outcome =
+		call->plugin->of.load(call->plugin->store, name, SCOUT_L2_RECORD, &part, 1, &call->watch, call->why);
+
+	op->found[0] = outcome == SCOUT_L2_DONE || outcome == SCOUT_L2_WRONG_SIZE;
+	if (outcome != SCOUT_L2_DONE)
+		memset(op->data, 0, op->bytes);
+	if (outcome == SCOUT_L2_ABSENT || outcome == SCOUT_L2_WRONG_SIZE)
+		return SCOUT__L2_OK;
+	return result_of(call, outcome);
+}
+
+static enum scout__l2_result
+write_record(struct call *call, const char *name)
+{
+	struct scout__l2_op *op = call->op;
+	struct iovec part = {op->data, op->bytes};
+
+	return result_of(call, call->plugin->of.store(call->plugin->store, name, SCOUT_L2_RECORD, &part, 1,
+						      &call->watch, call->why));
+}
+
+static void
+transfer(void *store, uint32_t hand, struct scout__l2_op *op)
+{
+	struct call call;
+	char name[33];
+
+	(void)hand;
+	begin(&call, store, op);
+	op->detail = 0;
+	switch (op->what) {
+	case SCOUT__L2_LOAD:
+		scout__l2_digest_text(op->key->digest, name);
+		op->result = (uint8_t)load(&call, name);
+		break;
+	case SCOUT__L2_STORE:
+		scout__l2_digest_text(op->key->digest, name);
+		op->result = (uint8_t)store_object(&call, name);
+		break;
+	case SCOUT__L2_REMOVE:
+		scout__l2_digest_text(op->key->digest, name);
+		op->result = (uint8_t)result_of(
+			&call, call.plugin->of.remove(call.plugin->store, name, &call.watch, call.why));
+		break;
+	default:
+		scout__l2_digest_text(op->digests[0], name);
+		op->result = (uint8_t)(op->what == SCOUT__L2_RECORD_READ ? read_record(&call, name)
+									 : write_record(&call, name));
+	}
+}
+
+/* A plugin is asked for a whole chain at once: it alone knows how many questions that takes. */
+const struct scout__blocking_calls scout__plugin_calls = {.ask = ask, .transfer = transfer};

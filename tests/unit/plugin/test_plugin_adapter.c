@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "adapter_rig.h"
+#include "check_main.h"
+
+/* The plugin adapter on a store (odd_store.c) that does what each case wants. */
+
+static struct adapter_rig rig;
+static struct adapter_object o[3];
+
+static int
+try_open(const char *library, const char *options, char err[512])
+{
+	char url[1024];
+
+	rig = (struct adapter_rig){.vt = &scout__l2_plugin};
+	(void)snprintf(url, sizeof(url), "plugin://%s%s", library, options);
+	return adapter_try(&rig, url, err, 512);
+}
+
+static void
+up(const char *options)
+{
+	char err[512] = "";
+	int rc = try_open(getenv("KVSCOUT_ODD_STORE"), options, err);
+
+	ck_assert_msg(rc == 0, "%s", err);
+	scout__l2_url_fini(&rig.url);
+}
+
+static void
+set_up(void)
+{
+	for (uint32_t i = 0; i < 3; i++)
+		object_init(&o[i], i, 100000 + i);
+}
+
+static void
+tear_down(void)
+{
+	if (rig.adapter)
+		adapter_down(&rig);
+	for (uint32_t i = 0; i < 3; i++)
+		object_fini(&o[i]);
+}
+
+START_TEST(what_was_stored_is_there_loads_and_is_removed)
+{
+	up("");
+	ck_assert_int_eq(object_load(&rig, &o[0]), SCOUT__L2_ABSENT);
+	ck_assert_int_eq(object_store(&rig, &o[0]), SCOUT__L2_OK);
+	ck_assert_int_eq(object_store(&rig, &o[0]), SCOUT__L2_PRESENT);
+	ck_assert_int_eq(object_store(&rig, &o[2]), SCOUT__L2_OK);
+	ck_assert_uint_eq(object_exists(&rig, o, 3), 2);
+	ck_assert_int_eq(object_load(&rig, &o[0]), SCOUT__L2_OK);
+	ck_assert_int_eq(object_remove(&rig, &o[0]), SCOUT__L2_OK);
+	ck_assert_uint_eq(object_exists(&rig, o, 3), 1);
+}
+END_TEST
+
+static enum scout__l2_result
+record(enum scout__l2_what what, uint8_t *bytes, uint64_t n, uint8_t *found)
+{
+	static struct scout__l2_digest digest = {.lo = 1, .hi = 2};
+
+	o[0].op = (struct scout__l2_op){.what = (uint8_t)what,
+					.n = 1,
+					.digests = &digest,
+					.found = found,
+					.data = bytes,
+					.bytes = n,
+					.user = &o[0]};
+	atomic_store(&o[0].ended, 0);
+	ck_assert(rig.vt->submit(rig.adapter, &o[0].op));
+	return object_end(&o[0]);
+}
+
+START_TEST(a_record_is_replaced_and_one_of_another_length_is_zeros)
+{
+	uint8_t bytes[8] = "one", found = 9;
+
+	up("");
+	ck_assert_int_eq(record(SCOUT__L2_RECORD_READ, bytes, 8, &found), SCOUT__L2_OK);
+	ck_assert_uint_eq(found, 0);
+	memcpy(bytes, "one....", 8);
+	ck_assert_int_eq(record(SCOUT__L2_RECORD_WRITE, bytes, 8, &found), SCOUT__L2_OK);
+	memcpy(bytes, "two....", 8);
+	ck_assert_int_eq(record(SCOUT__L2_RECORD_WRITE, bytes, 8, &found), SCOUT__L2_OK);
+	memset(bytes, 0xee, sizeof(bytes));
+	ck_assert_int_eq(record(SCOUT__L2_RECORD_READ, bytes, 8, &found), SCOUT__L2_OK);
+	ck_assert_uint_eq(found, 1);
+	ck_assert_mem_eq(bytes, "two....", 8);
+	ck_assert_int_eq(record(SCOUT__L2_RECORD_READ, bytes, 7, &found), SCOUT__L2_OK);
+	ck_assert_uint_eq(found, 1);
+	ck_assert_mem_eq(bytes, "\0\0\0\0\0\0\0", 7);
+	o[0].op.found = NULL;
+}
+END_TEST
+
+START_TEST(a_lying_store_is_never_believed)
+{
+	static const char *const lies[] = {"?be=flip", "?be=short"};
+
+	for (unsigned i = 0; i < 2; i++) {
+		up(lies[i]);
+		ck_assert_int_eq(object_store(&rig, &o[0]), SCOUT__L2_OK);
+		ck_assert_int_eq(object_load(&rig, &o[0]), SCOUT__L2_CORRUPT);
+		adapter_down(&rig);
+	}
+}
+END_TEST
+
+START_TEST(a_store_that_refuses_says_why_in_the_log)
+{
+	up("?be=refusing");
+	ck_assert_int_eq(object_load(&rig, &o[0]), SCOUT__L2_ERROR);
+	ck_assert_uint_eq(adapter_logged(&rig, "load failed: not today"), 1);
+	object_begin_exists(&rig, &o[1], o, 3, 1000);
+	ck_assert_int_eq(object_end(&o[1]), SCOUT__L2_ERROR);
+	adapter_down(&rig);
+	up("?be=full");
+	ck_assert_int_eq(object_store(&rig, &o[0]), SCOUT__L2_FULL);
+	ck_assert_int_ne(o[0].op.detail, 0);
+}
+END_TEST
+
+/* 600 ms in all, with a limit of 200 ms without progress. */
+START_TEST(a_slow_store_that_moves_is_waited_for)
+{
+	up("?be=slow");
+	ck_assert_int_eq(object_store(&rig, &o[0]), SCOUT__L2_OK);
+	object_begin(&rig, &o[0], SCOUT__L2_LOAD, 200);
+	ck_assert_int_eq(object_end(&o[0]), SCOUT__L2_OK);
+}
+END_TEST
+
+/* Both threads of transfers are stuck; questions have theirs. */
+START_TEST(a_stuck_store_times_out_and_holds_up_no_question)
+{
+	up("?be=stuck&threads=2");
+	ck_assert_int_eq(object_store(&rig, &o[2]), SCOUT__L2_OK);
+	object_begin(&rig, &o[0], SCOUT__L2_LOAD, 0);
+	object_begin(&rig, &o[1], SCOUT__L2_LOAD, 0);
+	wait_until(scout__l2_has_begun(&o[0].op) && scout__l2_has_begun(&o[1].op))
+		;
+	ck_assert_uint_eq(object_exists(&rig, o, 3), 1);
+	adapter_down(&rig);
+	ck_assert_int_eq(object_end(&o[0]), SCOUT__L2_CANCELLED);
+	ck_assert_int_eq(object_end(&o[1]), SCOUT__L2_CANCELLED);
+	up("?be=stuck");
+	object_begin(&rig, &o[0], SCOUT__L2_LOAD, 100);
+	ck_assert_int_eq(object_end(&o[0]), SCOUT__L2_TIMEOUT);
+}
+END_TEST
+
+START_TEST(what_is_no_plugin_is_refused_with_a_sentence)
+{
+	static const struct {
+		const char *odd, *options, *says;
+		int code;
+	} cases[] = {
+		{"version", "", "the plugin has version 77, and this server needs 1", SCOUT_ERR_VERSION},
+		{"small", "", "the plugin's structure has 16 bytes", SCOUT_ERR_UNSUPPORTED},
+		{"lacks", "", "the plugin lacks one of open,", SCOUT_ERR_UNSUPPORTED},
+		{"null", "", "scout_l2_plugin() returns NULL", SCOUT_ERR_SYSTEM},
+		{"", "?colour=red", "the plugin does not open: option colour: there is only be", SCOUT_ERR_CONFIG_KEY},
+		{"", "?threads=65", "must be 1..64", SCOUT_ERR_CONFIG_RANGE},
+	};
+	char err[512] = "";
+
+	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		ck_assert_int_eq(setenv("ODD_STORE", cases[i].odd, 1), 0);
+		ck_assert_int_eq(try_open(getenv("KVSCOUT_ODD_STORE"), cases[i].options, err), cases[i].code);
+		ck_assert_msg(strstr(err, cases[i].says), "%s", err);
+	}
+	ck_assert_int_eq(try_open(getenv("KVSCOUT_NO_PLUGIN"), "", err), SCOUT_ERR_SYSTEM);
+	ck_assert_msg(strstr(err, "is no plugin of kvscout: it exports no scout_l2_plugin()"), "%s", err);
+	ck_assert_int_eq(try_open("/nowhere/lib.so", "", err), SCOUT_ERR_SYSTEM);
+	ck_assert_msg(strstr(err, "the library cannot be loaded: /nowhere/lib.so: "), "%s", err);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *s = suite_create("plugin_adapter");
+	TCase *tc = tcase_create("all");
+
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_test(tc, what_was_stored_is_there_loads_and_is_removed);
+	tcase_add_test(tc, a_record_is_replaced_and_one_of_another_length_is_zeros);
+	tcase_add_test(tc, a_lying_store_is_never_believed);
+	tcase_add_test(tc, a_store_that_refuses_says_why_in_the_log);
+	tcase_add_test(tc, a_slow_store_that_moves_is_waited_for);
+	tcase_add_test(tc, a_stuck_store_times_out_and_holds_up_no_question);
+	tcase_add_test(tc, what_is_no_plugin_is_refused_with_a_sentence);
+	suite_add_tcase(s, tc);
+	return s;
+}
