@@ -193,7 +193,8 @@ class Namespace(unittest.TestCase):
 
             self.assertEqual(of(b"1"), of(b"1"))
             self.assertNotEqual(of(b"1"), of(b"2"))
-            self.assertNotEqual(of(b"1"), of(b"1", kv_cache_dtype="fp8_e5m2"))
+            for name in ("kv_cache_dtype", "quantization_param_path", "modelopt_quant", "revision", "mm_process_config"):
+                self.assertNotEqual(of(b"1"), of(b"1", **{name: "other"}), name)
             with self.assertRaisesRegex(namespace.identity.Unidentified, "random"):
                 of(b"1", load_format="dummy")
 

@@ -13,7 +13,13 @@ from ..vllm import identity, loaded
 
 # Of SGLang's ModelConfig: what says how KV is computed, beyond hf_config and the loaded model.
 _OF_MODEL = ("dtype", "context_len", "quantization", "attention_arch", "is_generation", "attention_chunk_size")
-_OF_SERVER = ("attention_backend", "prefill_attention_backend", "decode_attention_backend", "kv_cache_dtype", "load_format", "device")
+# SGLang has more than 500 arguments, most of no effect on KV: these have one.
+_OF_SERVER = (
+    "attention_backend", "prefill_attention_backend", "decode_attention_backend", "kv_cache_dtype", "load_format", "device",
+    "quantization_param_path", "modelopt_quant", "rl_quant_profile", "quantize_and_serve", "prefill_kv_cache_dequant_dtype", "revision",
+    "model_impl", "model_config_parser", "model_loader_extra_config", "decrypted_config_file", "mm_process_config", "language_model_only",
+    "enable_precise_embedding_interpolation", "dllm_algorithm", "uno_lora_path", "experts_shared_outer_loras",
+)
 
 
 def factors(config, pool, planes, version):
