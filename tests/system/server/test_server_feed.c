@@ -80,6 +80,7 @@ pull(struct reader *r)
 		n++;
 	}
 	ck_assert_uint_eq(n, m.n);
+	wire_reply_free(reply);
 	if (m.flags & SCOUT_FEED_LOST) {
 		*r = (struct reader){.p = r->p, .n_lost = r->n_lost + 1};
 		return m.flags;

@@ -161,6 +161,7 @@ START_TEST(a_worker_that_never_says_DONE_leaves_others_their_share)
 	wire_lease_bye(&deaf);
 	wire_lease_bye(&rig.worker);
 	wire_wait_status(&rig.client, "peers", 2);
+	wire_close(&deaf);
 	rig_worker(&deaf, rig.endpoint);
 	ck_assert_uint_eq(rig_store(&deaf, 0, 5001, CHUNKS - CHUNKS / 8), CHUNKS - CHUNKS / 8);
 	down(0);
