@@ -222,7 +222,7 @@ scout__l1_may_pin(const struct scout__chunk_index *index, uint64_t share, uint64
 	const struct scout__l1 *l1 = index->l1;
 	uint64_t all = l1->pinned_bytes + index->chunk_bytes;
 
-	return l1->pool.l1_bytes / SCOUT__PIN_RESERVE_FROM < index->chunk_bytes ||
+	return !l1->pin_reserve || l1->pool.l1_bytes / SCOUT__PIN_RESERVE_FROM < index->chunk_bytes ||
 	       all <= l1->pool.l1_bytes - l1->pin_reserve ||
 	       (share >= index->chunk_bytes && all <= l1->pool.l1_bytes - kept);
 }

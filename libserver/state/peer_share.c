@@ -107,7 +107,10 @@ scout__peer_share_promises(struct scout_server *s, const struct scout__peer *pee
 void
 scout__peer_share_holds(struct scout_server *s, const struct scout__peer *peer)
 {
-	uint64_t share = scout__peer_share(s, SCOUT__SHARED_HELD);
+	uint64_t share;
 
+	if (!s->state->l1.pin_reserve)
+		return;
+	share = scout__peer_share(s, SCOUT__SHARED_HELD);
 	s->state->l1.held_share = share > peer->held_bytes ? share - peer->held_bytes : 0;
 }
