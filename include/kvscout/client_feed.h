@@ -3,7 +3,7 @@
 #define KVSCOUT_CLIENT_FEED_H
 
 /*
- * The feed: what became a hit in the client's namespace, and what stopped being one. For whoever tells a router where KV is.
+ * The feed: what became a hit in the client's namespace, and what stopped being one. Programs that tell a router where KV is read it.
  * Comes with <kvscout/client.h>, whose words and rules hold here too.
  *
  * Keep a set of (tenant, group, hash, medium) and apply the events in their order: then it holds what lookups find, some
@@ -26,7 +26,7 @@ struct scout_client;
 
 enum scout_feed_kind {
 	/* Forget everything: what is a hit now follows as STORED events (host memory only), then what changes. At the
-	   begin, after a restart of the server, and when the caller did not read for too long. */
+	   start, after a restart of the server, and when the caller did not read for too long. */
 	SCOUT_FEED_START_OVER = 0,
 	SCOUT_FEED_STORED = 1,  /* all KV ranks have it on @medium */
 	SCOUT_FEED_REMOVED = 2, /* it is gone from @medium */

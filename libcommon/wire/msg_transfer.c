@@ -136,7 +136,7 @@ scout__put_store(struct scout__writer *w, const struct scout__store_msg *m, unsi
 	scout__put_hashes(w, m->hashes, m->n, hash_bytes);
 }
 
-/* @r is behind the last description, if all are well-formed. */
+/* Move @r past @n descriptions. Returns the name of the field that is out of range, or NULL. */
 static const char *
 read_descriptions(struct scout__reader *r, uint32_t n)
 {
@@ -164,7 +164,7 @@ scout__get_store(const struct scout__op *op, unsigned hash_bytes, struct scout__
 {
 	struct scout__reader r = scout__body_of(op);
 	struct scout__store_msg m;
-	const char *bad = NULL;
+	const char *bad, *bad_description = NULL;
 	uint16_t flags;
 	int status;
 
@@ -179,10 +179,9 @@ scout__get_store(const struct scout__op *op, unsigned hash_bytes, struct scout__
 	m.hashes = scout__get_bytes(&r, (size_t)m.n * hash_bytes);
 	m.descriptions = r;
 	if (m.described)
-		bad = read_descriptions(&r, m.n);
-	if (store_bad_field(&m))
-		bad = store_bad_field(&m);
-	status = scout__body_judge(&r, flags & ~SCOUT_STORE_DESCRIBED, bad, ret_field);
+		bad_description = read_descriptions(&r, m.n);
+	bad = store_bad_field(&m);
+	status = scout__body_judge(&r, flags & ~SCOUT_STORE_DESCRIBED, bad ? bad : bad_description, ret_field);
 	if (status == SCOUT_WIRE_OK)
 		*ret = m;
 	return status;
