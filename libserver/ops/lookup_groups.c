@@ -344,6 +344,8 @@ await_loads(struct scout_server *s, struct scout__lookup_op *pending)
 		if (scout__index_is_hit(wg->group->index, entry))
 			continue;
 		if (scout__index_counts(wg->group->index, entry) && s->now_us < end_us) {
+			if (!all_came)
+				return AGAIN; /* what is absent may leave no need for it */
 			walk->i = i;
 			scout__chunk_wait(&pending->op, scout__group_walk_hash(pending, walk->g, i));
 			scout__timer_set(s, &pending->op.run, end_us);

@@ -167,16 +167,14 @@ groups_store(struct wire_peer *p, uint16_t group, uint32_t from, uint32_t to)
 }
 
 int
-groups_lookup(struct wire_peer *p, const struct scout__lookup_msg *m, struct groups_answer *ret)
+groups_lookup_answer(struct wire_peer *p, uint64_t corr, struct groups_answer *ret)
 {
-	uint64_t corr = wire_add_lookup(p, m, 1 + m->first);
 	struct scout__lookup_reply answer;
 	struct wire_reply *reply;
 	struct scout__op op;
 	const char *field;
 	int status;
 
-	wire_flush(p);
 	reply = wire_wait(p, corr);
 	status = reply->status;
 	op = (struct scout__op){.opcode = reply->opcode, .length = reply->length, .body = reply->body};
@@ -188,6 +186,15 @@ groups_lookup(struct wire_peer *p, const struct scout__lookup_msg *m, struct gro
 	}
 	wire_reply_free(reply);
 	return status;
+}
+
+int
+groups_lookup(struct wire_peer *p, const struct scout__lookup_msg *m, struct groups_answer *ret)
+{
+	uint64_t corr = wire_add_lookup(p, m, 1 + m->first);
+
+	wire_flush(p);
+	return groups_lookup_answer(p, corr, ret);
 }
 
 int

@@ -54,6 +54,8 @@ int groups_store_of(struct wire_peer *p, uint64_t ticket, uint16_t group, uint32
 void groups_store(struct wire_peer *p, uint16_t group, uint32_t from, uint32_t to);
 /* LOOKUP of the first m->first + m->n hashes of the prompt. Returns the status. */
 int groups_lookup(struct wire_peer *p, const struct scout__lookup_msg *m, struct groups_answer *ret);
+/* The answer of a LOOKUP that was added as @corr and sent. Returns its status. */
+int groups_lookup_answer(struct wire_peer *p, uint64_t corr, struct groups_answer *ret);
 /* KEYS of at most 64 objects, by ascending group. Returns the status. */
 int groups_keys(struct wire_peer *p, uint64_t ticket, const struct groups_key *keys, uint32_t n,
 		struct groups_told *ret);
