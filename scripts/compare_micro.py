@@ -6,6 +6,7 @@ It builds the libraries of both, and one program for both: bench/micro/micro_ops
 public interface of the libraries only. NEW may be "work": the files as they are here. Then
 
 - by turns, old, new, old, new: CPU time of each thread for an operation, and the median of the ratios of neighbours;
+- with --feed, NEW's client reads the feed of the server as well: `compare_micro.py work work --feed` says what it costs;
 - with --instructions, each case once under valgrind's callgrind: instructions of the functions in FUNCTIONS for an
   operation, calls of theirs included. A loaded machine does not change them.
 
@@ -44,6 +45,7 @@ FUNCTIONS = {
         "scout__serve_store_done",
         "scout__serve_retrieve",
         "scout__serve_retrieve_done",
+        "scout__serve_feed",
         "scout__run_queue_run",
         "scout__timers_run",
     ),
@@ -118,17 +120,17 @@ def build(revision, folder):
 # ---- CPU time, by turns ----------------------------------------------------------------------------------------------
 
 
-def cpu_times(program, case, options):
+def cpu_times(side, case, options):
     """Thread: ns for an operation."""
-    words = run([program, "--rounds", options.rounds, "--chunks", options.chunks, *options.more, "--case", case])
+    words = run([*side, "--rounds", options.rounds, "--chunks", options.chunks, *options.more, "--case", case])
     return {name: float(ns) for name, ns in re.findall(r"(caller|scout-\w+) (\d+)", words)}
 
 
-def by_turns(programs, options):
+def by_turns(sides, options):
     worst = 0.0
     print(f"CPU time of an operation, {options.turns} turns, median: old, new, new / old")
     for case in options.cases:
-        turns = [[cpu_times(program, case, options) for program in programs] for _ in range(options.turns)]
+        turns = [[cpu_times(side, case, options) for side in sides] for _ in range(options.turns)]
         for thread in turns[0][0]:
             old, new = (statistics.median(turn[side][thread] for turn in turns) for side in (0, 1))
             if old < options.least_ns:
@@ -142,13 +144,13 @@ def by_turns(programs, options):
 # ---- instructions ----------------------------------------------------------------------------------------------------
 
 
-def count(program, case, options, folder):
+def count(side, case, options, folder):
     """Instructions: {function: those of one operation}, those of the case's preparations taken off."""
     sums = []
     for rounds in (options.count_rounds, 2 * options.count_rounds):
         out = folder / f"callgrind.{case}.{rounds}"
         run(
-            ["valgrind", "--tool=callgrind", "--fair-sched=yes", f"--callgrind-out-file={out}", program]
+            ["valgrind", "--tool=callgrind", "--fair-sched=yes", f"--callgrind-out-file={out}", *side]
             + ["--rounds", rounds, "--chunks", options.chunks, *options.more, "--case", case],
             env={**os.environ, "LD_PRELOAD": str(folder.parent / "pidfd.so")},
         )
@@ -161,13 +163,13 @@ def count(program, case, options, folder):
     return {name: (sums[1][name] - sums[0][name]) / operations for name in sums[0]}
 
 
-def instructions(programs, options, folder):
+def instructions(sides, options, folder):
     worst = 0.0
     (folder / "pidfd.c").write_text(PIDFD)
     run(["cc", "-O1", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", folder / "pidfd.so", folder / "pidfd.c"])
     print("Instructions of an operation: old, new, new / old")
     for case in options.cases:
-        old, new = (count(program, case, options, program.parent) for program in programs)
+        old, new = (count(side, case, options, side[0].parent) for side in sides)
         for part, names in FUNCTIONS.items():
             sums = [sum(side[name] for name in names) for side in (old, new)]
             if sums[0] < options.least_instructions:
@@ -193,6 +195,7 @@ def main():
     parser.add_argument("--count-rounds", type=int, default=20, help="... under valgrind")
     parser.add_argument("--chunks", type=int, default=256)
     parser.add_argument("--eviction", help="the server's policy; default: its own")
+    parser.add_argument("--feed", action="store_true", help="NEW's client reads the feed of the server")
     parser.add_argument("--limit", type=float, default=float("inf"), help="exit status 1 above this ratio")
     parser.add_argument("--folder", type=Path, default=ROOT / "build-compare", help="default: build-compare")
     options = parser.parse_args()
@@ -202,9 +205,11 @@ def main():
     options.more = ["--eviction", options.eviction] if options.eviction else []
     options.least_ns, options.least_instructions = 300, 300
     options.folder.mkdir(parents=True, exist_ok=True)
-    programs = [build(revision, options.folder.resolve()) for revision in (options.old, options.new)]
+    sides = [[build(revision, options.folder.resolve())] for revision in (options.old, options.new)]
+    if options.feed:
+        sides[1].append("--feed")
     worst = (instructions if options.instructions else by_turns)(
-        programs, options, *([options.folder.resolve()] if options.instructions else [])
+        sides, options, *([options.folder.resolve()] if options.instructions else [])
     )
     return 1 if worst > options.limit else 0
 

@@ -11,6 +11,8 @@
  *   store             new chunks, with room for all of them
  *   evict             new chunks, each in place of an old one
  *
+ * With --feed the client reads the server's feed after each step, as an engine that publishes events does.
+ *
  * It prints the CPU time of each thread for one operation: the caller's (submit and wait), the client's courier, the
  * server's loop, the worker's courier and its copies. A page holds 64 bytes, so that the copies are next to nothing.
  *
@@ -24,6 +26,12 @@
 #include <unistd.h>
 
 #include <kvscout/client.h>
+#if __has_include(<kvscout/client_feed.h>)
+#include <kvscout/client_feed.h>
+#define HAS_FEED 1
+#else
+#define HAS_FEED 0
+#endif
 #include <kvscout/server.h>
 #include <kvscout/worker.h>
 
@@ -41,6 +49,7 @@
 #define EVICT_BYTES (UINT64_C(4) << 20)
 #define READY_MS 60000u
 #define ID_BYTES 40
+#define EVENTS 1024u
 
 static const char *const words[] = {"all", "miss", "half", "hit", "retrieve", "store", "evict", NULL};
 enum {
@@ -60,6 +69,8 @@ struct micro_ops {
 	unsigned kind;
 	uint64_t chunks, rounds;
 	const char *eviction; /* NULL: the server's own choice */
+	bool feed;
+	uint64_t n_events;
 	struct scout_server *server;
 	struct scout_client *client;
 	struct scout_worker *worker;
@@ -258,6 +269,25 @@ lookup_step(struct micro_ops *b)
 	scout_step_end(b->client);
 }
 
+/* ---- the feed ---- */
+
+/* All events that are there. */
+static void
+read_feed(struct micro_ops *b)
+{
+#if HAS_FEED
+	struct scout_feed_event events[EVENTS];
+	int n;
+
+	while ((n = scout_feed(b->client, events, EVENTS)) != 0) {
+		check(n, "feed");
+		b->n_events += (uint64_t)n;
+	}
+#else
+	die("--feed: this revision has none");
+#endif
+}
+
 /* ---- the measurement ---- */
 
 /* What the case finds when it begins. Of a half hit, the hashes that are asked for differ from those that are stored. */
@@ -304,11 +334,16 @@ measure(struct micro_ops *b)
 			store_step(b);
 		else
 			lookup_step(b);
+		if (b->feed)
+			read_feed(b);
 	}
 	say("%-9s", words[b->kind + 1]);
 	for (size_t i = 0; i < N_THREADS; i++)
 		say("  %s %.0f", threads[i], (double)(cpu_ns(b, i) - before[i]) / (double)(b->rounds * BATCH));
-	say("  ns of CPU for each of %" PRIu64 "\n", b->rounds * BATCH);
+	say("  ns of CPU for each of %" PRIu64, b->rounds * BATCH);
+	if (b->feed)
+		say(", %" PRIu64 " events", b->n_events);
+	say("\n");
 }
 
 static void
@@ -343,6 +378,7 @@ main(int argc, char **argv)
 		CLI_WORDS("case", &only, words, "what to measure"),
 		CLI_NUMBER("chunks", &options.chunks, 1, 4096, "hashes of an operation"),
 		CLI_NUMBER("rounds", &options.rounds, 1, 1000000, "steps of 8 operations each"),
+		CLI_SWITCH("feed", &options.feed, "read the feed of the server after each step"),
 		CLI_TEXT("eviction", "POLICY", &options.eviction, "of the server; without it, its own choice"),
 	};
 	const struct cli cli = {
