@@ -131,8 +131,8 @@ START_TEST(what_fails_to_load_before_the_answer_makes_the_length_shorter)
 		uint32_t hit;
 	} cases[] = {
 		{10 + 8, 8}, /* of the window: 8 is the longest length that does not need it */
-		{5, 5},	     /* of the run */
-		{9, 9},	     /* its last */
+		{5, 5},      /* of the run */
+		{9, 9},      /* its last */
 	};
 	const struct scout__lookup_msg m = {.ticket = 9, .n = 10};
 	struct groups_answer answer;
