@@ -80,10 +80,9 @@ find_descriptions(const struct scout__job_data *data, uint32_t n, size_t *ret_le
 }
 
 static void SCOUT_ON_COURIER
-put_store(struct scout_worker *w, struct scout__writer *writer, const struct scout__job_data *data)
+put_store(struct scout_worker *w, struct scout__writer *writer, const struct scout__job_data *data,
+	  const uint8_t *descriptions, size_t len)
 {
-	size_t len;
-	const uint8_t *descriptions = find_descriptions(data, data->part_n, &len);
 	struct scout__store_msg msg = {
 		.ticket = data->ticket,
 		.n = data->part_n,
@@ -130,6 +129,7 @@ ask(struct scout_worker *w, struct scout__job *job, uint64_t now_us)
 	struct scout__grant_record *record = scout__grant_record_find_free(w);
 	bool is_store = data->kind == SCOUT_JOB_STORE;
 	uint32_t n = data->n_chunks - data->part_first;
+	const uint8_t *descriptions = NULL;
 	struct scout__writer *writer;
 	uint64_t cookie;
 	size_t bytes, described = 0;
@@ -138,7 +138,7 @@ ask(struct scout_worker *w, struct scout__job *job, uint64_t now_us)
 		return false;
 	n = is_store && n > SCOUT__STORE_PART ? SCOUT__STORE_PART : n;
 	if (is_store)
-		(void)find_descriptions(data, n, &described);
+		descriptions = find_descriptions(data, n, &described);
 	bytes = is_store ? 18u + data->tenant_len + (size_t)n * w->cfg.hash_bytes + described
 			 : SCOUT__RETRIEVE_BYTES(data->n_groups);
 	cookie = scout__grant_record_number(w, record) << SCOUT__COOKIE_BITS | SCOUT__COOKIE_GRANTS;
@@ -148,7 +148,7 @@ ask(struct scout_worker *w, struct scout__job *job, uint64_t now_us)
 		return false;
 	data->part_n = n;
 	if (is_store)
-		put_store(w, writer, data);
+		put_store(w, writer, data, descriptions, described);
 	else
 		put_retrieve(writer, data);
 	scout__link_op_end(w->link);
