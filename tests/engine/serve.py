@@ -27,7 +27,8 @@ START_S = 400
 class Served:
     """A running `vllm serve`, and the kvscoutd that it started."""
 
-    def __init__(self, model, kvscoutd):
+    def __init__(self, model, kvscoutd, traces):
+        """@traces: where OpenTelemetry's spans go."""
         self.folder = tempfile.mkdtemp(prefix="kvscout-serve-")
         self.log = os.path.join(self.folder, "vllm.log")
         self._base = None
@@ -78,6 +79,8 @@ class Served:
             "0",
             "--kv-transfer-config",
             json.dumps(transfer),
+            "--otlp-traces-endpoint",
+            traces,
         ]
         self._environment = {
             **os.environ,
@@ -86,6 +89,7 @@ class Served:
             "VLLM_SERVER_DEV_MODE": "1",
             "VLLM_LOGGING_LEVEL": "INFO",
             "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
+            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
         }
 
     def start(self):
@@ -110,7 +114,7 @@ class Served:
             except (urllib.error.URLError, OSError):
                 time.sleep(0.5)  # there is nothing to wait on: the port opens when the models are loaded
 
-    def ask(self, prompt, output_tokens):
+    def ask(self, prompt, output_tokens, headers=None):
         """(Answer, seconds)"""
         body = {
             "model": "tiny",
@@ -121,7 +125,9 @@ class Served:
             "return_token_ids": True,
         }
         request = urllib.request.Request(
-            f"{self._base}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+            f"{self._base}/v1/completions",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json", **(headers or {})},
         )
         begin = time.monotonic()
         tally.requests += 1
@@ -220,6 +226,36 @@ def a_shared_prefix_over_http(context, served):
     need(served.log_lines("kvscout: namespace"), "vLLM's log does not name the connector's namespace")
     served.count_hits()
     return f"{cold_s * 1e3:.0f} ms without hit, {warm_s * 1e3:.0f} with"
+
+
+def a_trace_goes_from_the_request_to_the_load(context, served, traces):
+    """Two requests that a gateway traces: the first stores, the second loads what it stored."""
+    asked, n = prompts.of("params")
+    prompt = asked[0]
+    ids = [f"{number:032x}" for number in (0xC01D, 0x3A73)]
+    names = (("llm_request", "kvscout.lookup", "kvscout.store"), ("llm_request", "kvscout.lookup", "kvscout.load"))
+    found = []
+    for id, wanted in zip(ids, names):
+        answer, _ = served.ask(prompt, n, {"traceparent": f"00-{id}-00f067aa0ba902b7-01"})
+        context.reference.compare([prompt], n, [answer])
+        found.append(traces.spans_of(id, wanted, 60))
+        need(set(wanted) <= set(found[-1]), f"the trace {id} has the spans {sorted(found[-1])}")
+        served.forget()
+    (_, stored), (looked, hit), (loaded, load) = found[0]["kvscout.store"], found[1]["kvscout.lookup"], found[1]["kvscout.load"]
+    need(found[0]["kvscout.lookup"][1]["kvscout.hit_tokens"] == 0, f"the first lookup: {found[0]}")
+    need(hit["kvscout.hit_tokens"] >= 640 and hit["kvscout.hit_tokens_memory"] == hit["kvscout.hit_tokens"], f"the second lookup: {hit}")
+    need(stored["kvscout.result"] == load["kvscout.result"] == "ok" and load["kvscout.bytes"] > 0, f"{stored}, {load}")
+    request, _ = found[1]["llm_request"]
+    for span in (looked, loaded):
+        need(request.start_time_unix_nano <= span.start_time_unix_nano, f"{span.name} begins before its request")
+        need(span.start_time_unix_nano <= span.end_time_unix_nano <= request.end_time_unix_nano, f"{span.name} ends after its request")
+    served.count_hits()
+    return "; ".join(
+        f"{name} {(span.end_time_unix_nano - span.start_time_unix_nano) / 1e6:.1f} ms"
+        for trace in found
+        for name, (span, _) in sorted(trace.items())
+        if name.startswith(("kvscout", "llm_request"))
+    )
 
 
 def metrics_tell_of_the_server_and_of_times(context, served):

@@ -480,9 +480,11 @@ def with_idle_cpus(session):
 
 def serve_session(options):
     import serve
+    import traces
 
     context = Context(options, "llama")
-    served = serve.Served(context.folder, options.kvscoutd)
+    receiver = traces.Receiver()
+    served = serve.Served(context.folder, options.kvscoutd, receiver.endpoint)
     try:
         context.cases.run("vllm_serve_starts", served.start)
         if context.cases.counts["failed"]:
@@ -493,8 +495,11 @@ def serve_session(options):
             serve.the_server_is_killed_and_comes_back,
         ):
             context.cases.run(case.__name__, case, context, served)
+        traced = serve.a_trace_goes_from_the_request_to_the_load
+        context.cases.run(traced.__name__, traced, context, served, receiver)
     finally:
         served.stop()
+        receiver.stop()
     return context.cases
 
 
