@@ -196,7 +196,7 @@ cmd_top(int argc, char **argv)
 		.n = N_OPERATOR_OPTIONS + 2,
 		.notes =
 			"The first screen is about the time since the server's start, each other one about the time since the one\n"
-			"before. The hit ratio that an endless cache would have is not known to the server.\n",
+			"before. What four times the memory would hit is shown where that is more than the hits.\n",
 	};
 	int status;
 

@@ -101,11 +101,11 @@ note_divergence(const struct scout__lookup_op *pending, uint32_t g)
 }
 
 /*
- * Tokens after the leading run that is cached or was evicted lately, in the first group with policy all: windows and
- * states know no run. Without such a group, tokens after the hit.
+ * Hashes of the leading run that is cached or was evicted lately, in the first group with policy all: windows and states
+ * know no run. Without such a group, and at the least, those of the hit.
  */
-SCOUT_ON_LOOP static uint64_t
-fresh_tokens(const struct scout__lookup_op *pending)
+SCOUT_ON_LOOP static uint32_t
+known_run(const struct scout__lookup_op *pending)
 {
 	const struct scout__group_walk *walk = pending->walk;
 	uint32_t known = walk->hit;
@@ -124,7 +124,9 @@ fresh_tokens(const struct scout__lookup_op *pending)
 				wg->group->stride;
 		break;
 	}
-	return known < walk->at_most ? (uint64_t)(walk->at_most - known) * pending->op.ns->hash_tokens : 0;
+	if (known < walk->hit)
+		return walk->hit;
+	return known < walk->at_most ? known : walk->at_most;
 }
 
 /* Objects of groups with policy all that are there, but after the hit. */
@@ -150,9 +152,11 @@ SCOUT_ON_LOOP static void
 tell_policies(struct scout_server *s, const struct scout__lookup_op *pending)
 {
 	const struct scout__group_walk *walk = pending->walk;
-	uint8_t kind = (uint8_t)scout__touch_kind(fresh_tokens(pending));
+	uint32_t known = known_run(pending);
+	uint8_t kind = (uint8_t)scout__touch_kind((uint64_t)(walk->at_most - known) * pending->op.ns->hash_tokens);
 
 	s->count.lookups_lost_chunks += count_lost(pending);
+	s->count.lookups_known_chunks += known - walk->skip;
 	for (uint32_t g = 0; g < walk->n_groups; g++) {
 		const struct scout__walk_group *wg = &walk->of[g];
 

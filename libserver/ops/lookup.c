@@ -88,6 +88,7 @@ tell_policy(struct scout_server *s, const struct scout__lookup_op *pending, uint
 	s->count.lookups_lost_chunks +=
 		scout__index_behind_gap(index, pending->space, pending->hashes, hit, pending->n);
 	known = scout__index_known_run(index, pending->space, pending->hashes, hit, pending->n);
+	s->count.lookups_known_chunks += known - pending->skip;
 	kept_of(pending)->kind =
 		(uint8_t)scout__touch_kind((uint64_t)(pending->n - known) * pending->op.ns->chunk_tokens);
 }

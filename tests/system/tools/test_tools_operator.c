@@ -288,6 +288,26 @@ START_TEST(status_and_top_say_what_happened)
 }
 END_TEST
 
+START_TEST(status_says_what_more_memory_would_hit)
+{
+	struct rig rig;
+
+	rig_up(&rig, 16);
+	rig_store(&rig.worker, 0, 1, 16);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 20), 16);
+	ck_assert_int_eq(run("status", rig.endpoint, ""), 0);
+	ck_assert_ptr_null(strstr(said, "with four times the memory"));
+	for (uint64_t key = 101; key <= 132; key += 4)
+		rig_store(&rig.worker, 0, key, 4);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 20), 0);
+	ck_assert_int_eq(run("status", rig.endpoint, ""), 0);
+	assert_narrow();
+	ASSERT_SAID("hit ratio  40.0 % of the chunks asked for: 40.0 % in memory, 0.0 % in L2 only\n");
+	ASSERT_SAID("           with four times the memory: 80.0 % or more\n");
+	rig_down(&rig);
+}
+END_TEST
+
 /* As run(), on a terminal of @rows lines; returns how many lines the command has written. */
 static unsigned
 run_on_terminal(unsigned short rows, const char *command, const char *endpoint, const char *arguments)
@@ -383,6 +403,7 @@ suite_of_this_file(void)
 	tcase_add_test(tcase, lookup_asks_with_the_groups_of_the_namespace);
 	tcase_add_test(tcase, peers_are_listed);
 	tcase_add_test(tcase, status_and_top_say_what_happened);
+	tcase_add_test(tcase, status_says_what_more_memory_would_hit);
 	tcase_add_test(tcase, top_keeps_to_the_lines_of_a_terminal);
 	tcase_add_test(tcase, clear_drops_a_tenant_or_all);
 	suite_add_tcase(suite, tcase);
