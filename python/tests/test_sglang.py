@@ -6,8 +6,10 @@ import abc
 import ctypes
 import hashlib
 import importlib
+import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import types
@@ -15,7 +17,8 @@ import unittest
 from types import SimpleNamespace
 from unittest import mock
 
-from kvscout.sglang import config, namespace, planes
+from kvscout.sglang import arguments, config, namespace, planes
+from kvscout.vllm import identity
 from rig import ServerProcess, wait_for
 
 PAGE, LAYERS, ROW, PAGES = 4, 3, 64, 40  # tokens in a page, layers, bytes of one token in one layer, pages
@@ -91,7 +94,7 @@ class Rank:
                   "dcp_size": 1, "is_mla_model": mla, "model_name": "m", "should_split_heads": False, "tp_lcm_size": None,
                   "is_storage_writer": not mla or rank == 0, "extra_config": {**EXTRA, "endpoint": endpoint, "namespace": test.id()[-60:], **dict(extra)}}
         self.pool = Pool(layout, mla)
-        seen = mock.patch.object(namespace, "of_engine", lambda scheduler: "the same model")
+        seen = mock.patch.object(namespace, "of_rank", lambda scheduler: "the same model")
         with mock.patch.dict(sys.modules, modules_of_sglang()), seen:
             sys.modules.pop("kvscout.sglang.storage", None)
             storage = importlib.import_module("kvscout.sglang.storage")
@@ -161,7 +164,7 @@ class Namespace(unittest.TestCase):
                "is_mla_model": False, "model_name": "m", **more}
         pool = pool or Pool("page_first")
         found = namespace.factors(SimpleNamespace(**own), pool, planes.of_pool(pool, Indices)[0], "0.5.23")
-        with mock.patch.object(namespace, "of_engine", lambda scheduler: seen):
+        with mock.patch.object(namespace, "of_rank", lambda scheduler: seen):
             return namespace.compute("", found, None)[0]
 
     def test_each_difference_is_another_one(self):
@@ -177,26 +180,134 @@ class Namespace(unittest.TestCase):
         self.assertNotEqual(one, other)
         self.assertIn("does not show the engine's configuration", reason)
 
-    def test_a_name_of_the_model_counts_by_its_weights(self):
-        import os
-        import tempfile
+    def test_each_release_of_sglang_is_another_one(self):
+        own = SimpleNamespace(tp_size=1, pp_rank=0, pp_size=1, attn_cp_rank=0, attn_cp_size=1, dcp_rank=0, dcp_size=1, is_mla_model=False)
+        one, other, local = (namespace.factors(own, Pool("page_first"), [], version) for version in ("0.5.23", "0.5.24", "0.5.23+cpu"))
+        self.assertNotEqual(one, other)
+        self.assertEqual(one, local)
 
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "model.safetensors")
+    def test_the_ranks_have_one_name_of_all_of_them(self):
+        def gathered(parts):
+            with mock.patch.object(namespace, "_of_all_ranks", lambda own, scheduler: parts):
+                return namespace.compute("", {}, None)
 
-            def of(content, **server):
-                with open(path, "wb") as file:
+        self.assertEqual(gathered([("a", None), ("b", None)])[0], gathered([("a", None), ("b", None)])[0])
+        self.assertNotEqual(gathered([("a", None), ("b", None)])[0], gathered([("a", None), ("c", None)])[0])
+        self.assertEqual(gathered([("a", None), ("b", "of a reason")])[1], "of a reason")
+
+
+class Variables(unittest.TestCase):
+    def test_those_of_kernels_count_and_those_of_places_do_not(self):
+        counted = {"SGLANG_USE_AITER": "1", "SGLANG_ROPE_CACHE_FP32": "1", "SGLANG_CPU_QUANTIZATION": "1", "SGLANG_NEVER_HEARD_OF": "1"}
+        harmless = {"SGLANG_RUN_ID": "7", "SGLANG_CACHE_DIR": "/c", "SGLANG_LOG_MS": "1", "SGLANG_PORT": "1", "HOME": "/root"}
+        self.assertEqual(arguments.of_environment({**counted, **harmless}), counted)
+
+
+def server_args():
+    """SGLang's own class of its arguments; skips the case where SGLang is not installed."""
+    try:
+        from sglang.srt.server_args import ServerArgs
+    except ImportError as error:
+        raise unittest.SkipTest(f"SGLang is not installed here ({error}): ./dev engine sglang runs this file with it") from None
+    return ServerArgs
+
+
+class Arguments(unittest.TestCase):
+    def test_each_argument_of_sglang_is_harmless_by_the_table_or_parts_namespaces(self):
+        values = server_args()(model_path="m").resolved_dict()
+        before = identity.digest(arguments.of_values(values))
+        for name in values:
+            with self.subTest(name=name):
+                after = identity.digest(arguments.of_values({**values, name: "another value"}))
+                self.assertEqual(after == before, name in arguments.HARMLESS)
+
+    def test_the_table_names_nothing_that_sglang_does_not_have(self):
+        values = server_args()(model_path="m").resolved_dict()
+        self.assertEqual(sorted(set(arguments.HARMLESS) - set(values)), [])
+
+    def test_what_changes_kv_is_not_in_the_table(self):
+        """Read one by one, so that a name which slips into the table is seen."""
+        for name in (
+            "attention_backend", "prefill_attention_backend", "decode_attention_backend", "kv_cache_dtype", "dtype", "quantization",
+            "quantization_param_path", "modelopt_quant", "rl_quant_profile", "page_size", "tp_size", "pp_size", "ep_size", "device",
+            "json_model_override_args", "model_impl", "model_config_parser", "mm_process_config", "enable_precise_embedding_interpolation",
+            "trust_mm_content_hashes", "disable_fast_image_processor", "dllm_algorithm", "enable_lora", "lora_backend", "mamba_ssm_dtype",
+            "fp8_gemm_runner_backend", "moe_runner_backend", "enable_deterministic_inference", "enable_torch_compile", "kv_canary",
+            "speculative_algorithm", "speculative_draft_model_path", "enable_mis", "weight_version", "forward_hooks", "an_argument_of_tomorrow",
+        ):
+            self.assertNotIn(name, arguments.HARMLESS)
+            self.assertEqual(arguments.of_values({name: "1"}), {name: "1"})
+
+    def test_a_name_is_in_the_table_once(self):
+        names = " ".join(arguments._HARMLESS.values()).split()
+        self.assertEqual(len(names), len(set(names)))
+
+    def test_adapters_count_by_their_files(self):
+        try:
+            from sglang.srt.lora.lora_registry import LoRARef
+        except ImportError:
+            LoRARef = SimpleNamespace
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(namespace.loaded, "start_of_this_process", lambda: time.time() + 60):
+            def of(content):
+                with open(os.path.join(folder, "adapter_model.safetensors"), "wb") as file:
                     file.write(content)
-                model = SimpleNamespace(model_path=folder, hf_config=SimpleNamespace(to_dict=lambda: {"rope_theta": 1}))
-                with mock.patch.object(namespace.loaded, "start_of_this_process", lambda: time.time() + 60):
-                    return namespace.of_engine(SimpleNamespace(model_config=model, server_args=SimpleNamespace(**server)))
+                return namespace._adapter(LoRARef(lora_name="a", lora_path=folder))
 
             self.assertEqual(of(b"1"), of(b"1"))
             self.assertNotEqual(of(b"1"), of(b"2"))
-            for name in ("kv_cache_dtype", "quantization_param_path", "modelopt_quant", "revision", "mm_process_config"):
-                self.assertNotEqual(of(b"1"), of(b"1", **{name: "other"}), name)
-            with self.assertRaisesRegex(namespace.identity.Unidentified, "random"):
-                of(b"1", load_format="dummy")
+            self.assertEqual(of(b"2"), namespace._adapter({"lora_name": "a", "lora_path": folder}))
+        with self.assertRaisesRegex(identity.Unidentified, "is no local folder"):
+            namespace._adapter({"lora_name": "a", "lora_path": "user/adapter"})
+
+
+class Loaded(unittest.TestCase):
+    """The model as it is in memory, of torch's own modules."""
+
+    def setUp(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("torch is not installed here: ./dev engine sglang runs this file with it")
+        self.torch = torch
+        torch.manual_seed(1)
+        self.model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LayerNorm(8))
+        values = {"lora_paths": None, "kv_cache_dtype": "auto", "port": 1}
+        config = SimpleNamespace(model_path="m", dtype="float32", hf_config=SimpleNamespace(to_dict=lambda: {"rope_theta": 1}))
+        self.scheduler = SimpleNamespace(
+            model_config=config, server_args=SimpleNamespace(load_format="auto", resolved_dict=lambda: dict(values)),
+            tp_worker=SimpleNamespace(model_runner=SimpleNamespace(model=self.model)))
+        self.values = values
+
+    def name(self):
+        name, reason = namespace.compute("", {}, self.scheduler)
+        self.assertIsNone(reason)
+        return name
+
+    def test_weights_scalars_configuration_and_arguments_count_as_they_are_in_memory(self):
+        names = [self.name()]
+        self.assertEqual(self.name(), names[0])
+        self.values["port"] = 2
+        self.assertEqual(self.name(), names[0])
+        with self.torch.no_grad():
+            self.model[0].weight[3, 3] += 1e-3
+        names.append(self.name())
+        self.model[1].eps = 1e-4
+        names.append(self.name())
+        self.values["kv_cache_dtype"] = "fp8_e5m2"
+        names.append(self.name())
+        self.scheduler.model_config.hf_config.to_dict = lambda: {"rope_theta": 2}
+        names.append(self.name())
+        self.assertEqual(len(set(names)), len(names))
+
+    def test_weights_that_cannot_be_read_count_by_their_files_or_not_at_all(self):
+        self.model[0].weight = self.torch.nn.Parameter(self.torch.empty(0))
+        self.assertIn("neither a local folder nor", namespace.compute("", {}, self.scheduler)[1])
+        self.scheduler.model_config.hf_config._commit_hash = "c0ffee"
+        one = self.name()
+        self.scheduler.model_config.hf_config._commit_hash = "decade"
+        self.assertNotEqual(self.name(), one)
+        self.scheduler.server_args.load_format = "dummy"
+        self.assertIn("random", namespace.compute("", {}, self.scheduler)[1])
 
 
 class Case(unittest.TestCase):

@@ -126,6 +126,15 @@ class Session:
         self.results["passed" if ok else "failed"] += 1
         print(f"{'ok' if ok else 'not ok'} {name}{': ' + more if more else ''}", flush=True)
 
+    def classes(self):
+        """The cases of test_sglang.py, with SGLang's own classes and torch."""
+        tests = os.path.join(os.path.dirname(__file__), "..", "..", "python", "tests")
+        command = [sys.executable, "-B", os.path.join(tests, "tap.py"), os.path.join(tests, "test_sglang.py")]
+        said = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, "KVSCOUTD": self.arguments.kvscoutd})
+        cases = [line for line in said.stdout.splitlines() if line.startswith(("ok", "not ok"))]
+        bad = [line for line in cases if line.startswith("not ok") or "# SKIP" in line]
+        self.case("test_sglang.py with SGLang's own classes", said.returncode == 0 and bool(cases) and not bad, "; ".join(bad) or f"{len(cases)} cases")
+
     def run(self, name, reference):
         session = SESSIONS[name]
         pages = PROMPTS * (TOKENS // PAGE)
@@ -164,6 +173,7 @@ def main():
     run = Session(arguments)
     reference = run.run_engine("sglang-reference", SESSIONS["sglang"], endpoint=None)
     run.case("an engine without kvscout ends well", reference is not None)
+    run.classes()
     for name in run.arguments.sessions or SESSIONS:
         if reference is not None:
             run.run(name, reference)

@@ -9,6 +9,7 @@ Importing this package starts nothing and imports no SGLang.
     config.py      keys of --hicache-storage-backend-extra-config
     planes.py      where the pages of SGLang's pool are
     namespace.py   which engines share their pages
+    arguments.py   which of SGLang's arguments do not count for that
     pages.py       lookups and copies with deadlines, and no SGLang
     storage.py     the class that SGLang makes, one object in each rank
 """

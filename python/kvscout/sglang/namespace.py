@@ -1,32 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """The namespace: SGLang's keys are of tokens alone, so everything else that KV depends on is here.
 
-As for vLLM the configuration counts as a whole (kvscout.vllm.identity), found where SGLang makes the storage: in the scheduler's
-process. Weights count by the bytes of their files, of a hub's model by its commit. What cannot be known is not shared: the namespace is then the
-engine's own.
+As for vLLM (kvscout.vllm.identity) what counts is not listed: all arguments, all of hf_config and each module of the loaded
+model count, except what is known to be harmless. They are found where SGLang makes the storage, in the scheduler's process.
+Each rank computes its part; the ranks exchange the parts, and all have the same name. What cannot be known is not shared: the
+namespace is then the engine's own.
 """
 
 import os
 import uuid
 
 from ..vllm import identity, loaded
+from . import arguments
 
-# Of SGLang's ModelConfig: what says how KV is computed, beyond hf_config and the loaded model.
-_OF_MODEL = ("dtype", "context_len", "quantization", "attention_arch", "is_generation", "attention_chunk_size")
-# SGLang has more than 500 arguments, most of no effect on KV: these have one.
-_OF_SERVER = (
-    "attention_backend", "prefill_attention_backend", "decode_attention_backend", "kv_cache_dtype", "load_format", "device",
-    "quantization_param_path", "modelopt_quant", "rl_quant_profile", "quantize_and_serve", "prefill_kv_cache_dequant_dtype", "revision",
-    "model_impl", "model_config_parser", "model_loader_extra_config", "decrypted_config_file", "mm_process_config", "language_model_only",
-    "enable_precise_embedding_interpolation", "dllm_algorithm", "uno_lora_path", "experts_shared_outer_loras",
-)
+# Of SGLang's ModelConfig: what it decided beyond the arguments, hf_config and the loaded model.
+_OF_MODEL = ("dtype", "quantization", "attention_arch", "is_generation", "attention_chunk_size")
 
 
 def factors(config, pool, planes, version):
-    """What a page depends on beyond the model. @config: SGLang's HiCacheStorageConfig."""
+    """What a page depends on beyond the model. @config: SGLang's HiCacheStorageConfig. @version: SGLang's; each release
+    counts, because much changes within a minor version."""
     return {
         "unit": "page",
-        "sglang": identity.minor_version(version),
+        "sglang": version.split("+")[0],
         "model": config.model_name if getattr(pool, "storage_format_tag", None) else None,
         "format": getattr(pool, "storage_format_tag", None),
         "dtype": str(pool.dtype),
@@ -43,23 +39,35 @@ def factors(config, pool, planes, version):
     }
 
 
-def of_engine(scheduler):
-    """What counts of the model and how it runs. @scheduler: SGLang's, or None if it was not found. Only what is the same in all ranks
-    counts: weights of a rank would part them, so weights count by their files."""
+def of_rank(scheduler):
+    """What counts of the model as this rank has loaded it, and of how it runs. @scheduler: SGLang's, or None if it was not found."""
     if scheduler is None:
         raise identity.Unidentified("SGLang does not show the engine's configuration")
-    model, server = scheduler.model_config, scheduler.server_args
-    if str(getattr(server, "load_format", "auto")) == "dummy":
-        raise identity.Unidentified("its weights are random ones")
-    folder = model.model_path
-    weights = loaded.of_folder(folder, loaded.start_of_this_process()) if os.path.isdir(folder) else [folder, _commit(model)]
+    model, values = scheduler.model_config, scheduler.server_args.resolved_dict()
     return {
-        "weights": weights,
+        "model": of_loaded(scheduler),
         "hf_config": identity.plain(model.hf_config.to_dict()),
-        "model": {name: identity.plain(str(getattr(model, name, None))) for name in _OF_MODEL},
-        "server": {name: identity.plain(str(getattr(server, name, None))) for name in _OF_SERVER},
-        "override": str(getattr(server, "json_model_override_args", None)),
+        "decided": {name: identity.plain(str(getattr(model, name, None))) for name in _OF_MODEL},
+        "server": arguments.of_values(values),
+        "environment": arguments.of_environment(),
+        "adapters": [_adapter(adapter) for adapter in values["lora_paths"] or ()],
+        "device": _device(),
     }
+
+
+def of_loaded(scheduler):
+    """Of the model as it is in this rank's memory now."""
+    model = scheduler.tp_worker.model_runner.model
+    return loaded.of_modules(list(model.named_modules()), lambda: _files(scheduler.model_config, scheduler.server_args), "sglang")
+
+
+def _files(model, server):
+    """In place of weights that cannot be read from memory. @model: SGLang's ModelConfig."""
+    if str(server.load_format) == "dummy":
+        raise identity.Unidentified("its weights are random ones")
+    if os.path.isdir(model.model_path):
+        return loaded.of_folder(model.model_path, loaded.start_of_this_process())
+    return [model.model_path, _commit(model)]
 
 
 def _commit(model):
@@ -69,17 +77,46 @@ def _commit(model):
     return found
 
 
+def _adapter(adapter):
+    """SGLang's keys have the name and path of an adapter that is there from the start, and not what is in its files."""
+    name, path = (adapter["lora_name"], adapter["lora_path"]) if isinstance(adapter, dict) else (adapter.lora_name, adapter.lora_path)
+    if not os.path.isdir(path):
+        raise identity.Unidentified(f"the adapter {path} is no local folder")
+    return [name, path, loaded.of_folder(path, loaded.start_of_this_process())]
+
+
+def _device():
+    """What kernels are chosen by."""
+    import torch
+
+    if torch.cuda.is_available():
+        return [torch.version.hip, *torch.cuda.get_device_capability()]
+    return torch.backends.cpu.get_cpu_capability()
+
+
 def scheduler_of_callers():
     return identity.from_callers("self", lambda owner: hasattr(owner, "model_config") and hasattr(owner, "server_args"))
 
 
 def compute(name, found, scheduler):
-    """(the namespace, why it is the engine's own or None)."""
+    """(the namespace, why it is the engine's own or None). All ranks of a stage call this at once, and each waits for all."""
     try:
-        seen, reason = of_engine(scheduler), None
+        own, reason = identity.digest(of_rank(scheduler)), None
     except identity.Unidentified as why:
-        seen, reason = uuid.uuid4().hex, str(why)
+        own, reason = uuid.uuid4().hex, str(why)
     except Exception as error:  # of SGLang's or a model's code: it is not worth the engine
-        seen, reason = uuid.uuid4().hex, f"identifying it failed: {type(error).__name__}: {error}"
-    own = f"sglang/{identity.digest([found, seen])}"
-    return f"{name}/{own}" if name else own, reason
+        own, reason = uuid.uuid4().hex, f"identifying it failed: {type(error).__name__}: {error}"
+    parts = _of_all_ranks((own, reason), scheduler)
+    whole = f"sglang/{identity.digest([found, [part for part, _ in parts]])}"
+    return f"{name}/{whole}" if name else whole, next((why for _, why in parts if why), None)
+
+
+def _of_all_ranks(own, scheduler):
+    group = getattr(scheduler, "tp_cpu_group", None)
+    if group is None:
+        return [own]
+    import torch.distributed
+
+    parts = [None] * torch.distributed.get_world_size(group)
+    torch.distributed.all_gather_object(parts, own, group=group)
+    return parts

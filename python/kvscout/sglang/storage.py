@@ -48,8 +48,6 @@ class KVScoutStorage(HiCacheStorage):
             self._config.namespace, namespace.factors(own, pool, found, sglang.__version__), self._scheduler
         )
         self._scheduler = None
-        if reason and own.tp_size > 1 and not own.is_mla_model:
-            raise planes.Unsupported(f"kvscout: the ranks of this engine cannot agree on a namespace, because {reason}")
         ranks = 1 if own.is_mla_model else own.tp_size
         settings = server.settings(self._config.library, None)
         common = {

@@ -42,10 +42,15 @@ def of_runner(runner, vllm_config, kv_cache_config):
         roots.append(("draft", draft, speculative.draft_model_config))
     modules = [(f"{name}/{path}", module) for name, root, _ in roots for path, module in root.named_modules()]
     _need_all_layers(modules, vllm_config, kv_cache_config)
+    return of_modules(modules, lambda: [files(model, vllm_config) for _, _, model in roots])
+
+
+def of_modules(modules, read_files, engine="vllm"):
+    """@modules: [(path, module)]. @read_files(): of weights that cannot be read from memory. @engine: the package of the engine."""
     found = [of_module(path, module) for path, module in modules]
     if any(map(_has_moved_weights, (module for _, module in modules))):
-        found.append([files(model, vllm_config) for _, _, model in roots])
-    return [digest(found), _sources({type(module) for _, module in modules})]
+        found.append(read_files())
+    return [digest(found), _sources({type(module) for _, module in modules}, engine)]
 
 
 def _need_all_layers(modules, vllm_config, kv_cache_config):
@@ -160,11 +165,11 @@ def start_of_this_process():
     return psutil.Process().create_time()
 
 
-def _sources(classes):
-    """Digests of the files of those classes that neither vLLM nor torch brings: Transformers, plugins, a model's own code."""
+def _sources(classes, engine="vllm"):
+    """Digests of the files of those classes that neither the engine nor torch brings: Transformers, plugins, a model's own code."""
     paths = set()
     for kind in classes:
-        if kind.__module__.split(".")[0] not in ("vllm", "torch"):
+        if kind.__module__.split(".")[0] not in (engine, "torch"):
             paths.add(getattr(sys.modules.get(kind.__module__), "__file__", None))
     if None in paths:
         raise Unidentified("a part of its model comes from no file")
