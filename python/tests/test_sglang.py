@@ -413,6 +413,35 @@ class Threads(Case):
         self.assertTrue(rank.holds(keys, range(20, 28)))
 
 
+class NewWeights(Case):
+    def test_nothing_is_loaded_or_stored_after_the_weights_have_changed(self):
+        """SGLang drops its cache for new weights, and with it the threads that call the storage."""
+        weights = ["old"]
+        with mock.patch.object(namespace, "of_loaded", lambda scheduler: weights[0]):
+            rank = Rank(self, self.server.endpoint)
+        keys = keys_of("a", 4)
+
+        def in_a_new_thread(call):
+            found = []
+            thread = threading.Thread(target=lambda: found.append(call()))
+            thread.start()
+            thread.join()
+            return found[0]
+
+        def all_calls():
+            return rank.storage.batch_exists(keys), rank.load(keys, [4, 5, 6, 7]), rank.store(keys)
+
+        self.assertEqual(in_a_new_thread(lambda: rank.store(keys)), [True] * 4)
+        weights[0] = "new"
+        with self.assertLogs("kvscout", "WARNING") as log:
+            self.assertEqual(in_a_new_thread(all_calls), (0, [False] * 4, [False] * 4))
+            self.assertEqual(in_a_new_thread(all_calls), (0, [False] * 4, [False] * 4))
+        self.assertEqual(len(log.output), 1)
+        self.assertIn("until its storage is detached and attached again", log.output[0])
+        weights[0] = "old"
+        self.assertEqual(in_a_new_thread(all_calls), (4, [True] * 4, [True] * 4))
+
+
 class Failures(Case):
     LIMIT_S = 30  # of one call; its own deadlines are some hundred milliseconds
 

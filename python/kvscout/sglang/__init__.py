@@ -7,6 +7,7 @@ storage. This one copies to and from the pool of a kvscout server, page by page,
 Importing this package starts nothing and imports no SGLang.
 
     config.py      keys of --hicache-storage-backend-extra-config
+    weights.py     whether the engine still has the weights of its namespace
     planes.py      where the pages of SGLang's pool are
     namespace.py   which engines share their pages
     arguments.py   which of SGLang's arguments do not count for that

@@ -5,6 +5,7 @@ What SGLang calls after the start raises nothing: with several ranks the answers
 holds up all of them. Refusals are for the start.
 """
 
+import functools
 import logging
 
 import torch
@@ -15,6 +16,7 @@ from ..vllm import library, server
 from . import config as configuration
 from . import namespace, planes
 from .pages import HASH_BYTES, Pages
+from .weights import Weights
 
 logger = logging.getLogger("kvscout")
 
@@ -47,7 +49,7 @@ class KVScoutStorage(HiCacheStorage):
         name, reason = namespace.compute(
             self._config.namespace, namespace.factors(own, pool, found, sglang.__version__), self._scheduler
         )
-        self._scheduler = None
+        self._weights = Weights(functools.partial(namespace.of_loaded, self._scheduler))
         ranks = 1 if own.is_mla_model else own.tp_size
         settings = server.settings(self._config.library, None)
         common = {
@@ -92,7 +94,10 @@ class KVScoutStorage(HiCacheStorage):
         return dict(self._pages.counts) if self._pages is not None else {}
 
     def clear(self):
-        return self._guarded(None, self._pages.clear)
+        try:
+            self._pages.clear()
+        except KVScoutError as error:
+            logger.warning("kvscout: the cache was not cleared: %s", error)
 
     def close(self):
         pages, self._pages = self._pages, None
@@ -105,7 +110,7 @@ class KVScoutStorage(HiCacheStorage):
 
     def _guarded(self, otherwise, call):
         try:
-            return call()
+            return call() if self._weights.are_same() else otherwise
         except Exception:
             logger.exception("kvscout: a call of SGLang failed; it counts as nothing found and nothing stored")
             return otherwise
