@@ -364,6 +364,23 @@ class Copies(Case):
         with self.assertLogs("kvscout", "ERROR"):
             self.assertEqual((rank.storage.batch_exists(keys), rank.store(keys)), (0, [False] * 4))
 
+    def test_after_a_clear_of_one_rank_or_engine_all_of_them_store_and_load_again(self):
+        ranks = [Rank(self, self.server.endpoint, rank=rank, size=2) for rank in range(2)]
+        other = Rank(self, self.server.endpoint, rank=0, size=2)
+        keys = keys_of("a", 4)
+        for rank in (*ranks, other):
+            rank.store(keys)
+        for rank in ranks:  # as SGLang does: each rank by itself, one after the other
+            rank.storage.clear()
+        self.assertEqual([rank.storage.batch_exists(keys) for rank in (*ranks, other)], [0] * 3)
+        for rank in ranks:
+            self.assertEqual(rank.store(keys), [True] * 4)
+        for rank in (*ranks, other):
+            self.assertEqual(rank.storage.batch_exists(keys), 4)
+            rank.wipe()
+            self.assertEqual(rank.load(keys, [9, 8, 7, 6]), [True] * 4)
+            self.assertTrue(rank.holds(keys, [9, 8, 7, 6]))
+
     def test_ranks_hit_together_and_each_has_its_own_bytes(self):
         ranks = [Rank(self, self.server.endpoint, rank=rank, size=2) for rank in range(2)]
         keys = keys_of("a", 4)

@@ -37,7 +37,7 @@ class Pages:
     def __init__(self, common, client_keys, worker_keys, planes, n_pages, timeout_ms):
         import kvscout
 
-        self._error = kvscout.KVScoutError
+        self._error, self._newest = kvscout.KVScoutError, kvscout.GENERATION_NEWEST
         worker_keys = {"transfer_timeout_ms": TRANSFER_TIMEOUT_MS, **worker_keys}
         self.counts = dict.fromkeys(NAMES, 0)
         self._teller = Teller(logger, name="kvscout: SGLang")
@@ -127,6 +127,16 @@ class Pages:
     def _run(self, which, start):
         """The end of a job, or None."""
         worker = self._workers[which]
+        end = self._once(worker, start)
+        if end is not None and not end.ok and end.error.name == "SCOUT_ERR_CLEARED":
+            # Another rank or engine has cleared the namespace. Its weights are this engine's, or it would not have it.
+            worker.clear(self._newest)
+            end = self._once(worker, start)
+        if end is not None and not end.ok:
+            self._failed("a copy ended with %s", end.error)
+        return end
+
+    def _once(self, worker, start):
         try:
             job = start(worker)
             # It ends: what has not begun by transfer_timeout_ms, and what has begun needs no server. While it runs, SGLang must not
@@ -134,8 +144,6 @@ class Pages:
             while True:
                 for end in worker.poll():
                     if end.job == job:
-                        if not end.ok:
-                            self._failed("a copy ended with %s", end.error)
                         return end
                 select.select([worker.fileno()], [], [], WAIT_S)
         except self._error as error:
