@@ -430,6 +430,30 @@ class Threads(Case):
         self.assertTrue(rank.holds(keys, range(20, 28)))
 
 
+class Statistics(Case):
+    def test_each_copy_is_told_once_with_its_pages_and_bandwidth(self):
+        try:
+            from sglang.srt.observability import metrics_collector as module
+        except ImportError:
+            module = types.ModuleType("metrics_collector")
+            module.StorageMetrics = lambda: SimpleNamespace(prefetch_pgs=[], backup_pgs=[], prefetch_bandwidth=[], backup_bandwidth=[])
+        name = "sglang.srt.observability.metrics_collector"
+        rank = Rank(self, self.server.endpoint)
+        keys = keys_of("a", 6)
+        rank.store(keys[:2])
+        rank.store(keys)
+        rank.store(keys)  # nothing to copy
+        rank.load(keys[:5], range(5))
+        with mock.patch.dict(sys.modules, {**modules_of_sglang(), "sglang.srt.observability": types.ModuleType("o"), name: module}):
+            found, after = rank.storage.get_stats(), rank.storage.get_stats()
+        self.assertEqual((found.backup_pgs, found.prefetch_pgs), ([2, 4], [5]))
+        self.assertEqual((after.backup_pgs, after.prefetch_pgs, after.backup_bandwidth, after.prefetch_bandwidth), ([], [], [], []))
+        self.assertEqual((len(found.backup_bandwidth), len(found.prefetch_bandwidth)), (2, 1))
+        self.assertTrue(all(value > 0 for value in found.backup_bandwidth + found.prefetch_bandwidth))
+        if hasattr(module, "StorageMetricsCollector"):  # SGLang's own takes it
+            module.StorageMetricsCollector(labels={"test": "test"}).log_storage_metrics(found)
+
+
 class NewWeights(Case):
     def test_nothing_is_loaded_or_stored_after_the_weights_have_changed(self):
         """SGLang drops its cache for new weights, and with it the threads that call the storage."""

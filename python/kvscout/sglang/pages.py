@@ -6,6 +6,7 @@ SGLang asks from three threads: queries, loads and stores. Client and Worker hav
 share a client under a lock, and loads and stores have a worker each. One token of kvscout's is one page.
 """
 
+import collections
 import contextlib
 import itertools
 import logging
@@ -21,6 +22,7 @@ MAX_KEYS = 16384  # in one question: what the library allows
 KEY_HIT = 1
 TRANSFER_TIMEOUT_MS = 2000  # of a worker, if the user gave none: what a rank waits for, all ranks of the engine wait for
 WAIT_S = 0.2  # while it waits for a copy, it looks at least so often; a ring of the descriptor wakes it at once
+MAX_MOVES = 1000  # that SGLang has not asked for
 NAMES = ("queries", "query_pages", "hit_pages", "loads", "loaded_pages", "failed_pages", "stores", "stored_pages", "present_pages",
          "unstored_pages", "errors", "clears")
 
@@ -40,6 +42,8 @@ class Pages:
         self._error, self._newest = kvscout.KVScoutError, kvscout.GENERATION_NEWEST
         worker_keys = {"transfer_timeout_ms": TRANSFER_TIMEOUT_MS, **worker_keys}
         self.counts = dict.fromkeys(NAMES, 0)
+        # Copies since SGLang asked last: pages of a job, and its GB/s.
+        self.loads, self.stores = collections.deque(maxlen=MAX_MOVES), collections.deque(maxlen=MAX_MOVES)
         self._teller = Teller(logger, name="kvscout: SGLang")
         self._ids = itertools.count(1)
         self._client_turn, self._load_turn, self._store_turn = (threading.Lock() for _ in range(3))
@@ -78,6 +82,7 @@ class Pages:
                 if end is not None:
                     missing = set(end.missing.get(0, ())) if end.missing else set() if end.ok else set(range(hits))
                     done[:hits] = [at not in missing for at in range(hits)]
+                    _moved(self.loads, sum(done), end)
         self.counts["loaded_pages"] += sum(done)
         self.counts["failed_pages"] += len(done) - sum(done)
         return done
@@ -91,6 +96,7 @@ class Pages:
         if end is not None:
             self.counts["stored_pages"] += end.chunks
             self.counts["present_pages"] += end.present
+            _moved(self.stores, len(keys) - end.present - end.no_room, end)
         self.counts["unstored_pages"] += 0 if ok else len(keys)
         return ok
 
@@ -153,6 +159,11 @@ class Pages:
     def _failed(self, text, *args):
         self.counts["errors"] += 1
         self._teller.warn(text, *args)
+
+
+def _moved(moves, pages, end):
+    if end.bytes:
+        moves.append((pages, end.bytes / 1e3 / max(end.total_us, 1)))
 
 
 def _leading(answer):

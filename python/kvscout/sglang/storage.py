@@ -87,7 +87,19 @@ class KVScoutStorage(HiCacheStorage):
         return self.batch_exists([key]) == 1
 
     def get_stats(self):
-        return None
+        """Of each copy since the last call, for SGLang's metrics (--enable-metrics)."""
+        from sglang.srt.observability.metrics_collector import StorageMetrics
+
+        found = StorageMetrics()
+        if self._pages is not None:
+            for moves, pages, bandwidth in (
+                (self._pages.loads, found.prefetch_pgs, found.prefetch_bandwidth),
+                (self._pages.stores, found.backup_pgs, found.backup_bandwidth),
+            ):
+                for n, gb_per_s in [moves.popleft() for _ in range(len(moves))]:
+                    pages.append(n)
+                    bandwidth.append(gb_per_s)
+        return found
 
     def counts(self):
         """Counters since the start, by name."""
