@@ -51,7 +51,7 @@ def request(name, tokens, hash_tokens=CHUNK_TOKENS):
 class Engine:
     """What the two processes of an engine hold, and its pages."""
 
-    def __init__(self, test, endpoint, weights_version, block_tokens=BLOCK_TOKENS, joined=True, spans=None):
+    def __init__(self, test, endpoint, weights_version, block_tokens=BLOCK_TOKENS, joined=True, spans=None, events=None):
         """@block_tokens: of one hash of a request."""
         with mock.patch.dict(sys.modules, modules_of_vllm()):
             scheduler, worker, self.messages = (
@@ -67,14 +67,17 @@ class Engine:
         self.pages = Pages()
         self.scheduler = scheduler.Scheduler(
             parsed, own, lambda namespace: self.client, 1, kvscout.KVScoutError, lambda salt: None,
-            types.SimpleNamespace(of=lambda request: None), spans,
+            types.SimpleNamespace(of=lambda request: None), spans, events,
         )
         if joined:
             self.scheduler.join({"vllm/own"})
         null = types.SimpleNamespace(block_id=0)
         self.evicted = []  # sets of blocks that left vLLM's own prefix cache
         self.blocks = {}  # of requests, by group
-        pool = types.SimpleNamespace(num_gpu_blocks=9, null_block=null, evict_blocks=self.evicted.append)
+        pool = types.SimpleNamespace(
+            num_gpu_blocks=9, null_block=null, evict_blocks=self.evicted.append, blocks=range(9), touch=lambda blocks: None,
+            free_blocks=lambda blocks: None,
+        )
         self.scheduler.bind(types.SimpleNamespace(block_pool=pool, get_block_ids=lambda name: self.blocks.get(name, ([],))))
         self.worker = worker.Worker(own, self.copier, kvscout.KVScoutError, "vllm/own", spans=spans)
         table = {"group": 0, "planes": self.pages.planes, "block_tokens": BLOCK_TOKENS, "n_blocks": self.pages.n}

@@ -23,6 +23,9 @@ class is loaded when it is asked for, by vLLM's plugin mechanism (plugin.py) or 
     pins.py        blocks that stores read
     worker.py      the worker's side: retrieves and stores
     layout.py      KV tensors as planes
+    events.py      what of it this engine can have, announced to routers
+    feed.py        the server's feed, and what of it was announced
+    descriptions.py what a store says of its objects for that
     logs.py        the library's log lines in vLLM's log
     metadata.py    what the two sides send each other
     stats.py       counters and times, for vLLM's log and its /metrics

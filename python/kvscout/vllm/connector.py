@@ -15,7 +15,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 
 from . import config as configuration
-from . import adapters, device, groups, hints, identity, layout, logs, namespace, ranks, refusals, server, spans, start, watch
+from . import adapters, device, events, groups, hints, identity, layout, logs, namespace, ranks, refusals, server, spans, start, watch
 from .metadata import Handshake, Metadata
 from .scheduler import Scheduler
 from .stats import Delta, PromMetrics, Stats, timed
@@ -88,6 +88,7 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
             namespace.tenant,
             hints.of_engine(self._vllm_config),
             spans.of_engine(self._vllm_config),
+            events.of_engine(self._vllm_config, self._kv_cache_config, self._groups, self._config.may_read, kvscout.KVScoutError),
         )
         self._stats = Delta(self._scheduler.counts, self._scheduler.waits)
         self._times = self._scheduler.times
@@ -273,6 +274,9 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
 
     def has_pending_push_work(self):
         return self._scheduler.has_pending_stores()
+
+    def take_events(self):
+        return timed(self._times, self._scheduler.take_events)
 
     def reset_cache(self):
         return self._scheduler.reset() if self._scheduler is not None else None

@@ -48,6 +48,7 @@ class Store:
     adapter: int = 0
     trace: dict[str, str] | None = None
     began_ns: int = 0
+    descriptions: list[bytes] | None = None  # one for each hash (descriptions.py); None: events are off
 
 
 @dataclass

@@ -33,9 +33,10 @@ logger = logging.getLogger("vllm.kvscout")
 class Scheduler:
     QUIET_S = 0.005
 
-    def __init__(self, config, groups, make_client, ranks, errors, make_tenant, hints, spans=None):
+    def __init__(self, config, groups, make_client, ranks, errors, make_tenant, hints, spans=None, events=None):
         """@groups: of groups.py. @make_client(namespace): see join(). @ranks: worker processes that report each store. @errors:
-        kvscout's exceptions. @make_tenant: of a request's salt. @hints: of requests that bring none (hints.py). @spans: of spans.py, or None."""
+        kvscout's exceptions. @make_tenant: of a request's salt. @hints: of requests that bring none (hints.py). @spans: of spans.py, or None.
+        @events: of events.py, or None."""
         self._config = config
         self._groups = groups
         self._make_client = make_client
@@ -45,6 +46,7 @@ class Scheduler:
         self._make_tenant = make_tenant
         self._hints = hints
         self._spans = spans
+        self._events = events
         self._run_tokens = groups.hash_tokens
         self._stride = groups.stride
         self._requests = {}
@@ -79,6 +81,8 @@ class Scheduler:
         self._manager = kv_cache_manager
         self._pins.bind(kv_cache_manager.block_pool)
         self._older.bind(kv_cache_manager)
+        if self._events is not None:
+            self._events.bind(kv_cache_manager.block_pool)
         self._null_block = kv_cache_manager.block_pool.null_block.block_id
 
     def on_new_request(self, request):
@@ -171,6 +175,8 @@ class Scheduler:
                 self._trace(tracked),
             )
         )
+        if self._events is not None:
+            self._describe_loaded(tracked, begin, end)
         self.counts["loads"] += 1
         self.counts["load_tokens"] += external
         self.counts["load_tokens_l2"] += self.hit_sources(request, external)[1]
@@ -202,10 +208,16 @@ class Scheduler:
             self._preempted(request_id)
         if self._older:
             self._older.end_step(preempted)
+        if self._events is not None and not self._is_out:
+            self._events.read(self._client)
         self._end_step()
         self._quiet_until = 0.0
         self._steps += 1
         return meta
+
+    def take_events(self):
+        """KV events since the last step, as vLLM's objects."""
+        return self._events.take(self._client) if self._events is not None and not self._is_out else ()
 
     def worker_output(self, meta, load_failed=False):
         """@load_failed: of any connector, in this step."""
@@ -526,14 +538,24 @@ class Scheduler:
         if tracked.identity:
             hashes = adapters.keys(tracked.identity, hashes)
         self._pins.take(number, pinned)
+        descriptions = None
+        if self._events is not None:
+            descriptions = self._events.describe(tracked.request, begin, end, run)
+            self._events.keep(tracked.tenant, hashes, descriptions)
         meta.stores.append(
             Store(
                 number, tracked.request.request_id, tracked.ticket, hashes, begin, ids, ids_from, tracked.tenant, tracked.adapter,
-                self._trace(tracked),
+                self._trace(tracked), descriptions=descriptions,
             )
         )
         self.counts["stores"] += 1
         self.counts["store_chunks"] += last - first
+
+    def _describe_loaded(self, tracked, begin, end):
+        run = self._run_tokens
+        hashes, stride = self._hashes(tracked)
+        first, last = begin // run, -(-end // run)
+        self._events.loaded(tracked, first * run, last * run, hashes[(first + 1) * stride - 1 : last * stride : stride], run)
 
     # ---- log --------------------------------------------------------------------------------------------------------
 

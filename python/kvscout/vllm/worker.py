@@ -204,6 +204,7 @@ class Worker:
                 ids_from=store.ids_from,
                 tenant=store.tenant,
                 event=event,
+                descriptions=store.descriptions,
             )
         except self._error as error:
             self._say("a store could not be started", error)

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""KV events: the engine announces to routers what it can have from kvscout, with vLLM's own objects. Scheduler's process.
+
+With --kv-events-config each store says of its objects what a router needs (descriptions.py); the server's feed brings that to all engines
+of the namespace (feed.py), and vLLM asks for the events of each step. Without it there is no object of this class.
+
+Removals are named one by one. AllBlocksCleared, which would be shorter, tells routers to forget what is in the GPU as well. vLLM itself
+sends it when its own prefix cache is reset, and routers then forget our part, too: so all of that is announced again.
+
+What routers take: one group with full attention. Objects of others (windows, states) are cached, and not announced.
+"""
+
+import logging
+
+from . import descriptions, feed
+
+logger = logging.getLogger("vllm.kvscout")
+
+_MEDIA = {feed.L1: "CPU", feed.L2: "STORAGE"}
+
+
+def are_enabled(vllm_config):
+    return bool(getattr(getattr(vllm_config, "kv_events_config", None), "enable_kv_cache_events", False))
+
+
+def of_engine(vllm_config, kv_cache_config, groups, may_read, errors):
+    """Events, or None."""
+    if not are_enabled(vllm_config):
+        return None
+    number = next((n for n, group in enumerate(groups) if group.policy == "all"), None)
+    if number is None:
+        logger.warning("kvscout: no KV events, because this model has no layers with full attention, the only ones that routers look at")
+        return None
+    return Events(_Vllm(kv_cache_config.kv_cache_groups[groups[number].engine_number].kv_cache_spec), groups, number, may_read, errors)
+
+
+class _Vllm:
+    """What events need of vLLM."""
+
+    def __init__(self, spec):
+        from vllm.distributed.kv_events import BlockRemoved, BlockStored
+        from vllm.v1 import kv_cache_interface
+        from vllm.v1.core import kv_cache_utils
+
+        self.hash = kv_cache_utils.maybe_convert_block_hash
+        self.extra_keys = kv_cache_utils.generate_block_hash_extra_keys
+        self.need_extra_keys = kv_cache_utils.need_extra_keys
+        self.untag = getattr(kv_cache_utils, "to_event_extra_keys", list)  # from vLLM 0.32 on
+        self.stored, self.removed = BlockStored, BlockRemoved
+        self.about = {}
+        for name, ask in (
+            ("kv_cache_spec_kind", "get_kv_cache_spec_kind"),
+            ("kv_cache_spec_sliding_window", "get_kv_cache_spec_sliding_window"),
+        ):
+            if name in BlockStored.__struct_fields__ and hasattr(kv_cache_interface, ask):
+                found = getattr(kv_cache_interface, ask)(spec)
+                self.about[name] = getattr(found, "value", found)
+
+
+class Events:
+    def __init__(self, vllm, groups, number, may_read, errors):
+        """@vllm: a _Vllm. @number: of the group that is announced. @may_read: else this engine can have nothing."""
+        group = groups[number]
+        self._vllm = vllm
+        self._engine_group = group.engine_number
+        self._block = group.block_tokens
+        self._unit = group.unit_tokens
+        self._hash_block = groups.hash_tokens // groups.stride
+        self._ints = isinstance(vllm.hash(bytes(32)), int)
+        self._may_read = may_read
+        self._book = feed.Book(errors, number)
+        self._pool = self._blocks_of_pool = None
+        self._told_error = False
+
+    def bind(self, block_pool):
+        self._pool = block_pool
+        self._blocks_of_pool = getattr(block_pool, "cached_block_hash_to_block", None)
+
+    # ---- what stores say --------------------------------------------------------------------------------------------
+
+    def describe(self, request, begin, end, run):
+        """Of @request's tokens @begin..@end: a description for each @run of tokens, empty where no object of the group ends."""
+        return [
+            self._of_object(request, stop - self._unit, stop) if not stop % self._unit else b"" for stop in range(begin + run, end + 1, run)
+        ]
+
+    def keep(self, tenant, hashes, said):
+        for key, description in zip(hashes, said, strict=True):
+            if description:
+                self._book.keep(tenant, key, description)
+
+    def loaded(self, tracked, begin, end, keys, run):
+        """A hit at the tokens @begin..@end, at whose runs are @keys. What came back from L2 has no description at the server any more."""
+        for key, stop in zip(keys, range(begin + run, end + 1, run), strict=False):
+            if not stop % self._unit and self._book.lacks(tracked.tenant, key):
+                self._book.keep(tracked.tenant, key, self._of_object(tracked.request, stop - self._unit, stop))
+
+    def _of_object(self, request, begin, end):
+        step = self._block // self._hash_block
+        hashes = request.block_hashes[begin // self._hash_block + step - 1 : end // self._hash_block : step]
+        parent = request.block_hashes[begin // self._hash_block - 1] if begin else None
+        lora = request.lora_request
+        return descriptions.encode(
+            descriptions.Description(
+                [self._sent(own) for own in hashes],
+                None if parent is None else self._sent(parent),
+                request.all_token_ids[begin:end],
+                self._block,
+                None if lora is None else lora.lora_int_id,
+                None if lora is None else lora.lora_name,
+                self._extra_keys(request, begin, end) if self._vllm.need_extra_keys(request) else None,
+            )
+        )
+
+    def _sent(self, own):
+        """As events name it, so that nothing is sent for nothing."""
+        return bytes(own[-8:]) if self._ints else bytes(own)
+
+    def _extra_keys(self, request, begin, end):
+        found, image = [], 0
+        for block in range(begin, end, self._block):
+            own, image = self._vllm.extra_keys(request, block, block + self._block, image)
+            found.append(own)
+        return self._vllm.untag(found)
+
+    # ---- each step --------------------------------------------------------------------------------------------------
+
+    def read(self, client):
+        """Twice in a step, so that what was there when the step began is announced with it."""
+        if not self._may_read:
+            return
+        self._book.read(client)
+        if self._book.error is not None and self._book.error.name == "SCOUT_ERR_UNSUPPORTED" and not self._told_error:
+            self._told_error = True
+            logger.warning("kvscout: no KV events, because the server has no feed: %s", self._book.error)
+
+    def take(self, client):
+        """vLLM's events since the last step."""
+        self.read(client)
+        if self._pool is not None:
+            blocks = getattr(self._pool, "cached_block_hash_to_block", None)
+            if blocks is not self._blocks_of_pool:  # vLLM's reset puts a new one there, and announces AllBlocksCleared
+                self._blocks_of_pool = blocks
+                self._book.announce_anew()
+        removed, stored = self._book.changes()
+        return [*self._removals(removed), *filter(None, (self._stored(*change) for change in stored))]
+
+    def _removals(self, removed):
+        by_medium = {}
+        for medium, said in removed:
+            by_medium.setdefault(medium, []).extend(map(self._vllm.hash, descriptions.hashes_of(said)))
+        for medium, hashes in by_medium.items():
+            yield self._vllm.removed(block_hashes=hashes, medium=_MEDIA[medium], group_idx=self._engine_group)
+
+    def _stored(self, medium, said):
+        found = descriptions.decode(said)
+        if found is None or not self._ints and len(found.hashes[0]) == 8:
+            return None  # of an engine that names blocks by numbers
+        return self._vllm.stored(
+            block_hashes=[self._vllm.hash(own) for own in found.hashes],
+            parent_block_hash=None if found.parent is None else self._vllm.hash(found.parent),
+            token_ids=found.tokens,
+            block_size=found.block_tokens if found.tokens else 0,
+            lora_id=found.lora_id,
+            medium=_MEDIA[medium],
+            lora_name=found.lora_name,
+            extra_keys=found.extra_keys,
+            group_idx=self._engine_group,
+            **self._vllm.about,
+        )

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be had, as the server's feed tells it, and what of that was announced to routers. Scheduler's process; imports no vLLM.
+
+Each key has the media that hold it and the one that was announced: host memory if it is there, else L2. A change is the difference of the
+two, so a key that goes and comes back before anybody asked is no change, and a feed that starts over announces only what differs.
+
+An object that comes back from L2 comes without its description, so descriptions stay here after their objects have gone. All that is here
+has at most LIMIT_BYTES: then the oldest go, first those of which nothing can be had; of the others it is announced that they are gone.
+"""
+
+import itertools
+import time
+
+# kvscout.FEED_*: importing this package imports no library.
+START_OVER, STORED, REMOVED, CLEARED, DROPPED = range(5)
+L1, L2 = 1, 2
+
+LIMIT_BYTES = 128 << 20
+# Of an entry, beside its description.
+ENTRY_BYTES = 400
+# Changes of one step; the others come with the next ones.
+MAX_CHANGES = 256
+# A server that is away for so long has nothing to offer.
+AWAY_S = 5.0
+
+
+class _Entry:
+    __slots__ = ("description", "media", "announced")
+
+    def __init__(self):
+        self.description = b""
+        self.media = 0  # bits
+        self.announced = 0  # L1, L2 or 0
+
+
+class Book:
+    def __init__(self, errors, group=0, limit_bytes=LIMIT_BYTES, clock=time.monotonic):
+        """@errors: kvscout's exceptions. @group: kvscout's number of the group whose objects are announced."""
+        self._error = errors
+        self._group = group
+        self._limit = limit_bytes
+        self._clock = clock
+        self._live = {}  # (tenant, hash): _Entry on a medium; the oldest first
+        self._idle = {}  # the same, of which nothing can be had
+        self._bytes = 0
+        self._dirty = {}  # entries that may have changed
+        self._failing_since = None
+        self._away = False
+        self.error = None  # the last one, until the server answers again
+
+    def __len__(self):
+        return len(self._live)
+
+    # ---- reading ----------------------------------------------------------------------------------------------------
+
+    def read(self, client):
+        """Takes what has come, and asks for more. Never waits."""
+        try:
+            events = client.feed()
+        except self._error as error:
+            self._failed(error)
+            return
+        if self.error is not None:
+            self._answered(client)
+        for kind, medium, group, tenant, key, description in events:
+            if kind == STORED:
+                if group == self._group:
+                    self._stored((tenant, key), medium, description)
+            elif kind == REMOVED:
+                if group == self._group:
+                    self._removed((tenant, key), medium)
+            else:
+                self._drop(tenant if kind == DROPPED else None)
+
+    def keep(self, tenant, key, description):
+        """Remember what the engine itself knows of an object; the feed need not have told it."""
+        name = (tenant or "", key)
+        entry = self._live.get(name)
+        if entry is None:
+            entry = self._idle.get(name)
+        if entry is None:
+            entry = self._idle[name] = _Entry()
+            self._bytes += ENTRY_BYTES
+        if not entry.description:
+            self._describe(name, entry, description)
+            self._fit()
+
+    def lacks(self, tenant, key):
+        name = (tenant or "", key)
+        entry = self._live.get(name) or self._idle.get(name)
+        return entry is None or not entry.description
+
+    def _stored(self, name, medium, description):
+        entry = self._live.get(name)
+        if entry is None:
+            entry = self._idle.pop(name, None)
+            if entry is None:
+                entry = _Entry()
+                self._bytes += ENTRY_BYTES
+            self._live[name] = entry
+        entry.media |= medium
+        if description and not entry.description:
+            self._describe(name, entry, description)
+        self._dirty[name] = entry
+        self._fit()
+
+    def _removed(self, name, medium):
+        entry = self._live.get(name)
+        if entry is None:
+            return
+        entry.media &= ~medium
+        self._dirty[name] = entry
+        if not entry.media:
+            self._idle[name] = self._live.pop(name)
+
+    def _drop(self, tenant):
+        """@tenant: None is all of them."""
+        for name in [name for name in self._live if tenant is None or name[0] == tenant]:
+            self._removed(name, L1 | L2)
+
+    def _describe(self, name, entry, description):
+        entry.description = description
+        self._bytes += len(description)
+        self._dirty[name] = entry
+
+    def _fit(self):
+        while self._bytes > self._limit:
+            entries = self._idle or self._live
+            name = next(iter(entries))
+            entry = entries.pop(name)
+            self._bytes -= ENTRY_BYTES + len(entry.description)
+            entry.media = 0
+            if entry.announced:
+                self._dirty[name] = entry
+            else:
+                self._dirty.pop(name, None)
+
+    def _failed(self, error):
+        now = self._clock()
+        if self.error is None:
+            self._failing_since = now
+        self.error = error
+        if not self._away and now - self._failing_since >= AWAY_S:
+            self._away = True
+            self._dirty.update(self._live)
+
+    def _answered(self, client):
+        """Without an error; but the answer may be under way to a server that is not there yet."""
+        if not client.stats()["servers_up"]:
+            self._failed(self.error)
+            return
+        self.error = None
+        if self._away:
+            self._away = False
+            self._dirty.update(self._live)
+
+    # ---- changes ----------------------------------------------------------------------------------------------------
+
+    def announce_anew(self):
+        """Routers have forgotten everything of this engine."""
+        for entry in itertools.chain(self._live.values(), self._idle.values(), self._dirty.values()):
+            entry.announced = 0
+        self._dirty = dict(self._live)
+
+    def changes(self):
+        """(removed, stored) since the last call, both as lists of (medium, description); at most MAX_CHANGES entries."""
+        removed, stored = [], []
+        for name in list(itertools.islice(self._dirty, MAX_CHANGES)):
+            entry = self._dirty.pop(name)
+            wanted = 0 if self._away or not entry.description else L1 if entry.media & L1 else entry.media
+            if wanted == entry.announced:
+                continue
+            if entry.announced:
+                removed.append((entry.announced, entry.description))
+            if wanted:
+                stored.append((wanted, entry.description))
+            entry.announced = wanted
+        return removed, stored

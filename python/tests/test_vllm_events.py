@@ -1,0 +1,397 @@
+# SPDX-License-Identifier: Apache-2.0
+"""KV events of kvscout.vllm: descriptions, and with a real server that what is announced equals what lookups find."""
+
+import hashlib
+import os
+import random
+import tempfile
+import types
+import unittest
+
+import kvscout
+from kvscout.vllm import descriptions, events, feed, groups
+from pages import BLOCK_TOKENS, BLOCKS, CHUNK_TOKENS, Pages, hit_of_a_server, wait_done
+from rig import ServerProcess, wait_for
+from vllm_rig import Engine, NO_STEP, request
+
+CHUNK = 16 * BLOCKS * 1280  # bytes; twelve of them fill 1 MiB
+
+
+class Stored(types.SimpleNamespace):
+    pass
+
+
+class Removed(types.SimpleNamespace):
+    pass
+
+
+def of_vllm():
+    """What events.py takes from vLLM, where there is none: names of blocks, and classes that hold fields."""
+    return types.SimpleNamespace(
+        hash=lambda own: int.from_bytes(own, "big") & (1 << 64) - 1, stored=Stored, removed=Removed, about={"kv_cache_spec_kind": "full_attention"},
+        need_extra_keys=lambda request: bool(request.cache_salt or request.lora_request), untag=list,
+        extra_keys=lambda request, begin, end, image: ((request.cache_salt,) if request.cache_salt and not begin else None, image),
+    )
+
+
+class Router:
+    """An index by medium, as routers keep one."""
+
+    def __init__(self):
+        self.blocks = {"CPU": {}, "STORAGE": {}}
+        self.n = 0
+
+    def take(self, found):
+        for event in found:
+            self.n += 1
+            blocks = self.blocks[event.medium]
+            for own in event.block_hashes:
+                if isinstance(event, Stored):
+                    blocks[own] = event
+                else:
+                    blocks.pop(own, None)
+
+    def has(self, prompt, medium="CPU"):
+        """@prompt's one chunk: all of its blocks or none."""
+        found = [own in self.blocks[medium] for own in map(of_vllm().hash, prompt.block_hashes)]
+        assert len(set(found)) == 1, found
+        return found[0]
+
+
+def prompt_of(name, chunks=1, salt=None, lora=None):
+    """vLLM's Request of whole chunks, with its tokens and chained hashes of its blocks."""
+    drawn = random.Random(name)
+    found = request(str(name), chunks * CHUNK_TOKENS, BLOCK_TOKENS)
+    found.cache_salt, found.lora_request = salt, lora
+    found.all_token_ids = [drawn.randrange(150_000) for _ in range(chunks * CHUNK_TOKENS)]
+    found.block_hashes, before = [], b""
+    for begin in range(0, chunks * CHUNK_TOKENS, BLOCK_TOKENS):
+        before = hashlib.sha256(before + repr(found.all_token_ids[begin : begin + BLOCK_TOKENS]).encode()).digest()
+        found.block_hashes.append(before)
+    return found
+
+
+def keys_of(prompt):
+    return prompt.block_hashes[BLOCKS - 1 :: BLOCKS]
+
+
+class Reader:
+    """One engine's announcements, and its router."""
+
+    def __init__(self, test, endpoint, clock=None, limit_bytes=feed.LIMIT_BYTES):
+        self.client = kvscout.Client(endpoint=endpoint, chunk_tokens=CHUNK_TOKENS, lookup_timeout_ms=60000)
+        test.addCleanup(self.client.close)
+        self.client.wait_ready(60000)
+        self.events = events.Events(of_vllm(), groups.one(BLOCK_TOKENS, CHUNK_TOKENS), 0, True, kvscout.KVScoutError)
+        if clock is not None or limit_bytes != feed.LIMIT_BYTES:
+            self.events._book = feed.Book(kvscout.KVScoutError, 0, limit_bytes, clock or (lambda: 0.0))
+        self.router = Router()
+        self.kinds = []  # of the feed's events
+
+    def feed(self):
+        page = self.client.feed()
+        self.kinds += [event[0] for event in page]
+        return page
+
+    def stats(self):
+        return self.client.stats()
+
+    def step(self):
+        self.router.take(self.events.take(self))
+
+    def finds(self, prompt):
+        (key,) = keys_of(prompt)
+        found = hit_of_a_server(self.client, prompt.request_id, [key], CHUNK_TOKENS + 1)
+        self.client.finish(prompt.request_id)
+        return found
+
+    def announced(self, prompts, medium="CPU"):
+        return {prompt.request_id for prompt in prompts if self.router.has(prompt, medium)}
+
+    def found(self, prompts):
+        return {prompt.request_id for prompt in prompts if self.finds(prompt).chunks}
+
+
+class Pool(unittest.TestCase):
+    """A server of a dozen chunks, and a worker that stores what a prompt has."""
+
+    KEYS = {"l1_bytes": "1Mi", "extent_bytes": "256Ki"}
+
+    def setUp(self):
+        self.server = self.start()
+        self.worker = kvscout.Worker(endpoint=self.server.endpoint, chunk_tokens=CHUNK_TOKENS)
+        self.addCleanup(self.worker.close)
+        self.pages = Pages(sizes=(4096, 16384))
+        self.pages.register(self.worker)
+        self.reader = self.read()
+
+    def start(self):
+        server = ServerProcess(**self.KEYS)
+        self.addCleanup(server.stop)
+        return server
+
+    def read(self, **more):
+        return Reader(self, self.server.endpoint, **more)
+
+    def store(self, prompt, says=True):
+        said = self.reader.events.describe(prompt, 0, CHUNK_TOKENS, CHUNK_TOKENS) if says else None
+        return wait_done(self.worker, self.worker.store(0, keys_of(prompt), list(range(BLOCKS)), descriptions=said))
+
+    def settled(self, reader, prompts, what="announcements that equal what lookups find"):
+        """@reader's announcements once they equal its lookups."""
+        found = reader.found(prompts)
+
+        def same():
+            reader.step()
+            return reader.announced(prompts) == found
+
+        try:
+            wait_for(same, what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: announced {sorted(reader.announced(prompts))}, found {sorted(found)}") from None
+        return found
+
+
+class Announced(Pool):
+    def test_what_two_engines_announce_equals_what_they_find_whatever_happens(self):
+        drawn, prompts = random.Random(7), [prompt_of(n) for n in range(40)]
+        readers = [self.reader, self.read()]
+        sizes = set()
+        for round_ in range(40):
+            event = drawn.choice(["store"] * 8 + ["clear", "restart"])
+            if event == "store":
+                for prompt in drawn.sample(prompts, drawn.randrange(1, 9)):
+                    self.store(prompt)
+            elif event == "clear":
+                self.worker.clear(readers[round_ % 2].client.clear())
+            else:
+                self.server.kill()
+                self.server.start()
+                wait_for(lambda: self.worker.stats()["registered"], what="the server to come back")
+            for reader in readers[: drawn.randrange(3)]:  # one that does not look for a while misses nothing
+                sizes.add(len(self.settled(reader, prompts)))
+        found = [self.settled(reader, prompts) for reader in readers]
+        self.assertGreater(len(sizes), 4, "too few different states were compared")
+        self.assertIn(0, sizes)
+        self.assertTrue(found)
+
+    def test_an_event_has_what_a_router_needs(self):
+        lora = types.SimpleNamespace(lora_int_id=3, lora_name="poet")
+        prompt = prompt_of("two chunks", 2, salt="pepper", lora=lora)
+        said = self.reader.events.describe(prompt, 0, 2 * CHUNK_TOKENS, CHUNK_TOKENS)
+        wait_done(self.worker, self.worker.store(0, keys_of(prompt), list(range(2 * BLOCKS)), descriptions=said))
+        other = self.read()  # it has stored nothing
+        wait_for(lambda: other.step() or other.router.n == 2, what="two events")
+        hashes = list(map(of_vllm().hash, prompt.block_hashes))
+        first, second = (other.router.blocks["CPU"][hashes[at]] for at in (0, BLOCKS))
+        self.assertEqual((first.block_hashes, second.block_hashes), (hashes[:BLOCKS], hashes[BLOCKS:]))
+        self.assertEqual((first.parent_block_hash, second.parent_block_hash), (None, hashes[BLOCKS - 1]))
+        self.assertEqual(first.token_ids + second.token_ids, prompt.all_token_ids)
+        self.assertEqual((first.block_size, first.lora_id, first.lora_name, first.group_idx), (BLOCK_TOKENS, 3, "poet", 0))
+        self.assertEqual(first.extra_keys, [("pepper",), None, None, None])
+        self.assertEqual(first.kv_cache_spec_kind, "full_attention")
+
+    def test_a_chunk_without_a_description_is_announced_once_a_load_tells_its_tokens(self):
+        prompt = prompt_of("mute")
+        self.store(prompt, says=False)
+        wait_for(lambda: self.reader.step() or len(self.reader.events._book), what="the feed to tell of it")
+        self.assertEqual(self.reader.router.n, 0)
+        tracked = types.SimpleNamespace(tenant=None, request=prompt)
+        self.reader.events.loaded(tracked, 0, CHUNK_TOKENS, keys_of(prompt), CHUNK_TOKENS)
+        self.reader.step()
+        self.assertTrue(self.reader.router.has(prompt))
+
+    def test_everything_is_announced_again_after_a_reset_of_the_engines_own_cache(self):
+        pool = types.SimpleNamespace(cached_block_hash_to_block={})
+        self.reader.events.bind(pool)
+        prompts = [prompt_of(n) for n in range(5)]
+        for prompt in prompts:
+            self.store(prompt)
+        self.settled(self.reader, prompts)
+        self.reader.router = Router()  # took AllBlocksCleared
+        self.reader.step()
+        self.assertEqual(self.reader.router.n, 0)
+        pool.cached_block_hash_to_block = {}
+        self.reader.step()
+        self.assertEqual(self.reader.announced(prompts), self.reader.found(prompts))
+        self.assertEqual(self.reader.router.n, 5)
+
+    def test_a_server_that_is_away_for_long_has_nothing_to_offer(self):
+        now = [0.0]
+        reader = self.read(clock=lambda: now[0])
+        prompts = [prompt_of(n) for n in range(3)]
+        for prompt in prompts:
+            self.store(prompt)
+        self.assertEqual(len(self.settled(reader, prompts)), 3)
+        self.server.freeze()
+        wait_for(lambda: reader.step() or reader.events._book.error is not None, what="the client to miss the server")
+        self.assertEqual(len(reader.announced(prompts)), 3)
+        now[0] = feed.AWAY_S
+        wait_for(lambda: reader.step() or not reader.announced(prompts), what="nothing to be announced")
+        self.server.thaw()
+        wait_for(lambda: reader.step() or len(reader.announced(prompts)) == 3, what="all to be announced again")
+
+    def test_with_a_limit_the_oldest_are_given_up_and_the_router_is_told(self):
+        prompts = [prompt_of(n) for n in range(8)]
+        said = len(self.reader.events.describe(prompts[0], 0, CHUNK_TOKENS, CHUNK_TOKENS)[0])
+        reader = self.read(limit_bytes=5 * (said + feed.ENTRY_BYTES))
+        for prompt in prompts:
+            self.store(prompt)
+            wait_for(lambda prompt=prompt: reader.step() or reader.router.has(prompt), what="the new one")
+        self.assertEqual(reader.announced(prompts), {"3", "4", "5", "6", "7"})
+
+    def test_an_engine_that_never_loads_announces_nothing_and_asks_nothing(self):
+        self.reader.events._may_read = False
+        prompt = prompt_of("alone")
+        self.store(prompt)
+        self.settled(self.read(), [prompt])
+        self.reader.step()
+        self.assertEqual((self.reader.router.n, self.reader.client.feed()), (0, []))
+
+
+class Overflow(Pool):
+    KEYS = {"l1_bytes": "16Mi", "extent_bytes": "1Mi", "feed_bytes": "16Ki"}
+
+    def test_a_reader_that_lost_events_starts_over(self):
+        prompts = [prompt_of(n) for n in range(60)]
+        for prompt in prompts[:20]:
+            self.store(prompt)
+        self.assertEqual(len(self.settled(self.reader, prompts)), 20)
+        other = self.read()  # keeps the feed going while the reader is away
+        for round_ in range(4):
+            self.worker.clear(other.client.clear())
+            for prompt in prompts[10 + 10 * round_ :][:20]:
+                self.store(prompt)
+                other.step()
+        self.reader.kinds.clear()
+        found = {str(n) for n in range(40, 60)}
+        wait_for(lambda: self.reader.step() or self.reader.announced(prompts) == found, what="the last twenty")
+        self.assertIn(feed.START_OVER, self.reader.kinds)
+
+
+class Below(Pool):
+    """With files below the pool."""
+
+    def start(self):
+        folder = tempfile.TemporaryDirectory(prefix="kvscout-events-")
+        self.addCleanup(folder.cleanup)
+        server = ServerProcess(**self.KEYS, l2=f"fs://{os.path.join(folder.name, 'l2')}")
+        self.addCleanup(server.stop)
+        return server
+
+    def test_what_only_l2_has_is_storage_and_what_comes_back_is_announced_in_memory(self):
+        prompts = [prompt_of(n) for n in range(30)]
+        wait_for(lambda: self.reader.step() or feed.START_OVER in self.reader.kinds, what="the feed's begin: of L2 it tells what is new")
+        for prompt in prompts:
+            self.store(prompt)
+            wait_for(lambda: not self.server.counter("l2.writes.waiting"), what="the write")
+            self.reader.step()
+        everything = {prompt.request_id for prompt in prompts}
+
+        def complete():
+            self.reader.step()
+            memory, storage = (self.reader.announced(prompts, medium) for medium in ("CPU", "STORAGE"))
+            return memory | storage == everything and not memory & storage and storage
+
+        storage = wait_for(complete, what="each chunk on one medium")
+        self.assertEqual(self.reader.found(prompts), everything)
+        gone = next(prompt for prompt in prompts if prompt.request_id in storage)
+        # Another engine loads one: the server brings it back to memory, without its description.
+        asker = self.read()
+        hit = hit_of_a_server(asker.client, "load", keys_of(gone), CHUNK_TOKENS + 1)
+        wait_done(self.worker, self.worker.retrieve(hit.ticket, 0, CHUNK_TOKENS, list(range(BLOCKS))))
+        wait_for(lambda: self.reader.step() or self.reader.router.has(gone), what="it in memory")
+        self.assertFalse(self.reader.router.has(gone, "STORAGE"))
+
+
+class InTheScheduler(unittest.TestCase):
+    def setUp(self):
+        self.server = kvscout.Server(l1_bytes="64Mi", extent_bytes="4Mi")
+        self.addCleanup(self.server.stop)
+
+    def engine(self, own):
+        return Engine(self, self.server.endpoint, 0, BLOCK_TOKENS, events=own)
+
+    def own(self, may_read=True):
+        return events.Events(of_vllm(), groups.one(BLOCK_TOKENS, CHUNK_TOKENS), 0, may_read, kvscout.KVScoutError)
+
+    def store(self, engine, prompt):
+        engine.blocks[prompt.request_id] = (list(range(BLOCKS)),)
+        engine.scheduler.on_new_request(prompt)
+        wait_for(lambda: engine.scheduler.matched_tokens(prompt, 0) is not None, what="an answer")
+        engine.scheduler.allocated(prompt, (list(range(BLOCKS)),), 0)
+        step = types.SimpleNamespace(num_scheduled_tokens={prompt.request_id: CHUNK_TOKENS}, preempted_req_ids=set(), kv_connector_block_state=None)
+        meta = engine.scheduler.build_meta(step)
+        engine.worker.begin_step(meta)
+        engine.worker.start_loads(meta)
+        engine.worker.wait_for_save(meta)
+        return meta.stores
+
+    def test_a_store_of_one_engine_is_announced_by_both(self):
+        engines, router = [self.engine(self.own()), self.engine(self.own())], Router()
+        prompt = prompt_of("p", 1)
+        (store,) = self.store(engines[0], prompt)
+        self.assertEqual([len(said) > 0 for said in store.descriptions], [True])
+        for engine in engines:
+            router = Router()
+            wait_for(
+                lambda engine=engine, router=router: engine.worker.finished(set())
+                and (engine.scheduler.build_meta(NO_STEP), router.take(engine.scheduler.take_events()))
+                and router.has(prompt),
+                what="its announcement",
+            )
+
+    def test_without_events_stores_say_nothing_and_steps_ask_nothing(self):
+        engine = self.engine(None)
+        (store,) = self.store(engine, prompt_of("p", 1))
+        self.assertIsNone(store.descriptions)
+        self.assertEqual(engine.scheduler.take_events(), ())
+        for config in (None, types.SimpleNamespace(enable_kv_cache_events=False)):
+            self.assertIsNone(events.of_engine(types.SimpleNamespace(kv_events_config=config), None, None, True, None))
+
+
+class Descriptions(unittest.TestCase):
+    def of(self, drawn, blocks, block_tokens, hash_bytes=8, parent=True, vocabulary=1 << 18):
+        return descriptions.Description(
+            [drawn.randbytes(hash_bytes) for _ in range(blocks)], drawn.randbytes(hash_bytes) if parent else None,
+            [drawn.randrange(vocabulary) for _ in range(blocks * block_tokens)], block_tokens,
+        )
+
+    def test_what_is_written_is_read(self):
+        drawn = random.Random(3)
+        for vocabulary in (2, 256, 257, 65536, 65537, 1 << 24, (1 << 24) + 1, 1 << 32):
+            for hash_bytes, parent in ((8, True), (16, False), (32, True)):
+                what = self.of(drawn, 4, 16, hash_bytes, parent, vocabulary)
+                self.assertEqual(descriptions.decode(descriptions.encode(what)), what)
+        what = self.of(drawn, 2, 16)
+        what.lora_id, what.lora_name, what.extra_keys = 0, "größe", [("a", ("image", 3), b"\xff"), None]
+        said = descriptions.encode(what)
+        self.assertEqual(descriptions.decode(said), what)
+        self.assertEqual(descriptions.hashes_of(said), what.hashes)
+
+    def test_chunks_of_1024_tokens_fit_and_what_does_not_loses_its_tokens_first(self):
+        drawn = random.Random(4)
+        self.assertEqual(len(descriptions.decode(descriptions.encode(self.of(drawn, 64, 16))).tokens), 1024)
+        large = self.of(drawn, 128, 16)
+        said = descriptions.decode(descriptions.encode(large))
+        self.assertEqual((said.hashes, said.parent, said.tokens), (large.hashes, large.parent, []))
+        self.assertEqual(descriptions.encode(self.of(drawn, 600, 16)), b"")
+
+    def test_no_bytes_of_another_engine_raise(self):
+        drawn = random.Random(5)
+        what = self.of(drawn, 4, 16)
+        what.extra_keys = [None, ("(" * 50,), None, None]
+        good = descriptions.encode(what)
+        self.assertIsNone(descriptions.decode(b"\2" + good[1:]))
+        self.assertEqual(descriptions.hashes_of(b"\2" + good[1:]), [])
+        for _ in range(3000):
+            bad = bytearray(good[: drawn.randrange(len(good) + 1)])
+            for _ in range(drawn.randrange(4)):
+                if bad:
+                    bad[drawn.randrange(len(bad))] = drawn.randrange(256)
+            descriptions.decode(bytes(bad))
+            descriptions.hashes_of(bytes(bad))
+
+
+if __name__ == "__main__":
+    unittest.main()
