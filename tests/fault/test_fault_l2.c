@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check_main.h"
 #include "fault_rig.h"
+#include "given_time.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -12,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <kvscout/l2_plugin.h>
+
 #include "l2.h"
 #include "l2_fault.h"
 #include "l2_folder.h"
@@ -20,11 +23,11 @@
 #include "waiting.h"
 
 /*
- * Faults of L2 on files, through a real server and real workers: whatever happens below, nothing wrong is served,
- * answers come in their time, the pool goes on, a counter says what it was, and afterwards all works again by itself. Slow and hanging
- * disks meet timeouts of a second and more, which is most of the program's twenty seconds.
+ * Faults of L2, on files and on a plugin, through a real server and real workers: whatever happens below, nothing wrong is served,
+ * answers come in their time, the loop never waits, the pool goes on, a counter says what it was, and afterwards all works again by
+ * itself. Slow and hanging disks meet timeouts of a second and more, which is most of the program's forty seconds.
  *
- * KVSCOUT_KVSCOUTD is the server that has faults to be switched on (l2_fault.h).
+ * KVSCOUT_KVSCOUTD is the server that has faults to be switched on (l2_fault.h), KVSCOUT_SHIPPED the one without.
  */
 
 #define LONG "20000" /* l2_timeout_ms where nothing is to be late */
@@ -50,7 +53,7 @@ END_TEST
 
 START_TEST(a_truncated_file_is_a_miss)
 {
-	static const off_t lengths[] = {0, 1, 511, 512, PAYLOAD_AT - 1, PAYLOAD_AT, FILE_BYTES - 1};
+	const off_t lengths[] = {0, 1, 511, 512, PAYLOAD_AT - 1, PAYLOAD_AT, FILE_BYTES - 1};
 	const uint32_t n = sizeof(lengths) / sizeof(lengths[0]);
 	struct fault_done done;
 
@@ -111,32 +114,32 @@ flip(const char *path, off_t at, unsigned bit)
 /* In each of the header's fields, and all over the payload. What lies between them is nothing and may be anything. */
 START_TEST(a_flipped_bit_is_a_miss)
 {
-	static const off_t places[] = {0,
-				       7,
-				       8,
-				       9,
-				       10,
-				       11,
-				       12,
-				       15,
-				       16,
-				       23,
-				       24,
-				       39,
-				       40,
-				       41,
-				       57,
-				       70,
-				       100,
-				       300,
-				       503,
-				       504,
-				       511,
-				       PAYLOAD_AT,
-				       PAYLOAD_AT + 1,
-				       PAYLOAD_AT + 1000,
-				       PAYLOAD_AT + 2048,
-				       FILE_BYTES - 1};
+	const off_t places[] = {0,
+				7,
+				8,
+				9,
+				10,
+				11,
+				12,
+				15,
+				16,
+				23,
+				24,
+				39,
+				40,
+				41,
+				57,
+				70,
+				100,
+				300,
+				503,
+				504,
+				511,
+				PAYLOAD_AT,
+				PAYLOAD_AT + 1,
+				PAYLOAD_AT + 1000,
+				PAYLOAD_AT + 2048,
+				FILE_BYTES - 1};
 	const uint32_t n = sizeof(places) / sizeof(places[0]);
 	struct fault_done done;
 
@@ -387,7 +390,7 @@ START_TEST(a_load_that_fails_is_not_offered_again_for_bad_key_ms)
 	up(LONG, "1500");
 	store(1, 2);
 	out_of_the_pool();
-	control->ops[SCOUT__L2_LOAD].fail = 1 + SCOUT__L2_ERROR;
+	control->ops[SCOUT__L2_LOAD].fail = on->failed;
 	control->ops[SCOUT__L2_LOAD].detail = EIO;
 	begin_us = scout__now_us();
 	ck_assert_uint_eq(fetch(1, 2, &done), 0);
@@ -461,6 +464,14 @@ START_TEST(a_lookup_waits_for_a_slow_store_until_its_deadline_at_most)
 }
 END_TEST
 
+/* Up to @n writes wait for a store that hangs. */
+static void
+wait_for_the_stuck_only(uint32_t n)
+{
+	wait_until(count("l2.writes.waiting") <= n)
+		;
+}
+
 START_TEST(a_disk_that_hangs_holds_its_slots_and_nothing_else)
 {
 	struct fault_done done;
@@ -468,7 +479,7 @@ START_TEST(a_disk_that_hangs_holds_its_slots_and_nothing_else)
 	up("1000", "1");
 	store(1, 6);
 	out_of_the_pool();
-	control->ops[SCOUT__L2_LOAD].hang = 1;
+	control->ops[SCOUT__L2_LOAD].hang = on->stuck;
 	ck_assert_uint_eq(fetch(1, 6, &done), 0);
 	ck_assert_uint_eq(done.n_missing, 6 * FAULT_BPC);
 	/*
@@ -477,19 +488,19 @@ START_TEST(a_disk_that_hangs_holds_its_slots_and_nothing_else)
 	 */
 	ck_assert_uint_eq(count("l2.loads.late"), LOADS_AT_ONCE);
 	ck_assert_uint_eq(count("l2.loads.failed"), 6 - LOADS_AT_ONCE);
-	ck_assert_uint_eq(count("l2.bad_keys"), LOADS_AT_ONCE);
+	ck_assert_uint_eq(count("l2.bad_keys"), on->begins);
 	wait_count("l2.0.breaker.reads", 1);
 	/*
 	 * The slots that a late read may still fill are nobody else's, however hard the pool is pressed; a quarter of
 	 * the pool may wait to be written.
 	 */
 	ck_assert_uint_ge(fault_pressure(&f, worker, 3), 3 * LOADS_AT_ONCE);
-	fault_wait(&f, "l2.writes.waiting", 0);
+	wait_for_the_stuck_only(on->writes_behind);
 	ck_assert_uint_le(fault_pressure(&f, worker, 1), LOADS_AT_ONCE + POOL_CHUNKS / 4);
-	fault_wait(&f, "l2.writes.waiting", 0);
+	wait_for_the_stuck_only(on->writes_behind);
 	check_pool(50);
 	control->ops[SCOUT__L2_LOAD].hang = 0;
-	fault_wait(&f, "l2.0.late", LOADS_AT_ONCE);
+	wait_count("l2.0.late", LOADS_AT_ONCE);
 	fault_wait(&f, "l2.0.breaker.reads", 0);
 	ck_assert_uint_eq(fault_pressure(&f, worker, 1), 0);
 	heals(1, 6);
@@ -556,26 +567,18 @@ START_TEST(a_call_during_the_servers_stop_is_carried_out_by_the_next)
 }
 END_TEST
 
-/* The writes that hang, and perhaps the trial: there is one at most. */
-static void
-wait_for_the_hanging_only(void)
-{
-	wait_until(count("l2.writes.waiting") <= WRITES_AT_ONCE + 1)
-		;
-}
-
 /* All that the disk takes at once hangs: what waits behind it gives its slots back, and nothing is queued. */
 START_TEST(writes_that_all_hang_do_not_fill_the_pool)
 {
 	up_with(256, "100", "1");
-	control->ops[SCOUT__L2_STORE].hang = 1;
+	control->ops[SCOUT__L2_STORE].hang = on->stuck;
 	ck_assert_uint_eq(fault_store(worker, 0, 1, 60).chunks, 60);
 	wait_count("l2.writes.late", WRITES_AT_ONCE);
-	wait_for_the_hanging_only();
+	wait_for_the_stuck_only(WRITES_AT_ONCE + 1); /* and perhaps the trial */
 	ck_assert_uint_gt(count("l2.0.breaker.writes"), 0);
 	ck_assert_uint_ge(count("l2.writes.failed"), 60 - WRITES_AT_ONCE - 1);
 	ck_assert_uint_eq(fault_store(worker, 0, 10, 5).chunks, 5);
-	wait_for_the_hanging_only();
+	wait_for_the_stuck_only(WRITES_AT_ONCE + 1); /* and perhaps the trial */
 	for (uint32_t i = 0; i < 8; i++)
 		ck_assert_uint_eq(fault_store(worker, 0, 20 + i, 32).no_room, 0);
 	control->ops[SCOUT__L2_STORE].hang = 0;
@@ -585,18 +588,192 @@ START_TEST(writes_that_all_hang_do_not_fill_the_pool)
 }
 END_TEST
 
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("fault_l2");
-	TCase *tc = tcase_create("l2_faults");
+/* ---- a server that is killed ---- */
 
-	fault_make_home();
+/* In the middle of loads and of stores, earlier and later: each call on the disk takes a while. */
+START_TEST(a_server_killed_during_transfers_leaves_whole_objects_and_serves_nothing_wrong)
+{
+	struct fault_done done;
+	struct fault_hit hit;
+	uint64_t hits;
+
+	up(LONG, "300");
+	store(1, 8);
+	for (uint32_t kill = 0; kill < 3; kill++) {
+		out_of_the_pool();
+		control->disk.read_delay_ms = control->disk.write_delay_ms = 20;
+		hit = fault_lookup(sched, "killed", 1, 8);
+		hits = control->disk.hits;
+		(void)fault_retrieve_begin(worker, 0, hit.ticket, 0, hit.chunks * FAULT_BPC);
+		(void)fault_store_begin(worker, 0, 10 + kill, 10 + kill, 8, 0);
+		wait_until(control->disk.hits >= hits + 1 + 4 * kill)
+			;
+		ck_assert_uint_eq(hit.chunks, 8);
+		check_loop();
+		fault_server_kill(&f);
+		fault_kill(sched);
+		fault_kill(worker);
+		control->disk.read_delay_ms = control->disk.write_delay_ms = 0;
+		fault_server_start(&f);
+		sched = fault_scheduler(&f);
+		worker = fault_worker(&f);
+		fault_wait(&f, "l2.0.ready", 1);
+		ck_assert_uint_eq(fetch(1, 8, &done), 8);
+		(void)fetch(10 + kill, 8, &done);
+		heals(10 + kill, 8);
+	}
+	unlink_temporaries();
+	down();
+}
+END_TEST
+
+/* ---- a plugin that does as it likes ---- */
+
+/* Outcomes that are right, and one that is none; each is a lie where nothing was done. */
+static const uint32_t outcomes[] = {SCOUT_L2_DONE,       SCOUT_L2_ABSENT,  SCOUT_L2_PRESENT,
+				    SCOUT_L2_WRONG_SIZE, SCOUT_L2_FULL,    SCOUT_L2_TIMEOUT,
+				    SCOUT_L2_FAILED,     SCOUT_L2_GAVE_UP, 99};
+
+START_TEST(whatever_a_plugin_returns_nothing_wrong_is_served)
+{
+	static const enum scout__l2_what calls_of[] = {SCOUT__L2_EXISTS, SCOUT__L2_LOAD, SCOUT__L2_STORE};
+	struct fault_done done;
+
+	up(LONG, "1");
+	store(1, 4);
+	out_of_the_pool();
+	for (uint32_t i = 0; i < sizeof(calls_of) / sizeof(calls_of[0]); i++) {
+		struct l2_fault_rule *rule = &control->ops[calls_of[i]];
+
+		rule->fail = 1 + outcomes[_i];
+		if (calls_of[i] == SCOUT__L2_STORE)
+			store(10, 4);
+		else
+			ck_assert_uint_eq(fetch(1, 4, &done), 0);
+		ck_assert_uint_ge(rule->hits, 1);
+		check_pool(50 + i);
+		rule->fail = 0;
+		out_of_the_pool();
+		if (calls_of[i] == SCOUT__L2_STORE)
+			ck_assert_uint_eq(fetch(10, 4, &done), 0);
+		else
+			heals(1, 4);
+		out_of_the_pool();
+	}
+	down();
+}
+END_TEST
+
+START_TEST(a_plugin_that_finds_what_is_not_there_costs_a_miss_and_is_not_believed_again)
+{
+	struct fault_done done;
+	struct fault_hit hit;
+
+	up(LONG, "20000");
+	store(1, 2);
+	control->ops[SCOUT__L2_EXISTS].detail = 1;
+	hit = fault_lookup(sched, "lie", 2, 8);
+	ck_assert_uint_eq(hit.chunks, 8);
+	done = fault_retrieve(worker, 0, hit.ticket, 0, 8 * FAULT_BPC);
+	ck_assert_uint_eq(done.n_missing, 8 * FAULT_BPC);
+	fault_check_pages(worker, 0, &done, 2, 0, 8 * FAULT_BPC);
+	(void)fault_ask(sched, "finish lie");
+	ck_assert_uint_eq(count("l2.0.load.absent"), 8);
+	ck_assert_uint_eq(fault_lookup(sched, "again", 2, 8).chunks, 0);
+	(void)fault_ask(sched, "finish again");
+	control->ops[SCOUT__L2_EXISTS].detail = 0;
+	out_of_the_pool();
+	ck_assert_uint_eq(fetch(1, 2, &done), 2);
+	down();
+}
+END_TEST
+
+/* It waits for a store that is gone, and asks whether to: such a call ends, and holds no slot. */
+START_TEST(a_plugin_that_waits_is_told_to_give_up)
+{
+	struct fault_done done;
+
+	up("500", "1");
+	store(1, 6);
+	out_of_the_pool();
+	control->ops[SCOUT__L2_LOAD].hang = 1;
+	ck_assert_uint_eq(fetch(1, 6, &done), 0);
+	ck_assert_uint_eq(done.n_missing, 6 * FAULT_BPC);
+	wait_count("l2.0.load.timeout", 2);
+	fault_wait(&f, "l2.loads.running", 0);
+	fault_wait(&f, "l2.writes.waiting", 0);
+	ck_assert_uint_eq(fault_pressure(&f, worker, 1), 0);
+	check_pool(50);
+	control->ops[SCOUT__L2_LOAD].hang = 0;
+	heals(1, 6);
+	down();
+}
+END_TEST
+
+static const enum scout__l2_what stuck_calls[] = {SCOUT__L2_EXISTS, SCOUT__L2_LOAD, SCOUT__L2_STORE};
+
+static void
+begin_what_hangs(enum scout__l2_what what)
+{
+	struct fault_done done;
+
+	control->ops[what].hang = 2;
+	if (what == SCOUT__L2_STORE)
+		ck_assert_uint_eq(fault_store(worker, 0, 2, 4).chunks, 4);
+	else
+		ck_assert_uint_eq(fetch(1, 4, &done), 0);
+	wait_until(control->ops[what].hits > 0)
+		;
+}
+
+/* A call of the plugin never returns. A stop waits for it for 2 s. */
+START_TEST(a_server_whose_plugin_is_stuck_for_ever_stops_all_the_same_and_says_so)
+{
+	FILE *log = tmpfile();
+	struct given_time t;
+	char text[65536];
+	size_t n;
+
+	ck_assert_ptr_nonnull(log);
+	log_fd = fileno(log);
+	question_ms = "500";
+	up("500", "1");
+	store(1, 4);
+	out_of_the_pool();
+	begin_what_hangs(stuck_calls[_i]);
+	check_pool(50);
+	check_loop();
+	given_time_begin(&t);
+	given_time_of(&t, f.server);
+	fault_server_terminate(&f);
+	fault_server_await_end(&f);
+	(void)given_time_within(&t, 10000000, "the stop of a server whose plugin is stuck");
+	n = (size_t)pread(log_fd, text, sizeof(text) - 1, 0);
+	ck_assert_uint_lt(n, sizeof(text));
+	text[n] = '\0';
+	ck_assert_msg(strstr(text, "a call does not return; its thread is left running"), "%s", text);
+	ck_assert_msg(strstr(text, "L2 hangs in the system: the pool stays mapped until the process ends"), "%s", text);
+	ck_assert_int_eq(fclose(log), 0);
+	/* The next one starts, and has what was stored. */
+	log_fd = 0;
+	f.log_fd = 0;
+	control->ops[stuck_calls[_i]].hang = 0;
+	fault_server_start(&f);
+	fault_wait(&f, "l2.0.ready", 1);
+	comes_back(1, 4);
+	unlink_temporaries();
+	down();
+}
+END_TEST
+
+/* For each kind of store. */
+static void
+add_cases(TCase *tc)
+{
 	tcase_add_test(tc, without_faults_chunks_come_back_from_the_second_tier);
 	tcase_add_test(tc, a_truncated_file_is_a_miss);
 	tcase_add_test(tc, a_truncated_file_costs_its_own_chunk_and_what_stands_behind_it);
 	tcase_add_test(tc, a_flipped_bit_is_a_miss);
-	tcase_add_test(tc, a_flipped_bit_where_nothing_is_changes_nothing);
 	tcase_add_test(tc, a_file_of_another_namespace_or_prompt_is_a_miss);
 	tcase_add_test(tc, a_file_that_is_deleted_between_exists_and_load_is_a_miss);
 	tcase_add_test(tc, a_folder_that_is_read_only_is_still_read_and_written_again_when_it_can_be);
@@ -607,10 +784,34 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_slow_disk_costs_its_deadline_and_no_more);
 	tcase_add_test(tc, a_lookup_waits_for_a_slow_store_until_its_deadline_at_most);
 	tcase_add_test(tc, a_disk_that_hangs_holds_its_slots_and_nothing_else);
-	tcase_add_loop_test(tc, a_write_that_hangs_holds_its_slot_and_the_server_stops_in_time, 1, 3);
+	tcase_add_loop_test(tc, a_write_that_hangs_holds_its_slot_and_the_server_stops_in_time, (int)on->stuck, 3);
 	tcase_add_loop_test(tc, a_call_during_the_servers_stop_is_carried_out_by_the_next, 0,
 			    sizeof(calls) / sizeof(calls[0]));
 	tcase_add_test(tc, writes_that_all_hang_do_not_fill_the_pool);
-	suite_add_tcase(suite, tc);
+	tcase_add_test(tc, a_server_killed_during_transfers_leaves_whole_objects_and_serves_nothing_wrong);
+}
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("fault_l2");
+	TCase *files_tc = tcase_create("files"), *plugin_tc = tcase_create("plugin");
+
+	fault_make_home();
+	on_files();
+	tcase_add_checked_fixture(files_tc, on_files, NULL);
+	add_cases(files_tc);
+	tcase_add_test(files_tc, a_flipped_bit_where_nothing_is_changes_nothing);
+	suite_add_tcase(suite, files_tc);
+	on_plugin();
+	tcase_add_checked_fixture(plugin_tc, on_plugin, NULL);
+	add_cases(plugin_tc);
+	tcase_add_loop_test(plugin_tc, whatever_a_plugin_returns_nothing_wrong_is_served, 0,
+			    sizeof(outcomes) / sizeof(outcomes[0]));
+	tcase_add_test(plugin_tc, a_plugin_that_finds_what_is_not_there_costs_a_miss_and_is_not_believed_again);
+	tcase_add_test(plugin_tc, a_plugin_that_waits_is_told_to_give_up);
+	tcase_add_loop_test(plugin_tc, a_server_whose_plugin_is_stuck_for_ever_stops_all_the_same_and_says_so, 0,
+			    sizeof(stuck_calls) / sizeof(stuck_calls[0]));
+	suite_add_tcase(suite, plugin_tc);
 	return suite;
 }

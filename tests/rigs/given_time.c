@@ -29,8 +29,25 @@ thread_delay_ns(const char *folder, const char *tid)
 	return delay_ns;
 }
 
-static uint64_t
-process_delay_us(pid_t pid)
+static bool
+has_name(const char *folder, const char *tid, const char *name)
+{
+	char path[300], line[32] = "";
+	FILE *file;
+
+	(void)snprintf(path, sizeof(path), "%s/%s/comm", folder, tid);
+	file = fopen(path, "re");
+	if (!file)
+		return false;
+	if (!fgets(line, sizeof(line), file))
+		line[0] = '\0';
+	(void)fclose(file);
+	line[strcspn(line, "\n")] = '\0';
+	return strcmp(line, name) == 0;
+}
+
+uint64_t
+given_time_delay_us(pid_t pid, const char *name)
 {
 	uint64_t delay_ns = 0;
 	struct dirent *entry;
@@ -42,7 +59,7 @@ process_delay_us(pid_t pid)
 	if (!dir)
 		return 0;
 	while ((entry = readdir(dir)))
-		if (entry->d_name[0] != '.')
+		if (entry->d_name[0] != '.' && (!name || has_name(folder, entry->d_name, name)))
 			delay_ns += thread_delay_ns(folder, entry->d_name);
 	(void)closedir(dir);
 	return delay_ns / 1000;
@@ -53,7 +70,7 @@ given_time_of(struct given_time *t, pid_t pid)
 {
 	ck_assert_uint_lt(t->n_processes, GIVEN_TIME_PROCESSES);
 	t->processes[t->n_processes].pid = pid;
-	t->processes[t->n_processes].delay_us = process_delay_us(pid);
+	t->processes[t->n_processes].delay_us = given_time_delay_us(pid, NULL);
 	t->n_processes++;
 }
 
@@ -71,7 +88,7 @@ given_time_end(const struct given_time *t)
 	struct given_time_result r = {.elapsed_us = scout__now_us() - t->begin_us};
 
 	for (unsigned i = 0; i < t->n_processes; i++) {
-		uint64_t delay_us = process_delay_us(t->processes[i].pid);
+		uint64_t delay_us = given_time_delay_us(t->processes[i].pid, NULL);
 
 		/* Threads that have ended since take their share along. */
 		if (delay_us > t->processes[i].delay_us)

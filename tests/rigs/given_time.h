@@ -41,6 +41,9 @@ struct given_time_result {
 /* For the best of several rounds; may be called more than once. */
 struct given_time_result given_time_end(const struct given_time *t);
 
+/* What the threads of process @pid, all or those with this @name, have waited for a CPU since they began. */
+uint64_t given_time_delay_us(pid_t pid, const char *name);
+
 enum given_time_verdict {
 	GIVEN_TIME_KEPT, /* by the elapsed time, or by what is left of it without the delay */
 	GIVEN_TIME_BROKEN,

@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fault_l2_rig.h"
 
+#include <kvscout/l2_plugin.h>
+
+#include "fault_rig_internal.h"
+#include "given_time.h"
+
+/* No step of the loop takes as long as the shortest time that a case lets a store hang. */
+#define LOOP_LATE_US 50000u
+
 struct fault f;
 
 struct fault_actor *sched, *worker;
@@ -16,6 +24,36 @@ const char *question_ms = "20000";
 char files[MAX_FILES][160];
 
 static uint32_t n_files;
+
+static const struct fault_l2_store store_of_files = {.payload_at = 4096,
+						     .level = 3,
+						     .begins = LOADS_AT_ONCE,
+						     .stuck = 1,
+						     .failed = 1 + SCOUT__L2_ERROR,
+						     .check = l2_folder_check},
+				   store_of_plugin = {.payload_at = SCOUT__L2_HEADER_BYTES,
+						      .level = 1,
+						      .begins = 2,
+						      .writes_behind = WRITES_AT_ONCE + 1,
+						      .stuck = 2,
+						      .failed = 1 + SCOUT_L2_FAILED,
+						      .check = l2_folder_check_flat};
+
+const struct fault_l2_store *on;
+
+int log_fd;
+
+void
+on_files(void)
+{
+	on = &store_of_files;
+}
+
+void
+on_plugin(void)
+{
+	on = &store_of_plugin;
+}
 
 int
 remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
@@ -37,7 +75,10 @@ up_with(uint32_t pool_chunks, const char *timeout_ms, const char *bad_key_ms)
 	(void)snprintf(folder, sizeof(folder), "%s/l2-%d-%u", fault_home(), (int)getpid(), n_folders);
 	(void)snprintf(path, sizeof(path), "%s.control", folder);
 	control = l2_fault_map(path);
-	(void)snprintf(l2_url, sizeof(l2_url), "fault+fs://%s?control=%s&threads=2", folder, path);
+	(void)snprintf(l2_url, sizeof(l2_url),
+		       on == &store_of_plugin ? "plugin://%s?folder=%s&control=%s&threads=2"
+					      : "fault+fs://%.0s%s?control=%s&threads=2",
+		       on == &store_of_plugin ? fault_program("KVSCOUT_FAULTY_STORE") : "", folder, path);
 	f.pool_chunks = pool_chunks;
 	f.transfer_timeout_ms = 600000; /* a store that waited for a disk would wait for longer than the test does */
 	f.more[0] = "l2";
@@ -52,6 +93,9 @@ up_with(uint32_t pool_chunks, const char *timeout_ms, const char *bad_key_ms)
 	f.more[9] = "1Gi";
 	f.more[10] = "l2_lookup_timeout_ms";
 	f.more[11] = question_ms;
+	f.log_fd = log_fd;
+	if (on == &store_of_plugin)
+		ck_assert_int_eq(setenv("KVSCOUT_KVSCOUTD", fault_program("KVSCOUT_SHIPPED"), 1), 0);
 	fault_up(&f);
 	sched = fault_scheduler(&f);
 	worker = fault_worker(&f);
@@ -64,17 +108,54 @@ up(const char *timeout_ms, const char *bad_key_ms)
 	up_with(POOL_CHUNKS, timeout_ms, bad_key_ms);
 }
 
+static int
+unlink_temporary(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+	(void)st;
+	if (type == FTW_F && strchr(path + at->base, '.'))
+		ck_assert_int_eq(unlink(path), 0);
+	return 0;
+}
+
 void
-down(void)
+unlink_temporaries(void)
+{
+	if (on == &store_of_plugin)
+		ck_assert_int_eq(nftw(folder, unlink_temporary, 8, FTW_PHYS), 0);
+}
+
+void
+check_folder(void)
 {
 	struct l2_folder_report report;
 
+	on->check(folder, &report);
+	ck_assert_msg(report.damaged + report.temporaries + report.foreign == 0, "%s is left", report.first_bad);
+}
+
+void
+check_loop(void)
+{
+	struct given_time_result longest = {.elapsed_us = fault_status(&f, "loop.longest_us"),
+					    .delay_us = given_time_delay_us(f.server, "scout-server")};
+
+	(void)dprintf(STDOUT_FILENO,
+		      "# the longest of %" PRIu64 " steps of the loop: %" PRIu64 " us; it waited %" PRIu64
+		      " us for a CPU in all\n",
+		      fault_status(&f, "loop.steps"), longest.elapsed_us, longest.delay_us);
+	longest.delay_us = longest.delay_us < longest.elapsed_us ? longest.delay_us : longest.elapsed_us;
+	(void)given_time_judge(longest, LOOP_LATE_US, "the longest step of the server's loop");
+}
+
+void
+down(void)
+{
 	fault_wait(&f, "l2.writes.waiting", 0);
 	fault_wait(&f, "l2.0.pinned", 0);
 	ck_assert_uint_eq(fault_status(&f, "bugs.mismatches"), 0);
+	check_loop();
 	fault_down(&f);
-	l2_folder_check(folder, &report);
-	ck_assert_msg(report.damaged + report.temporaries + report.foreign == 0, "%s is left", report.first_bad);
+	check_folder();
 	ck_assert_int_eq(nftw(folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS), 0);
 	(void)snprintf(folder + strlen(folder), 16, ".control");
 	ck_assert_int_eq(unlink(folder), 0);
@@ -118,8 +199,7 @@ out_of_the_pool(void)
 static int
 note_file(const char *path, const struct stat *st, int type, struct FTW *at)
 {
-	/* Objects stand two folders deep. */
-	if (type == FTW_F && at->level == 3 && st->st_size == FILE_BYTES) {
+	if (type == FTW_F && at->level == on->level && st->st_size == FILE_BYTES) {
 		ck_assert_uint_lt(n_files, MAX_FILES);
 		(void)snprintf(files[n_files++], sizeof(files[0]), "%s", path);
 	}

@@ -19,13 +19,32 @@
 #include "l2_folder.h"
 #include "object.h"
 
-/* A server with files as its L2, whose faults can be switched on. */
+/* A server with an L2 whose faults can be switched on. */
+
+/* A kind of store, and how it differs for the cases. */
+struct fault_l2_store {
+	uint32_t payload_at;    /* in the file of an object */
+	int level;              /* of those files, below the folder */
+	uint32_t begins;        /* loads at once; what waits behind one that hangs is no bad key */
+	uint32_t writes_behind; /* that wait while loads hang, the trial too: they have the same threads */
+	uint32_t stuck;         /* rule `hang` for a call that ends with the rule only */
+	uint32_t failed;        /* rule `fail` for an error */
+	void (*check)(const char *path, struct l2_folder_report *ret_report);
+};
+
+/*
+ * Fixtures, for what up() starts: a server with files behind a layer of faults (l2_fault.h); the server that
+ * KVSCOUT_SHIPPED names with the plugin that KVSCOUT_FAULTY_STORE names (faulty_store.c).
+ */
+void on_files(void);
+void on_plugin(void);
+extern const struct fault_l2_store *on;
 
 #define POOL_CHUNKS 32u
 
 #define MAX_FILES 64u
 
-#define PAYLOAD_AT 4096u /* in a file of the files adapter */
+#define PAYLOAD_AT (on->payload_at)
 
 #define LOADS_AT_ONCE 4u /* of two threads, which is what the folder here has: as many again wait for them */
 
@@ -44,12 +63,20 @@ int remove_entry(const char *path, const struct stat *st, int type, struct FTW *
 /* l2_lookup_timeout_ms of the next server. */
 extern const char *question_ms;
 
+/* Of the next server: its log; 0: nowhere. */
+extern int log_fd;
+
 /* With L2 whose operations have @timeout_ms. */
 void up_with(uint32_t pool_chunks, const char *timeout_ms, const char *bad_key_ms);
 void up(const char *timeout_ms, const char *bad_key_ms);
 
-/* All ends in order; the folder holds whole objects and nothing else. */
+/* All ends in order; the folder holds whole objects and nothing else. The loop never waited for the store. */
 void down(void);
+void check_folder(void);
+/* The example does not clean up after a server that was killed; files do. */
+void unlink_temporaries(void);
+/* Of the server that runs: no step of its loop was late. */
+void check_loop(void);
 
 /* A counter that is not listed while it is 0. */
 uint64_t count(const char *name);

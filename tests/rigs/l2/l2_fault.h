@@ -12,6 +12,8 @@
  *   fault+fs:///path?control=/path/to/control&max_bytes=...
  *   fault+redis://host:port?control=/path/to/control
  *
+ * faulty_store.c is a plugin with the same faults inside: plugin:///path/faulty_store.so?folder=...&control=...
+ *
  * The control file is this structure, mapped by the server and by the test, which writes rules into it while the server
  * runs and reads what they hit. Two layers:
  *
@@ -23,10 +25,11 @@
 struct l2_fault_rule {
 	_Atomic uint32_t delay_ms; /* it waits that long before the adapter gets it */
 	_Atomic uint32_t hang;     /* it waits until this is 0 again; 2: even when the adapter is stopped */
-	_Atomic uint32_t fail;     /* 1 + the result that it ends with, without having reached the adapter; 0: none */
-	_Atomic int32_t detail;    /* of that result */
-	_Atomic uint64_t hits;     /* operations that were delayed, held or failed */
-	_Atomic uint64_t passed;   /* operations that the adapter got */
+	_Atomic uint32_t
+		fail; /* 1 + the result (of a plugin: outcome) that it ends with, and nothing is done; 0: none */
+	_Atomic int32_t detail;  /* of that result; EXISTS of a plugin: 1 is to say that everything is there */
+	_Atomic uint64_t hits;   /* operations that were delayed, held or failed */
+	_Atomic uint64_t passed; /* operations that the adapter got */
 };
 
 struct l2_fault_disk {

@@ -58,9 +58,8 @@ static struct l2_folder_report *report;
 static size_t root_len;
 
 static bool
-is_good(const char *path, const struct stat *st)
+is_good(const char *path, const struct stat *st, uint64_t offset)
 {
-	const uint64_t offset = 4096;
 	struct scout__l2_header header;
 	struct scout__l2_digest sum;
 	char name[33];
@@ -79,13 +78,18 @@ is_good(const char *path, const struct stat *st)
 	    header.bytes == (uint64_t)st->st_size - offset) {
 		sum = scout__l2_sum(bytes + offset, header.bytes);
 		scout__l2_digest_text(header.key.digest, name);
-		good = sum.lo == header.sum.lo && sum.hi == header.sum.hi &&
-		       strcmp(strrchr(path, '/') + 1, name) == 0 && strncmp(path + root_len + 1, name, 2) == 0 &&
-		       strncmp(path + root_len + 4, name + 2, 2) == 0;
+		good = sum.lo == header.sum.lo && sum.hi == header.sum.hi && strcmp(strrchr(path, '/') + 1, name) == 0;
 	}
 	free(bytes);
 	(void)close(fd);
 	return good;
+}
+
+/* Whether AA/BB/AABB... */
+static bool
+is_in_its_folder(const char *inside)
+{
+	return strncmp(inside + 1, inside + 7, 2) == 0 && strncmp(inside + 4, inside + 9, 2) == 0;
 }
 
 static void
@@ -108,7 +112,7 @@ see(const char *path, const struct stat *st, int type, struct FTW *ftw)
 		bad(&report->temporaries, path);
 	} else if (type != FTW_F || ftw->level != 3 || strlen(inside) != 1 + 3 + 3 + 32) {
 		bad(&report->foreign, path);
-	} else if (!is_good(path, st)) {
+	} else if (!is_in_its_folder(inside) || !is_good(path, st, 4096)) {
 		bad(&report->damaged, path);
 	} else {
 		report->objects++;
@@ -117,14 +121,48 @@ see(const char *path, const struct stat *st, int type, struct FTW *ftw)
 	return 0;
 }
 
-void
-l2_folder_check(const char *path, struct l2_folder_report *ret_report)
+/* Records are shorter than a header. */
+static int
+see_flat(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	const char *inside = path + root_len;
+
+	if (ftw->level == 0)
+		return 0;
+	if (strchr(inside, '.')) {
+		bad(&report->temporaries, path);
+	} else if (type != FTW_F || strlen(inside) != 1 + 32) {
+		bad(&report->foreign, path);
+	} else if (st->st_size >= SCOUT__L2_HEADER_BYTES) {
+		if (!is_good(path, st, SCOUT__L2_HEADER_BYTES))
+			bad(&report->damaged, path);
+		else
+			report->objects++;
+	}
+	return 0;
+}
+
+static void
+check_all(const char *path, struct l2_folder_report *ret_report,
+	  int (*see_one)(const char *, const struct stat *, int, struct FTW *))
 {
 	memset(ret_report, 0, sizeof(*ret_report));
 	report = ret_report;
 	root_len = strlen(path);
-	if (nftw(path, see, 16, FTW_PHYS) != 0)
+	if (nftw(path, see_one, 16, FTW_PHYS) != 0)
 		die(path);
+}
+
+void
+l2_folder_check(const char *path, struct l2_folder_report *ret_report)
+{
+	check_all(path, ret_report, see);
+}
+
+void
+l2_folder_check_flat(const char *path, struct l2_folder_report *ret_report)
+{
+	check_all(path, ret_report, see_flat);
 }
 
 /* ---- processes ---- */

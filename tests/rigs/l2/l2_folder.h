@@ -26,6 +26,8 @@ char *l2_folder_make(bool in_memory);
 void l2_folder_remove(const char *path);
 /* Read and verify everything. */
 void l2_folder_check(const char *path, struct l2_folder_report *ret_report);
+/* The same for a folder of examples/folder_store.c: files without folders, the payload right behind the header. */
+void l2_folder_check_flat(const char *path, struct l2_folder_report *ret_report);
 
 /* Run @main in a child that dies with this process; it must not return. */
 pid_t crash_start(void (*main)(void *arg), void *arg);
