@@ -116,7 +116,7 @@ build_chosen()
 # Without CUDA, Redis and HTTP. The short form has the tests of what differs then: ABI, configuration, L2 and monitor.
 stage_minimal()
 {
-	set -- -Dcuda=disabled -Dredis=disabled -Dmetrics=disabled -Dwerror=true
+	set -- -Dcuda=disabled -Dredis=disabled -Ds3=disabled -Dmetrics=disabled -Dwerror=true
 	if is_long; then
 		build "$ROOT/build-minimal" "$@" || return 1
 		run_tests "$ROOT/build-minimal"

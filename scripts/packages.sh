@@ -5,7 +5,7 @@
 # file and sets ROOT.
 
 BASE_PACKAGES='gcc libc6-dev dpkg-dev pkgconf meson ninja-build libzmq3-dev libck-dev libxxhash-dev libssl-dev libjansson-dev
-	libhiredis-dev libmicrohttpd-dev check'
+	libhiredis-dev libmicrohttpd-dev libcurl4-openssl-dev check'
 # shellcheck disable=SC2034 # used by dev and the other scripts
 TEST_PACKAGES='g++ python3 python3-dev python3-zmq python3-cbor2 mypy'
 # shellcheck disable=SC2034

@@ -61,6 +61,7 @@ ROOMS = {
     "libserver/core": ["libcommon/wire", "libcommon/config"],
     "libworker": ["libworker/jobs"],
     "libworker/jobs": ["libcommon/courier", "libcommon/config", "libworker/copy/cuda"],
+    "libserver/l2/s3": ["include/kvscout"],
     "libserver/l2/redis": ["libserver/l2"],
     "libserver/l2/files": ["libserver/l2/blocking"],
     "libserver/l2/plugin": ["libserver/l2/blocking"],

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "s3_client.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "check_main.h"
+#include "s3_stand.h"
+
+/*
+ * Requests on a real S3, OpenStack Swift with its s3api, through a server that adds faults. It needs some 5 s to start
+ * Swift, for each case; the first run installs Swift from PyPI below the build folder.
+ */
+
+#define BYTES (3u << 20)
+
+static struct swift swift;
+static struct stand stand;
+static struct scout__s3_client client;
+static const char *why_not;
+static uint8_t *data, *got;
+
+static void
+open_client(uint32_t timeout_ms)
+{
+	char endpoint[64], err[512];
+	struct scout__s3_options options = {
+		.bucket = "kvscout", .prefix = "a b/c", .endpoint = endpoint, .timeout_ms = timeout_ms};
+
+	(void)snprintf(endpoint, sizeof(endpoint), "http://127.0.0.1:%u", stand.port);
+	ck_assert_msg(scout__s3_client_init(&client, &options, err, sizeof(err)), "%s", err);
+}
+
+static struct scout__s3_ask
+ask(const char *method, const char *key)
+{
+	return (struct scout__s3_ask){.method = method, .key = key};
+}
+
+static struct scout__s3_ask
+done(struct scout__s3_ask a)
+{
+	scout__s3_do(&client, &a, 1, NULL);
+	return a;
+}
+
+static struct scout__s3_ask
+put(const char *key, uint32_t bytes)
+{
+	struct iovec parts[] = {{data, bytes / 3}, {data + bytes / 3, bytes - bytes / 3}};
+	struct scout__s3_ask a = ask("PUT", key);
+
+	a.parts = parts;
+	a.n_parts = 2;
+	a.must_be_new = true;
+	return done(a);
+}
+
+/* A GET that has an outcome; what came is in got. */
+static struct scout__s3_ask
+get(const char *key, uint32_t bytes)
+{
+	struct iovec parts[] = {{got, 512}, {got + 512, bytes - 512}};
+	struct scout__s3_ask a = ask("GET", key);
+
+	memset(got, 0, BYTES);
+	a.parts = parts;
+	a.n_parts = 2;
+	return done(a);
+}
+
+static enum scout__s3_result
+head(const char *key)
+{
+	return done(ask("HEAD", key)).result;
+}
+
+static void
+is_right(const char *key, uint32_t bytes)
+{
+	struct scout__s3_ask a = get(key, bytes);
+
+	ck_assert_msg(a.result == SCOUT__S3_DONE, "%s", a.why);
+	ck_assert_int_eq(memcmp(got, data, bytes), 0);
+}
+
+static void
+up(void)
+{
+	ck_assert_int_eq(setenv("AWS_ACCESS_KEY_ID", "test:tester", 1), 0);
+	ck_assert_int_eq(setenv("AWS_SECRET_ACCESS_KEY", "testing", 1), 0);
+	why_not = swift_start(&swift);
+	if (why_not) {
+		printf("# SKIP %s\n", why_not);
+		return;
+	}
+	stand.to = swift.port;
+	stand_start(&stand);
+	open_client(20000);
+	data = malloc(BYTES);
+	got = malloc(BYTES);
+	ck_assert(data && got);
+	for (uint32_t i = 0; i < BYTES; i++)
+		data[i] = (uint8_t)(i * 2654435761u >> 13);
+	ck_assert_int_eq(done(ask("PUT", NULL)).result, SCOUT__S3_DONE);
+}
+
+static void
+down(void)
+{
+	if (why_not)
+		return;
+	scout__s3_client_fini(&client);
+	stand_stop(&stand);
+	swift_stop(&swift);
+	free(data);
+	free(got);
+}
+
+START_TEST(objects_are_put_once_and_come_back_whole)
+{
+	static const uint32_t sizes[] = {513, 4096, 65535, 65536, BYTES};
+	char key[32];
+
+	if (why_not)
+		return;
+	ck_assert_int_eq(head("ab/none"), SCOUT__S3_ABSENT);
+	ck_assert_int_eq(get("ab/none", 4096).result, SCOUT__S3_ABSENT);
+	for (uint32_t i = 0; i < 5; i++) {
+		(void)snprintf(key, sizeof(key), "%02x/k%u", i, i);
+		ck_assert_int_eq(put(key, sizes[i]).result, SCOUT__S3_DONE);
+		ck_assert_int_eq(put(key, sizes[i]).result, SCOUT__S3_PRESENT);
+		ck_assert_int_eq(head(key), SCOUT__S3_DONE);
+		is_right(key, sizes[i]);
+	}
+	ck_assert_int_eq(get("00/k0", 1024).result, SCOUT__S3_WRONG_SIZE);
+	ck_assert_int_eq(get("01/k1", 1024).result, SCOUT__S3_WRONG_SIZE);
+	ck_assert_int_eq(done(ask("DELETE", "00/k0")).result, SCOUT__S3_DONE);
+	ck_assert_int_eq(head("00/k0"), SCOUT__S3_ABSENT);
+	ck_assert_uint_eq(client.n_again, 0);
+}
+END_TEST
+
+START_TEST(a_listing_names_what_is_there)
+{
+	static char xml[65536];
+	struct scout__s3_ask a = ask("GET", NULL);
+	char key[64], name[64];
+	const char *at = xml;
+
+	if (why_not)
+		return;
+	for (uint32_t i = 0; i < 5; i++) {
+		(void)snprintf(key, sizeof(key), "%02x/k", i);
+		ck_assert_int_eq(put(key, 600).result, SCOUT__S3_DONE);
+	}
+	a.pairs[a.n_pairs++] = (struct scout__s3_pair){"prefix", "a b/c/"};
+	a.pairs[a.n_pairs++] = (struct scout__s3_pair){"list-type", "2"};
+	a.pairs[a.n_pairs++] = (struct scout__s3_pair){"max-keys", "3"};
+	a.text = scout__s3_text_in(xml, sizeof(xml));
+	ck_assert_int_eq(done(a).result, SCOUT__S3_DONE);
+	for (uint32_t i = 0; i < 3; i++) {
+		ck_assert(scout__s3_xml(at, "Key", key, sizeof(key), &at));
+		(void)snprintf(name, sizeof(name), "a b/c/%02x/k", i);
+		ck_assert_str_eq(key, name);
+	}
+	ck_assert(!scout__s3_xml(at, "Key", key, sizeof(key), &at));
+	ck_assert(scout__s3_xml(xml, "IsTruncated", key, sizeof(key), NULL));
+	ck_assert_str_eq(key, "true");
+}
+END_TEST
+
+START_TEST(a_busy_store_and_broken_connections_are_tried_again)
+{
+	static const enum stand_fault faults[] = {STAND_BUSY, STAND_RESET, STAND_SHORT};
+
+	if (why_not)
+		return;
+	for (uint32_t i = 0; i < 3; i++) {
+		char key[16];
+
+		(void)snprintf(key, sizeof(key), "00/k%u", i);
+		stand_fail(&stand, faults[i] == STAND_SHORT ? STAND_RESET : faults[i], "PUT", 1, 2);
+		ck_assert_int_eq(put(key, BYTES).result, SCOUT__S3_DONE);
+		ck_assert_uint_eq(stand.n_faults, 2);
+		stand_fail(&stand, faults[i], "GET", 1, 2);
+		is_right(key, BYTES);
+		ck_assert_uint_eq(stand.n_faults, 2);
+	}
+	/* The answer was lost, not the object: the second PUT finds it. */
+	stand_fail(&stand, STAND_LOST, "PUT", 1, 1);
+	ck_assert_int_eq(put("00/lost", BYTES).result, SCOUT__S3_PRESENT);
+	stand_fail(&stand, STAND_CONFLICT, "PUT", 1, 1);
+	ck_assert_int_eq(put("00/conflict", BYTES).result, SCOUT__S3_DONE);
+	stand_fail(&stand, STAND_BUSY, NULL, 1, -1);
+	ck_assert_int_eq(get("00/k0", BYTES).result, SCOUT__S3_ERROR);
+	ck_assert_uint_eq(stand.n_faults, SCOUT__S3_TRIES);
+}
+END_TEST
+
+START_TEST(a_refusal_is_not_tried_again)
+{
+	struct scout__s3_ask a;
+
+	if (why_not)
+		return;
+	stand_fail(&stand, STAND_FORBIDDEN, NULL, 1, -1);
+	a = get("00/k", 4096);
+	ck_assert_int_eq(a.result, SCOUT__S3_ERROR);
+	ck_assert_str_eq(a.why, "GET was refused with status 403, AccessDenied");
+	ck_assert_uint_eq(stand.n_faults, 1);
+	stand_fail(&stand, STAND_MOVED, NULL, 1, -1);
+	a = put("00/k", 4096);
+	ck_assert_int_eq(a.result, SCOUT__S3_ERROR);
+	ck_assert_str_eq(a.why,
+			 "the bucket is in another region, eu-west-1, not in us-east-1: set region= and endpoint= "
+			 "(status 301)");
+	ck_assert_uint_eq(stand.n_faults, 1);
+}
+END_TEST
+
+START_TEST(what_a_second_try_mends_is_tried_once)
+{
+	if (why_not)
+		return;
+	stand_fail(&stand, STAND_NO_CONDITION, NULL, 1, -1);
+	ck_assert_int_eq(put("00/k", BYTES).result, SCOUT__S3_DONE);
+	ck_assert_int_eq(put("00/l", BYTES).result, SCOUT__S3_DONE);
+	ck_assert_uint_eq(stand.n_faults, 1);
+	is_right("00/k", BYTES);
+	/* The store says it once, with an hour between its clock and ours: from then on each request has its clock. */
+	stand_fail(&stand, STAND_SKEWED, NULL, 1, 1);
+	(void)get("00/k", BYTES);
+	ck_assert_uint_eq(stand.n_faults, 1);
+	ck_assert_int_ge(client.clock_offset, 3590);
+	ck_assert_int_le(client.clock_offset, 3601);
+	/* The keys of the environment are the same when they are read again: it stays at that. */
+	client.clock_offset = 0;
+	stand_fail(&stand, STAND_EXPIRED, NULL, 1, -1);
+	ck_assert_int_eq(get("00/k", BYTES).result, SCOUT__S3_ERROR);
+	ck_assert_uint_eq(stand.n_faults, 1);
+}
+END_TEST
+
+/* Gives up at the third look. */
+static bool
+three_looks(void *user, uint64_t moved)
+{
+	uint32_t *looks = user;
+
+	(void)moved;
+	return ++*looks < 3;
+}
+
+START_TEST(a_frozen_store_ends_by_the_clock_or_the_watch)
+{
+	uint32_t looks = 0;
+	struct scout__s3_watch watch = {three_looks, &looks};
+	struct scout__s3_ask a = ask("HEAD", "00/k");
+
+	if (why_not)
+		return;
+	scout__s3_client_fini(&client);
+	open_client(300);
+	stand_fail(&stand, STAND_FROZEN, NULL, 1, -1);
+	ck_assert_int_eq(get("00/k", 4096).result, SCOUT__S3_TIMEOUT);
+	scout__s3_do(&client, &a, 1, &watch);
+	ck_assert_int_eq(a.result, SCOUT__S3_CANCELLED);
+	ck_assert_uint_eq(looks, 3);
+	stand_fail(&stand, STAND_PASS, NULL, 1, 0);
+	scout__s3_client_fini(&client);
+	open_client(20000);
+	ck_assert_int_eq(put("00/k", 4096).result, SCOUT__S3_DONE);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("s3_client");
+	TCase *tc = tcase_create("s3_client");
+
+	tcase_set_timeout(tc, 300);
+	tcase_add_checked_fixture(tc, up, down);
+	tcase_add_test(tc, objects_are_put_once_and_come_back_whole);
+	tcase_add_test(tc, a_listing_names_what_is_there);
+	tcase_add_test(tc, a_busy_store_and_broken_connections_are_tried_again);
+	tcase_add_test(tc, a_refusal_is_not_tried_again);
+	tcase_add_test(tc, what_a_second_try_mends_is_tried_once);
+	tcase_add_test(tc, a_frozen_store_ends_by_the_clock_or_the_watch);
+	suite_add_tcase(suite, tc);
+	return suite;
+}
