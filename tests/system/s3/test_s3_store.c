@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "s3_store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check_main.h"
+#include "s3_stand.h"
+
+/* Objects by name, and lookups with few requests, on Swift with faults before it. Each case starts Swift, which takes some 5 s. */
+
+#define N 1000u
+#define BYTES 2048u
+
+static struct swift swift;
+static struct stand stand;
+static struct scout__s3_client client;
+static const char *why_not;
+static char texts[N][SCOUT__S3_NAME_TEXT];
+static const char *names[N];
+static char why[SCOUT__S3_SENTENCE];
+static uint8_t found[N], data[BYTES], got[BYTES];
+
+static void
+up(void)
+{
+	struct scout__s3_ask make = {.method = "PUT"};
+	struct scout__s3_options options = {.bucket = "kvscout", .prefix = "p", .timeout_ms = 20000};
+	char endpoint[64], err[512];
+
+	ck_assert_int_eq(setenv("AWS_ACCESS_KEY_ID", "test:tester", 1), 0);
+	ck_assert_int_eq(setenv("AWS_SECRET_ACCESS_KEY", "testing", 1), 0);
+	why_not = swift_start(&swift);
+	if (why_not) {
+		printf("# SKIP %s\n", why_not);
+		return;
+	}
+	stand.to = swift.port;
+	stand_start(&stand);
+	(void)snprintf(endpoint, sizeof(endpoint), "http://127.0.0.1:%u", stand.port);
+	ck_assert(scout__s3_option_set(&options, "endpoint", endpoint));
+	ck_assert(scout__s3_option_set(&options, "style", "path"));
+	ck_assert_msg(scout__s3_client_init(&client, &options, err, sizeof(err)), "%s", err);
+	scout__s3_do(&client, &make, 1, NULL);
+	ck_assert_int_eq(make.result, SCOUT__S3_DONE);
+	for (uint32_t i = 0; i < N; i++) {
+		(void)snprintf(texts[i], sizeof(texts[i]), "%08x%024x", i * 2654435761u, i);
+		names[i] = texts[i];
+	}
+}
+
+static void
+down(void)
+{
+	if (why_not)
+		return;
+	scout__s3_client_fini(&client);
+	stand_stop(&stand);
+	swift_stop(&swift);
+}
+
+/* Bytes that only object @i has. */
+static void
+fill(uint32_t i)
+{
+	for (uint32_t at = 0; at < BYTES; at++)
+		data[at] = (uint8_t)((at + 1) * (2 * i + 1) >> 3);
+}
+
+static enum scout__s3_result
+store(uint32_t i)
+{
+	struct iovec parts[] = {{data, 512}, {data + 512, BYTES - 512}};
+
+	fill(i);
+	return scout__s3_store_store(&client, names[i], parts, 2, NULL, why);
+}
+
+/* An object that comes has its bytes. */
+static enum scout__s3_result
+load(uint32_t i)
+{
+	struct iovec parts[] = {{got, 512}, {got + 512, BYTES - 512}};
+	enum scout__s3_result result;
+
+	fill(i);
+	memset(got, 0, sizeof(got));
+	result = scout__s3_store_load(&client, names[i], parts, 2, NULL, why);
+	ck_assert(result != SCOUT__S3_DONE || memcmp(got, data, BYTES) == 0);
+	return result;
+}
+
+/* A lookup of @n names that finds the first @there, in at most @requests. */
+static void
+finds(uint32_t n, uint32_t there, uint32_t requests)
+{
+	uint64_t before = client.n_requests;
+
+	memset(found, 7, sizeof(found));
+	ck_assert_int_eq(scout__s3_store_exists(&client, names, n, found, NULL, why), SCOUT__S3_DONE);
+	for (uint32_t i = 0; i < n; i++)
+		ck_assert_msg(found[i] == (i < there), "%u of %u, %u there", i, n, there);
+	ck_assert_msg(client.n_requests - before <= requests, "%u of %u names: %u requests, not %u", there, n,
+		      (unsigned)(client.n_requests - before), requests);
+}
+
+START_TEST(a_lookup_asks_for_few_of_many_names)
+{
+	static const uint32_t steps[] = {1, 2, 16, 17, 100, 200};
+	uint32_t there = 0;
+
+	if (why_not)
+		return;
+	finds(0, 0, 0);
+	finds(N, 0, 11);
+	for (uint32_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+		for (; there < steps[i]; there++)
+			ck_assert_int_eq(store(there), SCOUT__S3_DONE);
+		finds(there, there, 9 * 2 + 2 * SCOUT__S3_AT_ONCE);
+		finds(N, there, 11 + 2 * SCOUT__S3_AT_ONCE);
+	}
+}
+END_TEST
+
+START_TEST(a_gap_shows_at_the_load)
+{
+	if (why_not)
+		return;
+	for (uint32_t i = 0; i < 8; i++)
+		ck_assert_int_eq(store(i), SCOUT__S3_DONE);
+	ck_assert_int_eq(store(3), SCOUT__S3_PRESENT);
+	ck_assert_int_eq(scout__s3_store_remove(&client, names[5], NULL, why), SCOUT__S3_DONE);
+	ck_assert_int_eq(scout__s3_store_remove(&client, names[5], NULL, why), SCOUT__S3_DONE);
+	for (uint32_t i = 0; i < 8; i++)
+		ck_assert_int_eq(load(i), i == 5 ? SCOUT__S3_ABSENT : SCOUT__S3_DONE);
+	ck_assert_int_eq(scout__s3_store_try(&client, NULL, why), SCOUT__S3_DONE);
+}
+END_TEST
+
+START_TEST(faults_in_one_request_of_four_lose_nothing)
+{
+	static const enum stand_fault faults[] = {STAND_BUSY, STAND_RESET, STAND_LOST};
+	uint32_t n_faults = 0;
+
+	if (why_not)
+		return;
+	for (uint32_t f = 0; f < 3; f++) {
+		stand_fail(&stand, faults[f], NULL, 4, -1);
+		for (uint32_t i = 20 * f; i < 20 * f + 20; i++) {
+			enum scout__s3_result result = store(i);
+
+			ck_assert_msg(result == SCOUT__S3_DONE || result == SCOUT__S3_PRESENT, "%s", why);
+			ck_assert_msg(load(i) == SCOUT__S3_DONE, "%s", why);
+		}
+		n_faults += stand.n_faults;
+	}
+	ck_assert_uint_ge(n_faults, 30);
+	stand_fail(&stand, STAND_PASS, NULL, 1, 0);
+	finds(N, 60, 11 + 2 * SCOUT__S3_AT_ONCE);
+}
+END_TEST
+
+START_TEST(a_lookup_that_is_refused_says_why)
+{
+	if (why_not)
+		return;
+	stand_fail(&stand, STAND_FORBIDDEN, NULL, 1, -1);
+	ck_assert_int_eq(scout__s3_store_exists(&client, names, N, found, NULL, why), SCOUT__S3_ERROR);
+	ck_assert_str_eq(why, "HEAD was refused with status 403");
+	ck_assert_uint_eq(found[0], 0);
+}
+END_TEST
+
+START_TEST(options_are_checked)
+{
+	static const struct {
+		struct scout__s3_options options;
+		const char *says;
+	} bad[] = {
+		{{.bucket = "ab"}, "a bucket has 3 to 63"},
+		{{.bucket = "Abc"}, "a bucket has 3 to 63"},
+		{{.bucket = "abc", .style = "dns"}, "style is path or host"},
+		{{.bucket = "abc", .endpoint = "host:80"}, "endpoint is https://HOST"},
+		{{.bucket = "abc", .endpoint = "http://a@b"}, "endpoint is https://HOST"},
+		{{.bucket = "abc", .endpoint = "http://host/path"}, "endpoint is https://HOST"},
+		{{.bucket = "abc", .endpoint = "http://host", .unsigned_payload = true}, "payload=unsigned needs"},
+	};
+	struct scout__s3_options options = {.bucket = "abc", .region = "eu-west-1"};
+	struct scout__s3_client c;
+	char err[512];
+
+	for (uint32_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		ck_assert(!scout__s3_client_init(&c, &bad[i].options, err, sizeof(err)));
+		ck_assert_msg(strstr(err, bad[i].says) == err, "%s", err);
+	}
+	ck_assert(!scout__s3_option_set(&options, "payload", "none"));
+	ck_assert(!scout__s3_option_set(&options, "colour", "red"));
+	ck_assert(scout__s3_option_set(&options, "payload", "unsigned"));
+	ck_assert(scout__s3_client_init(&c, &options, err, sizeof(err)));
+	ck_assert_str_eq(c.host, "abc.s3.eu-west-1.amazonaws.com");
+	ck_assert_str_eq(c.bucket, "");
+	scout__s3_client_fini(&c);
+	ck_assert(scout__s3_option_set(&options, "endpoint", "https://host:443/"));
+	ck_assert(scout__s3_client_init(&c, &options, err, sizeof(err)));
+	ck_assert_str_eq(c.host, "host");
+	ck_assert_str_eq(c.bucket, "abc");
+	scout__s3_client_fini(&c);
+}
+END_TEST
+
+Suite *
+suite_of_this_file(void)
+{
+	Suite *suite = suite_create("s3_store");
+	TCase *tc = tcase_create("swift"), *alone = tcase_create("alone");
+
+	tcase_set_timeout(tc, 300);
+	tcase_add_checked_fixture(tc, up, down);
+	tcase_add_test(tc, a_lookup_asks_for_few_of_many_names);
+	tcase_add_test(tc, a_gap_shows_at_the_load);
+	tcase_add_test(tc, faults_in_one_request_of_four_lose_nothing);
+	tcase_add_test(tc, a_lookup_that_is_refused_says_why);
+	suite_add_tcase(suite, tc);
+	tcase_add_test(alone, options_are_checked);
+	suite_add_tcase(suite, alone);
+	return suite;
+}
