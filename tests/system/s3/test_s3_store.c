@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "s3_store.h"
+#include "s3_index.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +45,7 @@ up(void)
 	scout__s3_do(&client, &make, 1, NULL);
 	ck_assert_int_eq(make.result, SCOUT__S3_DONE);
 	for (uint32_t i = 0; i < N; i++) {
-		(void)snprintf(texts[i], sizeof(texts[i]), "%08x%024x", i * 2654435761u, i);
+		(void)snprintf(texts[i], sizeof(texts[i]), "%08x%024x", i * 2654435761u, i + 1);
 		names[i] = texts[i];
 	}
 }
@@ -172,6 +172,68 @@ START_TEST(a_lookup_that_is_refused_says_why)
 }
 END_TEST
 
+START_TEST(an_index_has_what_was_listed_and_own_stores)
+{
+	struct scout__s3_index index;
+	uint64_t before;
+
+	if (why_not)
+		return;
+	ck_assert(scout__s3_index_init(&index));
+	index.page = 7;
+	for (uint32_t i = 0; i < 30; i++)
+		ck_assert_int_eq(store(i), SCOUT__S3_DONE);
+	scout__s3_index_add(&index, names[40]);
+	before = client.n_requests;
+	ck_assert_int_eq(scout__s3_index_list(&index, &client, NULL, why), SCOUT__S3_DONE);
+	ck_assert_uint_eq(index.n_listed, 30);
+	ck_assert_uint_eq(client.n_requests - before, 5);
+	scout__s3_index_add(&index, names[41]);
+	scout__s3_index_remove(&index, names[3]);
+	scout__s3_index_exists(&index, names, N, found);
+	for (uint32_t i = 0; i < N; i++)
+		ck_assert_uint_eq(found[i], (i < 30 && i != 3) || i == 40 || i == 41);
+	/* What was never in a listing is gone after two. A listing that fails leaves all as it was. */
+	ck_assert_int_eq(scout__s3_index_list(&index, &client, NULL, why), SCOUT__S3_DONE);
+	stand_fail(&stand, STAND_FORBIDDEN, NULL, 3, 1);
+	ck_assert_int_eq(scout__s3_index_list(&index, &client, NULL, why), SCOUT__S3_ERROR);
+	ck_assert_str_eq(why, "GET was refused with status 403, AccessDenied");
+	scout__s3_index_exists(&index, names, N, found);
+	for (uint32_t i = 0; i < N; i++)
+		ck_assert_uint_eq(found[i], i < 30 || i == 41);
+	scout__s3_index_fini(&index);
+}
+END_TEST
+
+/* Names whose places are close, so that rows are long, in a table that grows; a plain array knows what is there. */
+START_TEST(an_index_forgets_only_what_is_removed)
+{
+	static char text[4000][SCOUT__S3_NAME_TEXT];
+	static const char *of[4000];
+	static uint8_t there[4000], got_there[4000];
+	struct scout__s3_index index;
+	uint32_t seed = 1;
+
+	ck_assert(scout__s3_index_init(&index));
+	for (uint32_t i = 0; i < 4000; i++) {
+		(void)snprintf(text[i], sizeof(text[i]), "%016x%016x", i + 1, i / 8 * 3);
+		of[i] = text[i];
+	}
+	for (uint32_t step = 0; step < 40000; step++) {
+		uint32_t i = (seed = seed * 1664525 + 1013904223) >> 8;
+
+		there[i % 4000] = i / 4000 % 3 != 0;
+		if (there[i % 4000])
+			scout__s3_index_add(&index, of[i % 4000]);
+		else
+			scout__s3_index_remove(&index, of[i % 4000]);
+	}
+	scout__s3_index_exists(&index, of, 4000, got_there);
+	ck_assert_int_eq(memcmp(there, got_there, sizeof(there)), 0);
+	scout__s3_index_fini(&index);
+}
+END_TEST
+
 START_TEST(options_are_checked)
 {
 	static const struct {
@@ -221,7 +283,9 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_gap_shows_at_the_load);
 	tcase_add_test(tc, faults_in_one_request_of_four_lose_nothing);
 	tcase_add_test(tc, a_lookup_that_is_refused_says_why);
+	tcase_add_test(tc, an_index_has_what_was_listed_and_own_stores);
 	suite_add_tcase(suite, tc);
+	tcase_add_test(alone, an_index_forgets_only_what_is_removed);
 	tcase_add_test(alone, options_are_checked);
 	suite_add_tcase(suite, alone);
 	return suite;
