@@ -33,9 +33,10 @@ open_store(const struct scout_l2_open *args, void **ret_store, char *why)
 }
 
 static int
-exists(void *store, const char *const *names, uint32_t n, uint8_t *found, const struct scout_l2_watch *watch, char *why)
+exists(void *store, const char *const *names, uint32_t n, uint32_t flags, uint8_t *found,
+       const struct scout_l2_watch *watch, char *why)
 {
-	(void)store, (void)why;
+	(void)store, (void)flags, (void)why;
 	for (uint32_t i = 0; i < n; i++) {
 		if (!watch->goes_on(watch->user, i))
 			return SCOUT_L2_GAVE_UP;

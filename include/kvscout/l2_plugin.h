@@ -71,8 +71,13 @@ struct scout_l2_watch {
 };
 
 /* Bits of @flags. */
-#define SCOUT_L2_RECORD                                                                                                \
-	1u /* a record: few and small. A store replaces it durably, whole or not at all; never evict it */
+/* load, store: a record; few and small. A store replaces it durably, whole or not at all; never evict it. */
+#define SCOUT_L2_RECORD 1u
+/*
+ * exists: the names are in the order of one prompt, and what counts is only how many from the first on are there. A
+ * store may ask for some and take those before a name that is there to be there too: a load of what is absent is a miss.
+ */
+#define SCOUT_L2_CHAIN 2u
 
 /*
  * The calls. @store is what open() returned. A name is 32 lower-case hex digits and NUL; names of records and of objects
@@ -96,14 +101,14 @@ struct scout_l2_plugin {
 	 */
 	int (*open)(const struct scout_l2_open *args, void **ret_store, char *why);
 	/**
-	 * Which of @n objects are there. The names are in the order of one prompt's chain, so a store may ask for some and
-	 * take those before them to be there: a load of what is absent is a miss.
+	 * Which of @n objects are there.
 	 *
+	 * @flags  SCOUT_L2_CHAIN, or 0: each name counts by itself.
 	 * @found  n bytes, all 0; 1 for each that is there. Written as far as known also if the call fails.
 	 *
 	 * Returns:  SCOUT_L2_DONE, _TIMEOUT, _FAILED, _GAVE_UP.
 	 */
-	int (*exists)(void *store, const char *const *names, uint32_t n, uint8_t *found,
+	int (*exists)(void *store, const char *const *names, uint32_t n, uint32_t flags, uint8_t *found,
 		      const struct scout_l2_watch *watch, char *why);
 	/**
 	 * Read an object into @parts, one after the other, and no byte beyond them.

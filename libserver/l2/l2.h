@@ -95,6 +95,7 @@ struct scout__l2_op {
 	uint8_t adapter;     /* set by scout__l2_submit() */
 	uint8_t result;      /* enum scout__l2_result; written by the adapter */
 	bool pin;            /* EXISTS: the adapter does not evict what is found until as many UNPINs */
+	bool is_chain;       /* EXISTS: only how many from the first on are there counts */
 	int32_t detail;      /* errno or the like, for the log */
 	uint64_t timeout_us; /* longest time without progress, once it has begun; 0: no limit */
 	/* EXISTS, UNPIN */

@@ -252,6 +252,7 @@ send_ask(struct scout_server *s, struct scout__ask *ask, uint8_t adapters)
 
 			op->what = SCOUT__L2_EXISTS;
 			op->pin = true;
+			op->is_chain = !ask->pending->walk;
 			op->timeout_us = t->lookup_timeout_us;
 			op->n = n;
 			op->digests = ask->digests + from;

@@ -80,7 +80,8 @@ ask_names(struct scout__plugin *plugin, struct scout__l2_op *op, uint32_t first,
 		names[i] = texts[i];
 	}
 	memset(op->found + first, 0, n);
-	outcome = plugin->of.exists(plugin->store, names, n, op->found + first, &call.watch, call.why);
+	outcome = plugin->of.exists(plugin->store, names, n, op->is_chain ? SCOUT_L2_CHAIN : 0, op->found + first,
+				    &call.watch, call.why);
 	for (uint32_t i = first; i < first + n; i++)
 		op->found[i] = op->found[i] != 0;
 	if (outcome == SCOUT_L2_DONE)

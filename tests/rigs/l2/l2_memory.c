@@ -424,6 +424,7 @@ note_question(struct l2_memory *m, const struct scout__l2_op *op)
 	m->step_keys += op->n;
 	m->asked.questions++;
 	m->asked.keys += op->n;
+	m->asked.chains += op->is_chain;
 	if (m->step_keys > m->asked.most_keys)
 		m->asked.most_keys = m->step_keys;
 }

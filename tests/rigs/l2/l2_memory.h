@@ -42,6 +42,7 @@ void l2_memory_wait_unpinned(struct l2_memory *m);
 /* What lookups asked for, all of them and the most in one step of the server's loop. */
 struct l2_memory_asked {
 	uint64_t questions, keys, most_keys;
+	uint64_t chains; /* questions about a chain */
 };
 struct l2_memory_asked l2_memory_asked(struct l2_memory *m);
 

@@ -81,6 +81,7 @@ START_TEST(a_length_takes_only_what_it_needs)
 
 	up_with_objects(&rig, &l2, SCOUT_PREFETCH_ON_LOOKUP);
 	answer = look(&rig, 9, 12);
+	ck_assert_uint_eq(l2_memory_asked(l2.m).chains, 0);
 	ck_assert_uint_eq(answer.hit, 10);
 	ck_assert_uint_eq(answer.l1, 0);
 	ck_assert_uint_eq(answer.l2, 10 + 2);

@@ -62,6 +62,7 @@ START_TEST(what_l2_has_is_a_hit_and_is_loaded_for_the_retrieve)
 	ck_assert_uint_eq(told.l1, 1);
 	ck_assert_uint_eq(told.l2, 2);
 	ck_assert_uint_eq(l2_memory_asked(l2.m).questions, 1);
+	ck_assert_uint_eq(l2_memory_asked(l2.m).chains, 0);
 	ck_assert_int_eq(groups_retrieve(&rig.worker, &m, &g), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(g.n_granted, 2);
 	ck_assert_uint_eq(l2_memory_count(l2.m, SCOUT__L2_LOAD), 2);

@@ -44,6 +44,7 @@ START_TEST(the_pool_s_part_comes_first_and_one_question_asks_for_the_rest)
 	l2_store(&r.rig.worker, 8, 2);
 	l2_lookup(&r.rig.client, 1, 1, 20, 6, 10);
 	ck_assert_uint_eq(l2_memory_count(r.m, SCOUT__L2_EXISTS), 1);
+	ck_assert_uint_eq(l2_memory_asked(r.m).chains, 1);
 	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.0.keys_asked"), 14);
 	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 1, 1, 0, 16), 16);
 	l2_end(&r, 1);

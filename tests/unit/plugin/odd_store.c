@@ -77,11 +77,12 @@ open_store(const struct scout_l2_open *args, void **ret_store, char *why)
 }
 
 static int
-exists(void *store, const char *const *names, uint32_t n, uint8_t *found, const struct scout_l2_watch *watch, char *why)
+exists(void *store, const char *const *names, uint32_t n, uint32_t flags, uint8_t *found,
+       const struct scout_l2_watch *watch, char *why)
 {
 	(void)store, (void)why, (void)watch;
 	for (uint32_t i = 0; i < n; i++)
-		found[i] = find(names[i]) ? 7 : 0;
+		found[i] = find(names[i]) || (is("chain") && flags & SCOUT_L2_CHAIN) ? 7 : 0;
 	return is("refusing") ? 99 : SCOUT_L2_DONE;
 }
 

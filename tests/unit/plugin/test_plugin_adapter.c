@@ -63,6 +63,20 @@ START_TEST(what_was_stored_is_there_loads_and_is_removed)
 }
 END_TEST
 
+START_TEST(a_plugin_learns_whether_the_names_are_a_chain)
+{
+	up("?be=chain");
+	ck_assert_uint_eq(object_exists(&rig, o, 3), 0);
+	object_begin_exists(&rig, &o[1], o, 3, 10000);
+	ck_assert_int_eq(object_end(&o[1]), SCOUT__L2_OK);
+	atomic_store(&o[1].ended, 0);
+	o[1].op.is_chain = true;
+	ck_assert(rig.vt->submit(rig.adapter, &o[1].op));
+	ck_assert_int_eq(object_end(&o[1]), SCOUT__L2_OK);
+	ck_assert_mem_eq(o[1].op.found, "\1\1\1", 3);
+}
+END_TEST
+
 static enum scout__l2_result
 record(enum scout__l2_what what, uint8_t *bytes, uint64_t n, uint8_t *found)
 {
@@ -193,6 +207,7 @@ suite_of_this_file(void)
 
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, what_was_stored_is_there_loads_and_is_removed);
+	tcase_add_test(tc, a_plugin_learns_whether_the_names_are_a_chain);
 	tcase_add_test(tc, a_record_is_replaced_and_one_of_another_length_is_zeros);
 	tcase_add_test(tc, a_lying_store_is_never_believed);
 	tcase_add_test(tc, a_store_that_refuses_says_why_in_the_log);
