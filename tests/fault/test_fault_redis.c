@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <unistd.h>
 
-#include "fault_rig.h"
+#include "fault_store.h"
 #include "redis_rig.h"
 
 /*
@@ -13,18 +12,9 @@
  * say what happened, and it heals by itself.
  */
 
-#define CHUNKS 16u
-#define BLOCKS (CHUNKS * FAULT_BPC)
-/* l2_timeout_ms and l2_lookup_timeout_ms where Redis is to be missed, and where nothing is to be missed on a busy machine. */
-#define SHORT "300"
-#define LONG "10000"
-
-static struct fault f;
-static struct fault_actor *sched, *worker;
 static struct redis_server server;
 static struct redis_cluster cluster;
 static char url[64];
-static uint32_t n_lookups;
 
 static void
 setup(void)
@@ -42,136 +32,10 @@ teardown(void)
 }
 
 static void
-actors(void)
+up_on(const char *before, uint16_t port, const char *timeout_ms)
 {
-	sched = fault_scheduler(&f);
-	worker = fault_worker(&f);
-}
-
-static void
-up(const char *before, uint16_t port, const char *timeout_ms)
-{
-	const char *const keys[] = {
-		"l2", url, "l2_timeout_ms", timeout_ms, "l2_lookup_timeout_ms", timeout_ms, "l2_queue_bytes", "64Mi"};
-
 	(void)snprintf(url, sizeof(url), "redis://%s127.0.0.1:%u", before, port);
-	for (int i = 0; i < 8; i++)
-		f.more[i] = keys[i];
-	f.pool_chunks = 16 * CHUNKS; /* what waits to be written is bounded by a share of it */
-	fault_up(&f);
-	actors();
-}
-
-/* What starts next misses Redis soon, and forgets soon what it could not load. */
-static void
-be_impatient(void)
-{
-	f.more[3] = f.more[5] = SHORT;
-	f.more[8] = "bad_key_ms";
-	f.more[9] = "300";
-}
-
-/* Another start of the server: its pool is empty. */
-static void
-start_anew(void)
-{
-	fault_kill(sched);
-	fault_kill(worker);
-	fault_server_kill(&f);
-	fault_server_start(&f);
-	actors();
-	fault_wait(&f, "l2.0.ready", 1);
-}
-
-static struct fault_hit
-lookup(uint32_t prompt)
-{
-	char id[32];
-	struct fault_hit hit;
-
-	(void)snprintf(id, sizeof(id), "request-%u", n_lookups++);
-	hit = fault_lookup(sched, id, prompt, CHUNKS);
-	ck_assert_msg(hit.reason != SCOUT_REASON_TIMEOUT, "the client's timeout ended the lookup");
-	return hit;
-}
-
-static void
-finish(void)
-{
-	(void)fault_ask(sched, "finish request-%u", n_lookups - 1);
-}
-
-/* Look up and load; what is not named is right, and who insists gets all of the hit. Returns the chunks that came. */
-static uint32_t
-use(uint32_t prompt, bool insist)
-{
-	struct fault_hit hit = lookup(prompt);
-	uint32_t missing = 0;
-
-	if (hit.chunks > 0) {
-		uint32_t blocks = hit.chunks * FAULT_BPC;
-		struct fault_done done = fault_retrieve(worker, 0, hit.ticket, 0, blocks);
-
-		if (insist)
-			fault_check_all(worker, 0, &done, prompt, 0, blocks);
-		else
-			fault_check_pages(worker, 0, &done, prompt, 0, blocks);
-		missing = done.n_missing / FAULT_BPC;
-	}
-	finish();
-	return hit.chunks - missing;
-}
-
-static void
-store(uint32_t prompt)
-{
-	ck_assert_uint_eq(fault_store(worker, 0, prompt, CHUNKS).chunks, CHUNKS);
-}
-
-/* Stored, and in Redis too. */
-static void
-store_through(uint32_t prompt)
-{
-	uint64_t before = fault_status(&f, "l2.writes.done");
-
-	store(prompt);
-	fault_wait(&f, "l2.writes.done", before + CHUNKS);
-}
-
-/* In the pool: whatever Redis does. */
-static void
-check_pool(uint32_t prompt)
-{
-	store(prompt);
-	ck_assert_uint_eq(use(prompt, true), CHUNKS);
-}
-
-/* New prompts until one of them is in Redis; then it is found by a server that knows nothing else. */
-static void
-check_healed(uint32_t prompt)
-{
-	uint64_t before = UINT64_MAX - CHUNKS;
-
-	wait_until(fault_status(&f, "l2.writes.done") >= before + CHUNKS) {
-		fault_wait(&f, "l2.writes.waiting", 0);
-		before = fault_status(&f, "l2.writes.done");
-		store(++prompt);
-		fault_wait(&f, "l2.writes.waiting", 0);
-	}
-	ck_assert_uint_eq(fault_status(&f, "l2.0.breaker.writes"), 0);
-	start_anew();
-	/* With a short timeout an overloaded machine may miss it, or some of it, once. */
-	wait_until(use(prompt, false) == CHUNKS)
-		;
-}
-
-static void
-wait_at_least(const char *name, uint64_t value)
-{
-	uint64_t end_us = wait_begin();
-
-	while (fault_status(&f, name) < value)
-		ck_assert_msg(scout__now_us() < end_us, "%s is %" PRIu64, name, fault_status(&f, name));
+	up(url, timeout_ms);
 }
 
 /* ---- one server ---- */
@@ -179,7 +43,7 @@ wait_at_least(const char *name, uint64_t value)
 START_TEST(a_new_server_finds_and_loads_what_another_stored)
 {
 	redis_start(&server, NULL);
-	up("", server.port, LONG);
+	up_on("", server.port, LONG);
 	store_through(1);
 	ck_assert_int_eq((int)redis_number(&server, "DBSIZE"), CHUNKS);
 	start_anew();
@@ -200,7 +64,7 @@ START_TEST(what_goes_between_lookup_and_load_is_named_and_not_offered_again)
 	struct fault_done done;
 
 	redis_start(&server, NULL);
-	up("", server.port, LONG);
+	up_on("", server.port, LONG);
 	store_through(1);
 	start_anew();
 	hit = lookup(1);
@@ -257,7 +121,7 @@ START_TEST(damaged_objects_are_misses_and_are_removed)
 	struct fault_done done;
 
 	redis_start(&server, NULL);
-	up("", server.port, LONG);
+	up_on("", server.port, LONG);
 	store_through(1);
 	start_anew();
 	damage(damages[_i]);
@@ -275,27 +139,13 @@ START_TEST(damaged_objects_are_misses_and_are_removed)
 }
 END_TEST
 
-/*
- * A store that never said what was cleared last is neither asked nor written, so its breakers have nothing to open
- * over.
- */
-static void
-is_not_used(void)
-{
-	ck_assert_uint_eq(fault_status(&f, "l2.loads"), 0);
-	ck_assert_uint_eq(fault_status(&f, "l2.hit_chunks"), 0);
-	ck_assert_uint_eq(fault_status(&f, "l2.writes.done"), 0);
-	ck_assert_uint_eq(fault_status(&f, "l2.0.reads_switched_off"), 0);
-	ck_assert_uint_eq(fault_status(&f, "l2.0.writes_switched_off"), 0);
-}
-
 START_TEST(a_wrong_password_costs_the_second_tier_only_and_heals)
 {
 	static const char *const extra[] = {"requirepass", "right", NULL};
 
 	server.password = "right";
 	redis_start(&server, extra);
-	up(":wrong@", server.port, LONG);
+	up_on(":wrong@", server.port, LONG);
 	wait_at_least("l2.0.login_refused", 2);
 	ck_assert_uint_eq(fault_status(&f, "l2.0.ready"), 0);
 	for (uint32_t i = 0; i < 8; i++) {
@@ -315,7 +165,7 @@ START_TEST(a_server_that_accepts_and_never_answers_costs_the_second_tier_only)
 {
 	int fd;
 
-	up("", redis_deaf_listener(&fd), SHORT);
+	up_on("", redis_deaf_listener(&fd), SHORT);
 	for (uint32_t i = 0; i < 12; i++) {
 		ck_assert_uint_eq(use(50 + i, true), 0);
 		check_pool(70 + i);
@@ -333,7 +183,7 @@ START_TEST(a_stopped_redis_costs_the_second_tier_only_and_heals)
 	struct fault_done done;
 
 	redis_start(&server, NULL);
-	up("", server.port, LONG);
+	up_on("", server.port, LONG);
 	store_through(1);
 	be_impatient();
 	start_anew();
@@ -361,7 +211,7 @@ END_TEST
 START_TEST(a_redis_that_is_killed_and_comes_back_empty_is_believed)
 {
 	redis_start(&server, NULL);
-	up("", server.port, LONG);
+	up_on("", server.port, LONG);
 	store_through(1);
 	be_impatient();
 	start_anew();
@@ -385,7 +235,7 @@ END_TEST
 START_TEST(a_cluster_is_used_as_a_whole)
 {
 	redis_cluster_start(&cluster);
-	up("", cluster.nodes[0].port, LONG);
+	up_on("", cluster.nodes[0].port, LONG);
 	store_through(1);
 	store_through(2);
 	for (uint32_t i = 0; i < REDIS_NODES; i++)
@@ -419,7 +269,7 @@ START_TEST(slots_that_move_between_lookup_and_load_are_followed)
 	uint16_t slot, second;
 
 	redis_cluster_start(&cluster);
-	up("", cluster.nodes[0].port, LONG);
+	up_on("", cluster.nodes[0].port, LONG);
 	store_through(1);
 	start_anew();
 	slot = some_slot(0);
@@ -452,7 +302,7 @@ START_TEST(a_node_that_is_killed_between_lookup_and_load_costs_its_keys_only_and
 	struct fault_done done;
 
 	redis_cluster_start(&cluster);
-	up("", cluster.nodes[0].port, LONG);
+	up_on("", cluster.nodes[0].port, LONG);
 	store_through(1);
 	start_anew();
 	hit = lookup(1);
