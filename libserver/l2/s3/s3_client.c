@@ -93,6 +93,8 @@ scout__s3_client_init(struct scout__s3_client *client, const struct scout__s3_op
 	if (!check(client, o, err, err_len))
 		return false;
 	drop_own_port(client);
+	for (size_t len = strlen(client->prefix); len && client->prefix[len - 1] == '/'; len--)
+		client->prefix[len - 1] = '\0';
 	client->hashes_payloads = !o->unsigned_payload;
 	client->timeout_ms = o->timeout_ms ? o->timeout_ms : 5000;
 	client->ca_file = o->ca_file ? strdup(o->ca_file) : NULL;

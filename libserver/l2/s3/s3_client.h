@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+#include <kvscout/l2_plugin.h>
+
 #include "s3_credentials.h"
 #include "s3_http.h"
 
@@ -61,17 +63,6 @@ bool scout__s3_client_init(struct scout__s3_client *client, const struct scout__
 			   size_t err_len);
 void scout__s3_client_fini(struct scout__s3_client *client);
 
-enum scout__s3_result {
-	SCOUT__S3_DONE = 0,
-	SCOUT__S3_ABSENT,     /* 404 of an object */
-	SCOUT__S3_PRESENT,    /* PUT that must not replace: there is one */
-	SCOUT__S3_WRONG_SIZE, /* GET: the object is longer or shorter than the place for it */
-	SCOUT__S3_FULL,       /* a quota */
-	SCOUT__S3_TIMEOUT,
-	SCOUT__S3_ERROR,
-	SCOUT__S3_CANCELLED /* the watch gave up */
-};
-
 struct scout__s3_ask {
 	const char *method;
 	const char *key; /* below the prefix; NULL: the bucket itself */
@@ -80,16 +71,17 @@ struct scout__s3_ask {
 	const struct iovec *parts;      /* PUT: the body. GET: where it goes, all of it; NULL: into text */
 	uint32_t n_parts;
 	bool must_be_new; /* PUT: what is there stays */
+	bool newest;      /* GET: a store with replicas that lag asks all of them */
 	struct scout__s3_text text;
 	/* The outcome. */
-	enum scout__s3_result result;
+	enum scout_l2_outcome result;
 	long status;                  /* of the last answer; 0: none */
 	char why[SCOUT__S3_SENTENCE]; /* ERROR: a sentence without a secret */
 };
 
 /* Do @n asks, SCOUT__S3_AT_ONCE at most. Any thread; blocks until each has its outcome. */
 void scout__s3_do(struct scout__s3_client *client, struct scout__s3_ask *asks, uint32_t n,
-		  const struct scout__s3_watch *watch);
+		  struct scout__s3_watch *watch);
 
 /* ---- s3_judge.c: what an answer means ---- */
 

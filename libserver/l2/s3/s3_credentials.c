@@ -64,9 +64,9 @@ is_fresh(const struct scout__s3_credentials *c, const struct scout__s3_keys *ref
 }
 
 bool
-scout__s3_credentials_get(struct scout__s3_credentials *c, struct scout__s3_line *line,
-			  const struct scout__s3_watch *watch, const struct scout__s3_keys *refused,
-			  struct scout__s3_keys *ret_keys, char *err, size_t err_len)
+scout__s3_credentials_get(struct scout__s3_credentials *c, struct scout__s3_line *line, struct scout__s3_watch *watch,
+			  const struct scout__s3_keys *refused, struct scout__s3_keys *ret_keys, char *err,
+			  size_t err_len)
 {
 	struct scout__s3_source from = {.c = c, .line = line, .watch = watch, .err = err, .err_len = err_len};
 	struct scout__s3_keys keys;

@@ -55,7 +55,7 @@ void scout__s3_credentials_fini(struct scout__s3_credentials *c);
  * False: @err says why, in a sentence without a secret.
  */
 bool scout__s3_credentials_get(struct scout__s3_credentials *c, struct scout__s3_line *line,
-			       const struct scout__s3_watch *watch, const struct scout__s3_keys *refused,
+			       struct scout__s3_watch *watch, const struct scout__s3_keys *refused,
 			       struct scout__s3_keys *ret_keys, char *err, size_t err_len);
 
 /* ---- s3_sources.c: each returns 1 (found), 0 (this source is not set) or -1 (it failed, @err says why) ---- */
@@ -63,7 +63,7 @@ bool scout__s3_credentials_get(struct scout__s3_credentials *c, struct scout__s3
 struct scout__s3_source {
 	const struct scout__s3_credentials *c;
 	struct scout__s3_line *line;
-	const struct scout__s3_watch *watch;
+	struct scout__s3_watch *watch;
 	char *err;
 	size_t err_len;
 };

@@ -312,23 +312,23 @@ reap(struct scout__s3_line *line)
 }
 
 static bool
-goes_on(const struct scout__s3_watch *watch, uint64_t moved)
+goes_on(const struct scout__s3_watch *watch)
 {
-	return !watch || !watch->goes_on || watch->goes_on(watch->user, moved);
+	return !watch || watch->goes_on(watch->user, watch->moved);
 }
 
 bool
 scout__s3_run(struct scout__s3_line *line, struct scout__s3_exchange *exchanges, uint32_t n, uint32_t timeout_ms,
-	      const struct scout__s3_watch *watch)
+	      struct scout__s3_watch *watch)
 {
-	uint64_t moved = 0, before = 0, since_ms = now_ms();
+	uint64_t own = 0, *moved = watch ? &watch->moved : &own, before = *moved, since_ms = now_ms();
 	CURLcode rest = CURLE_ABORTED_BY_CALLBACK;
 	uint32_t running = 0;
 	bool is_wanted = true;
 	int ignored;
 
 	for (uint32_t i = 0; i < n; i++) {
-		if (begin(line, line->easy[i], &exchanges[i], timeout_ms, &moved)) {
+		if (begin(line, line->easy[i], &exchanges[i], timeout_ms, moved)) {
 			running++;
 			continue;
 		}
@@ -342,10 +342,11 @@ scout__s3_run(struct scout__s3_line *line, struct scout__s3_exchange *exchanges,
 			break;
 		ended = reap(line);
 		running -= ended;
-		if (moved != before || ended)
+		*moved += ended;
+		if (*moved != before)
 			since_ms = now_ms();
-		before = moved;
-		is_wanted = goes_on(watch, moved);
+		before = *moved;
+		is_wanted = goes_on(watch);
 		if (!is_wanted)
 			break;
 		if (now_ms() - since_ms > timeout_ms) {
@@ -365,12 +366,12 @@ scout__s3_run(struct scout__s3_line *line, struct scout__s3_exchange *exchanges,
 }
 
 bool
-scout__s3_pause(struct scout__s3_line *line, uint32_t ms, const struct scout__s3_watch *watch)
+scout__s3_pause(struct scout__s3_line *line, uint32_t ms, struct scout__s3_watch *watch)
 {
 	uint64_t end_ms = now_ms() + ms;
 
 	for (uint64_t at = now_ms(); at < end_ms; at = now_ms()) {
-		if (!goes_on(watch, 0))
+		if (!goes_on(watch))
 			return false;
 		(void)curl_multi_poll(line->multi, NULL, 0, end_ms - at < TURN_MS ? (int)(end_ms - at) : TURN_MS, NULL);
 	}

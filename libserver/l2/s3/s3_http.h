@@ -43,10 +43,11 @@ struct scout__s3_exchange {
 	uint64_t *moved; /* of the call */
 };
 
-/* Asked 20 times a second, and after each part that moved. */
+/* Of one call, which may make many requests; NULL: it goes on always. */
 struct scout__s3_watch {
-	bool (*goes_on)(void *user, uint64_t moved); /* bytes so far, of all requests of the call; false: give up */
-	void *user;                                  /* NULL goes_on: always */
+	bool (*goes_on)(void *user, uint64_t moved); /* asked 20 times a second, and after each part; false: give up */
+	void *user;
+	uint64_t moved; /* bytes and answers so far, of all requests */
 };
 
 /* What one thread needs at a time: connections are kept in it from call to call. */
@@ -66,8 +67,8 @@ void scout__s3_line_free(struct scout__s3_line *line);
  * up: returns false then, and what has not ended has CURLE_ABORTED_BY_CALLBACK.
  */
 bool scout__s3_run(struct scout__s3_line *line, struct scout__s3_exchange *exchanges, uint32_t n, uint32_t timeout_ms,
-		   const struct scout__s3_watch *watch);
+		   struct scout__s3_watch *watch);
 /* Wait; false: @watch gave up. */
-bool scout__s3_pause(struct scout__s3_line *line, uint32_t ms, const struct scout__s3_watch *watch);
+bool scout__s3_pause(struct scout__s3_line *line, uint32_t ms, struct scout__s3_watch *watch);
 
 #endif

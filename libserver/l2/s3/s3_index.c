@@ -177,9 +177,9 @@ scout__s3_index_remove(struct scout__s3_index *index, const char *text)
 	(void)pthread_mutex_unlock(&index->mu);
 }
 
-/* The names of a page; what has another form is somebody else's. False: no memory. */
+/* The names of a page, in keys PREFIX/xx/NAME; others are records, or of other users. False: no memory. */
 static bool
-take_page(struct scout__s3_set *set, const char *xml)
+take_page(struct scout__s3_set *set, const char *xml, size_t prefix_len)
 {
 	char key[SCOUT__S3_MAX_KEY + 64];
 	bool is_good = true;
@@ -188,16 +188,16 @@ take_page(struct scout__s3_set *set, const char *xml)
 		size_t len = strlen(key);
 		struct scout__s3_name name;
 
-		if (len > 32 && parse(key + len - 32, &name))
+		if (len == prefix_len + 3 + 32 && parse(key + len - 32, &name))
 			is_good = add(set, name);
 	}
 	return is_good;
 }
 
 /* One page into @xml, from @token on, which becomes that of the next; "": this was the last. */
-static enum scout__s3_result
+static enum scout_l2_outcome
 ask_page(const struct scout__s3_index *index, struct scout__s3_client *client, char *xml, char *token,
-	 const struct scout__s3_watch *watch, char *why)
+	 struct scout__s3_watch *watch, char *why)
 {
 	struct scout__s3_ask ask = {.method = "GET", .text = scout__s3_text_in(xml, PAGE_BYTES)};
 	char prefix[SCOUT__S3_MAX_KEY + 1], page[16];
@@ -210,13 +210,13 @@ ask_page(const struct scout__s3_index *index, struct scout__s3_client *client, c
 	if (*token)
 		ask.pairs[ask.n_pairs++] = (struct scout__s3_pair){"continuation-token", token};
 	scout__s3_do(client, &ask, 1, watch);
-	if (ask.result == SCOUT__S3_DONE && ask.text.is_cut) {
+	if (ask.result == SCOUT_L2_DONE && ask.text.is_cut) {
 		(void)snprintf(ask.why, sizeof(ask.why), "a page of the listing is longer than %u bytes", PAGE_BYTES);
-		ask.result = SCOUT__S3_ERROR;
+		ask.result = SCOUT_L2_FAILED;
 	}
-	if (ask.result == SCOUT__S3_ERROR)
+	if (ask.result == SCOUT_L2_FAILED)
 		(void)snprintf(why, SCOUT__S3_SENTENCE, "%s", ask.why);
-	if (ask.result == SCOUT__S3_DONE)
+	if (ask.result == SCOUT_L2_DONE)
 		(void)scout__s3_xml(xml, "NextContinuationToken", token, TOKEN_TEXT, NULL);
 	return ask.result;
 }
@@ -247,13 +247,14 @@ replace(struct scout__s3_index *index, struct scout__s3_set *listed)
 	index->is_listed = true;
 }
 
-enum scout__s3_result
-scout__s3_index_list(struct scout__s3_index *index, struct scout__s3_client *client,
-		     const struct scout__s3_watch *watch, char *why)
+enum scout_l2_outcome
+scout__s3_index_list(struct scout__s3_index *index, struct scout__s3_client *client, struct scout__s3_watch *watch,
+		     char *why)
 {
-	enum scout__s3_result result = SCOUT__S3_ERROR;
+	enum scout_l2_outcome result = SCOUT_L2_FAILED;
 	struct scout__s3_set listed = {0};
 	char *xml = malloc(PAGE_BYTES);
+	size_t prefix_len = *client->prefix ? strlen(client->prefix) + 1 : 0;
 	char token[TOKEN_TEXT] = "";
 
 	(void)snprintf(why, SCOUT__S3_SENTENCE, "no memory");
@@ -262,12 +263,12 @@ scout__s3_index_list(struct scout__s3_index *index, struct scout__s3_client *cli
 	turn(index);
 	do {
 		result = ask_page(index, client, xml, token, watch, why);
-		if (result == SCOUT__S3_DONE && !take_page(&listed, xml)) {
+		if (result == SCOUT_L2_DONE && !take_page(&listed, xml, prefix_len)) {
 			(void)snprintf(why, SCOUT__S3_SENTENCE, "no memory");
-			result = SCOUT__S3_ERROR;
+			result = SCOUT_L2_FAILED;
 		}
-	} while (result == SCOUT__S3_DONE && *token);
-	if (result == SCOUT__S3_DONE)
+	} while (result == SCOUT_L2_DONE && *token);
+	if (result == SCOUT_L2_DONE)
 		replace(index, &listed);
 	clear(&listed);
 	free(xml);

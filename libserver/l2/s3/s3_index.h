@@ -43,7 +43,7 @@ void scout__s3_index_exists(struct scout__s3_index *index, const char *const *na
 void scout__s3_index_add(struct scout__s3_index *index, const char *name);
 void scout__s3_index_remove(struct scout__s3_index *index, const char *name);
 /* List the bucket, then put what it has in the place of what was there. A listing that fails changes nothing; @why as in s3_store.h. */
-enum scout__s3_result scout__s3_index_list(struct scout__s3_index *index, struct scout__s3_client *client,
-					   const struct scout__s3_watch *watch, char *why);
+enum scout_l2_outcome scout__s3_index_list(struct scout__s3_index *index, struct scout__s3_client *client,
+					   struct scout__s3_watch *watch, char *why);
 
 #endif

@@ -31,7 +31,7 @@ wanted(const struct scout__s3_ask *ask)
 }
 
 static enum scout__s3_verdict
-over(struct scout__s3_ask *ask, enum scout__s3_result result)
+over(struct scout__s3_ask *ask, enum scout_l2_outcome result)
 {
 	ask->result = result;
 	return SCOUT__S3_IS_OVER;
@@ -42,7 +42,7 @@ static enum scout__s3_verdict
 judge_connection(const struct scout__s3_exchange *x, struct scout__s3_ask *ask)
 {
 	(void)snprintf(ask->why, sizeof(ask->why), "%s", *x->error ? x->error : curl_easy_strerror(x->code));
-	ask->result = SCOUT__S3_ERROR;
+	ask->result = SCOUT_L2_FAILED;
 	switch (x->code) {
 	case CURLE_COULDNT_CONNECT:
 	case CURLE_COULDNT_RESOLVE_HOST:
@@ -54,9 +54,9 @@ judge_connection(const struct scout__s3_exchange *x, struct scout__s3_ask *ask)
 	case CURLE_SSL_CONNECT_ERROR:
 		return SCOUT__S3_AGAIN_LATER;
 	case CURLE_OPERATION_TIMEDOUT:
-		return over(ask, SCOUT__S3_TIMEOUT);
+		return over(ask, SCOUT_L2_TIMEOUT);
 	case CURLE_ABORTED_BY_CALLBACK:
-		return over(ask, SCOUT__S3_CANCELLED);
+		return over(ask, SCOUT_L2_GAVE_UP);
 	default:
 		return SCOUT__S3_IS_OVER;
 	}
@@ -68,9 +68,9 @@ judge_good(const struct scout__s3_exchange *x, struct scout__s3_ask *ask)
 	if (strcmp(ask->method, "GET") == 0 && ask->parts && x->received != wanted(ask)) {
 		(void)snprintf(ask->why, sizeof(ask->why), "the object has %llu bytes, not %llu",
 			       (unsigned long long)x->received, (unsigned long long)wanted(ask));
-		return over(ask, SCOUT__S3_WRONG_SIZE);
+		return over(ask, SCOUT_L2_WRONG_SIZE);
 	}
-	return over(ask, SCOUT__S3_DONE);
+	return over(ask, SCOUT_L2_DONE);
 }
 
 /* A document says it, or the answer to a HEAD does. */
@@ -106,9 +106,12 @@ refused(const struct scout__s3_client *client, const struct scout__s3_exchange *
 			       "the bucket is in another region%s%s, not in %s: set region= and endpoint= (status %ld)",
 			       *x->region ? ", " : "", x->region, client->region, x->status);
 	else
-		(void)snprintf(ask->why, sizeof(ask->why), "%s was refused with status %ld%s%s", ask->method, x->status,
-			       *code ? ", " : "", code);
-	return over(ask, SCOUT__S3_ERROR);
+		(void)snprintf(ask->why, sizeof(ask->why), "%s was refused with status %ld%s%s%s", ask->method,
+			       x->status, *code ? ", " : "", code,
+			       x->status == 403 && !is_put(ask)
+				       ? "; without the right s3:ListBucket also what is absent is refused"
+				       : "");
+	return over(ask, SCOUT_L2_FAILED);
 }
 
 /* 4xx and 3xx, apart from those that a busy store sends. */
@@ -119,14 +122,14 @@ judge_refusal(const struct scout__s3_client *client, const struct scout__s3_exch
 	bool was_conditional = is_put(ask) && ask->must_be_new && !was_plain;
 
 	if (x->status == 412 && was_conditional)
-		return over(ask, SCOUT__S3_PRESENT);
+		return over(ask, SCOUT_L2_PRESENT);
 	if (is_skewed(x, code)) {
 		(void)refused(client, x, code, ask);
 		return SCOUT__S3_AGAIN_WITH_CLOCK;
 	}
 	if (strcmp(code, "QuotaExceeded") == 0 || x->status == 507) {
 		(void)refused(client, x, code, ask);
-		return over(ask, SCOUT__S3_FULL);
+		return over(ask, SCOUT_L2_FULL);
 	}
 	if (wants_other_keys(x, code) && !(x->status == 400 && was_conditional && !*code)) {
 		(void)refused(client, x, code, ask);
@@ -137,7 +140,7 @@ judge_refusal(const struct scout__s3_client *client, const struct scout__s3_exch
 		return SCOUT__S3_AGAIN_PLAIN;
 	}
 	if (x->status == 404 && !is_put(ask) && ask->key && strcmp(code, "NoSuchBucket") != 0)
-		return over(ask, SCOUT__S3_ABSENT);
+		return over(ask, SCOUT_L2_ABSENT);
 	return refused(client, x, code, ask);
 }
 

@@ -33,7 +33,7 @@ struct work {
 struct round {
 	struct scout__s3_client *client;
 	struct scout__s3_line *line;
-	const struct scout__s3_watch *watch;
+	struct scout__s3_watch *watch;
 	struct scout__s3_keys keys;
 	struct work *works;
 	uint32_t n;
@@ -66,7 +66,7 @@ static void
 fail(struct work *w, const char *why)
 {
 	(void)snprintf(w->ask->why, sizeof(w->ask->why), "%s", why);
-	w->ask->result = SCOUT__S3_ERROR;
+	w->ask->result = SCOUT_L2_FAILED;
 	w->is_over = true;
 }
 
@@ -133,6 +133,8 @@ sign(struct round *r, struct work *w)
 	w->was_plain = atomic_load_explicit(&r->client->plain_put, memory_order_relaxed) || w->was_plain;
 	if (is_put(w) && w->ask->must_be_new && !w->was_plain)
 		header(x, "if-none-match", "*");
+	if (w->ask->newest)
+		header(x, "x-newest", "true");
 	memcpy(what.headers, x->headers, sizeof(what.headers));
 	what.n_headers = x->n_headers;
 	what.headers[what.n_headers++] = (struct scout__s3_pair){"host", r->client->host};
@@ -221,7 +223,7 @@ judge(struct round *r, struct work *w, const struct scout__s3_exchange *x)
 	verdict = scout__s3_judge(r->client, x, w->was_plain, w->ask);
 	if (verdict == SCOUT__S3_IS_OVER || !ready_for_another(r, w, verdict, x))
 		w->is_over = true;
-	if (verdict == SCOUT__S3_IS_OVER && w->ask->result == SCOUT__S3_DONE && w->was_plain)
+	if (verdict == SCOUT__S3_IS_OVER && w->ask->result == SCOUT_L2_DONE && w->was_plain)
 		atomic_store_explicit(&r->client->plain_put, true, memory_order_relaxed);
 }
 
@@ -260,7 +262,7 @@ cancel(struct round *r)
 {
 	for (uint32_t i = 0; i < r->n; i++) {
 		if (!r->works[i].is_over)
-			r->works[i].ask->result = SCOUT__S3_CANCELLED;
+			r->works[i].ask->result = SCOUT_L2_GAVE_UP;
 	}
 }
 
@@ -281,8 +283,7 @@ go(struct round *r)
 }
 
 void
-scout__s3_do(struct scout__s3_client *client, struct scout__s3_ask *asks, uint32_t n,
-	     const struct scout__s3_watch *watch)
+scout__s3_do(struct scout__s3_client *client, struct scout__s3_ask *asks, uint32_t n, struct scout__s3_watch *watch)
 {
 	struct round r = {.client = client, .watch = watch, .n = n};
 	char why[SCOUT__S3_SENTENCE] = "no memory";
@@ -293,7 +294,7 @@ scout__s3_do(struct scout__s3_client *client, struct scout__s3_ask *asks, uint32
 	is_good = r.works && r.line &&
 		  scout__s3_credentials_get(&client->credentials, r.line, watch, NULL, &r.keys, why, sizeof(why));
 	for (uint32_t i = 0; i < n; i++) {
-		asks[i].result = SCOUT__S3_ERROR;
+		asks[i].result = SCOUT_L2_FAILED;
 		asks[i].status = 0;
 		(void)snprintf(asks[i].why, sizeof(asks[i].why), "%s", why);
 		if (is_good && !prepare(client, &r.works[i], &asks[i]))

@@ -8,17 +8,20 @@
  * Objects by name. See s3_store.h. Threads: any.
  *
  * An object is never replaced and never changes, so a store that lists or overwrites late (Swift) cannot show a wrong
- * one: a PUT and a GET of a new key are in order everywhere. A record that is written again, as that of a clear is, may be read in its
- * former state for a while from such a store. Until then its reader uses the former cache generation, whose objects are
- * those from before the clear: AWS, RGW and MinIO read what was written last.
+ * one: a PUT and a GET of a new key are in order everywhere. A record is written again with each clear. Swift answers a
+ * GET from any replica, unless it is asked for the newest of all of them (X-Newest); other stores do not know this
+ * header, and read what was written last.
  */
 
-#define KEY_TEXT (SCOUT__S3_NAME_TEXT + 3u)
+#define KEY_TEXT (SCOUT__S3_NAME_TEXT + 8u)
 
 static void
-key_of(const char *name, char ret_key[KEY_TEXT])
+key_of(const char *name, uint32_t flags, char ret_key[KEY_TEXT])
 {
-	(void)snprintf(ret_key, KEY_TEXT, "%.2s/%.32s", name, name);
+	if (flags & SCOUT_L2_RECORD)
+		(void)snprintf(ret_key, KEY_TEXT, "records/%.32s", name);
+	else
+		(void)snprintf(ret_key, KEY_TEXT, "%.2s/%.32s", name, name);
 }
 
 static bool
@@ -33,7 +36,9 @@ scout__s3_option_set(struct scout__s3_options *options, const char *name, const 
 {
 	struct {
 		const char *name, **to;
-	} texts[] = {{"endpoint", &options->endpoint},
+	} texts[] = {{"bucket", &options->bucket},
+		     {"prefix", &options->prefix},
+		     {"endpoint", &options->endpoint},
 		     {"region", &options->region},
 		     {"style", &options->style},
 		     {"ca", &options->ca_file},
@@ -49,56 +54,93 @@ scout__s3_option_set(struct scout__s3_options *options, const char *name, const 
 }
 
 /* One request of one object, and why it failed. */
-static enum scout__s3_result
-one(struct scout__s3_client *client, struct scout__s3_ask *ask, const char *name, const struct scout__s3_watch *watch,
-    char *why)
+static enum scout_l2_outcome
+one(struct scout__s3_client *client, struct scout__s3_ask *ask, const char *name, uint32_t flags,
+    struct scout__s3_watch *watch, char *why)
 {
 	char key[KEY_TEXT];
 
-	if (name) {
-		key_of(name, key);
-		ask->key = key;
-	}
+	key_of(name, flags, key);
+	ask->key = key;
 	scout__s3_do(client, ask, 1, watch);
-	if (ask->result == SCOUT__S3_ERROR)
+	if (ask->result == SCOUT_L2_FAILED)
 		(void)snprintf(why, SCOUT__S3_SENTENCE, "%s", ask->why);
 	return ask->result;
 }
 
-enum scout__s3_result
-scout__s3_store_load(struct scout__s3_client *client, const char *name, const struct iovec *parts, uint32_t n_parts,
-		     const struct scout__s3_watch *watch, char *why)
+enum scout_l2_outcome
+scout__s3_store_load(struct scout__s3_client *client, const char *name, uint32_t flags, const struct iovec *parts,
+		     uint32_t n_parts, struct scout__s3_watch *watch, char *why)
 {
-	struct scout__s3_ask ask = {.method = "GET", .parts = parts, .n_parts = n_parts};
+	struct scout__s3_ask ask = {
+		.method = "GET", .parts = parts, .n_parts = n_parts, .newest = flags & SCOUT_L2_RECORD};
 
-	return one(client, &ask, name, watch, why);
+	return one(client, &ask, name, flags, watch, why);
 }
 
-enum scout__s3_result
-scout__s3_store_store(struct scout__s3_client *client, const char *name, const struct iovec *parts, uint32_t n_parts,
-		      const struct scout__s3_watch *watch, char *why)
+enum scout_l2_outcome
+scout__s3_store_store(struct scout__s3_client *client, const char *name, uint32_t flags, const struct iovec *parts,
+		      uint32_t n_parts, struct scout__s3_watch *watch, char *why)
 {
-	struct scout__s3_ask ask = {.method = "PUT", .parts = parts, .n_parts = n_parts, .must_be_new = true};
+	struct scout__s3_ask ask = {
+		.method = "PUT", .parts = parts, .n_parts = n_parts, .must_be_new = !(flags & SCOUT_L2_RECORD)};
 
-	return one(client, &ask, name, watch, why);
+	return one(client, &ask, name, flags, watch, why);
 }
 
-enum scout__s3_result
-scout__s3_store_remove(struct scout__s3_client *client, const char *name, const struct scout__s3_watch *watch,
-		       char *why)
+enum scout_l2_outcome
+scout__s3_store_remove(struct scout__s3_client *client, const char *name, struct scout__s3_watch *watch, char *why)
 {
 	struct scout__s3_ask ask = {.method = "DELETE"};
-	enum scout__s3_result result = one(client, &ask, name, watch, why);
+	enum scout_l2_outcome result = one(client, &ask, name, 0, watch, why);
 
-	return result == SCOUT__S3_ABSENT ? SCOUT__S3_DONE : result;
+	return result == SCOUT_L2_ABSENT ? SCOUT_L2_DONE : result;
 }
 
-enum scout__s3_result
-scout__s3_store_try(struct scout__s3_client *client, const struct scout__s3_watch *watch, char *why)
-{
-	struct scout__s3_ask ask = {.method = "GET", .n_pairs = 2, .pairs = {{"list-type", "2"}, {"max-keys", "0"}}};
+/* ---- questions ---- */
 
-	return one(client, &ask, NULL, watch, why);
+/* HEAD names[at[i]] for each of @n, SCOUT__S3_AT_ONCE at most. DONE: each of @asks is DONE or ABSENT. */
+static enum scout_l2_outcome
+heads(struct scout__s3_client *client, const char *const *names, const uint32_t *at, uint32_t n,
+      struct scout__s3_ask *asks, struct scout__s3_watch *watch, char *why)
+{
+	enum scout_l2_outcome result = SCOUT_L2_DONE;
+	char keys[SCOUT__S3_AT_ONCE][KEY_TEXT];
+
+	for (uint32_t i = 0; i < n; i++) {
+		key_of(names[at[i]], 0, keys[i]);
+		asks[i] = (struct scout__s3_ask){.method = "HEAD", .key = keys[i]};
+	}
+	scout__s3_do(client, asks, n, watch);
+	for (uint32_t i = 0; i < n && result == SCOUT_L2_DONE; i++) {
+		if (asks[i].result != SCOUT_L2_ABSENT)
+			result = asks[i].result;
+		if (result == SCOUT_L2_FAILED)
+			(void)snprintf(why, SCOUT__S3_SENTENCE, "%s", asks[i].why);
+	}
+	return result;
+}
+
+static enum scout_l2_outcome
+find_each(struct scout__s3_client *client, const char *const *names, uint32_t n, uint8_t *found,
+	  struct scout__s3_watch *watch, char *why)
+{
+	enum scout_l2_outcome result = SCOUT_L2_DONE;
+
+	if (n > SCOUT__S3_MAX_HEADS)
+		n = SCOUT__S3_MAX_HEADS;
+	for (uint32_t first = 0; first < n && result == SCOUT_L2_DONE; first += SCOUT__S3_AT_ONCE) {
+		uint32_t n_asks = n - first < SCOUT__S3_AT_ONCE ? n - first : SCOUT__S3_AT_ONCE;
+		struct scout__s3_ask asks[SCOUT__S3_AT_ONCE];
+		uint32_t at[SCOUT__S3_AT_ONCE];
+
+		for (uint32_t i = 0; i < n_asks; i++)
+			at[i] = first + i;
+		result = heads(client, names, at, n_asks, asks, watch, why);
+		for (uint32_t i = 0; i < n_asks; i++)
+			found[first + i] = asks[i].result == SCOUT_L2_DONE;
+	}
+	return result;
 }
 
 /*
@@ -127,35 +169,34 @@ probes(uint32_t lo, uint32_t hi, bool is_first, uint32_t *ret_at)
 	return n;
 }
 
-enum scout__s3_result
-scout__s3_store_exists(struct scout__s3_client *client, const char *const *names, uint32_t n, uint8_t *found,
-		       const struct scout__s3_watch *watch, char *why)
+static enum scout_l2_outcome
+find_end(struct scout__s3_client *client, const char *const *names, uint32_t n, uint8_t *found,
+	 struct scout__s3_watch *watch, char *why)
 {
-	enum scout__s3_result result = SCOUT__S3_DONE;
+	enum scout_l2_outcome result = SCOUT_L2_DONE;
 	uint32_t lo = 0, hi = n; /* names [0, lo) are there, name hi is not */
 
-	memset(found, 0, n);
-	for (bool is_first = true; lo < hi && result == SCOUT__S3_DONE; is_first = false) {
+	for (bool is_first = true; lo < hi && result == SCOUT_L2_DONE; is_first = false) {
 		struct scout__s3_ask asks[SCOUT__S3_AT_ONCE];
-		char keys[SCOUT__S3_AT_ONCE][KEY_TEXT];
 		uint32_t at[SCOUT__S3_AT_ONCE], n_asks = probes(lo, hi, is_first, at);
 
-		for (uint32_t i = 0; i < n_asks; i++) {
-			key_of(names[at[i]], keys[i]);
-			asks[i] = (struct scout__s3_ask){.method = "HEAD", .key = keys[i]};
-		}
-		scout__s3_do(client, asks, n_asks, watch);
-		for (uint32_t i = 0; i < n_asks && at[i] < hi && result == SCOUT__S3_DONE; i++) {
-			if (asks[i].result == SCOUT__S3_DONE)
+		result = heads(client, names, at, n_asks, asks, watch, why);
+		for (uint32_t i = 0; i < n_asks && at[i] < hi; i++) {
+			if (asks[i].result == SCOUT_L2_DONE)
 				lo = at[i] + 1;
-			else if (asks[i].result == SCOUT__S3_ABSENT)
-				hi = at[i];
 			else
-				result = asks[i].result;
-			if (result == SCOUT__S3_ERROR)
-				(void)snprintf(why, SCOUT__S3_SENTENCE, "%s", asks[i].why);
+				hi = at[i];
 		}
 	}
 	memset(found, 1, lo);
 	return result;
+}
+
+enum scout_l2_outcome
+scout__s3_store_exists(struct scout__s3_client *client, const char *const *names, uint32_t n, uint32_t flags,
+		       uint8_t *found, struct scout__s3_watch *watch, char *why)
+{
+	memset(found, 0, n);
+	return flags & SCOUT_L2_CHAIN ? find_end(client, names, n, found, watch, why)
+				      : find_each(client, names, n, found, watch, why);
 }

@@ -193,6 +193,19 @@ fault_of(struct stand *s, const struct message *m)
 	return fault;
 }
 
+static bool
+send_slowly(int fd, const uint8_t *body, size_t len)
+{
+	size_t piece = len / 10 + 1;
+
+	for (size_t at = 0; at < len; at += piece) {
+		(void)poll(NULL, 0, 50);
+		if (!send_all(fd, body + at, len - at < piece ? len - at : piece))
+			return false;
+	}
+	return true;
+}
+
 /* The answer of the real server, changed. False: end the connection. */
 static bool
 answer_with(struct stand *s, int fd, const struct message *m, enum stand_fault fault)
@@ -207,8 +220,10 @@ answer_with(struct stand *s, int fd, const struct message *m, enum stand_fault f
 		reset(fd);
 		goes_on = false;
 	} else if (goes_on) {
-		goes_on = send_all(fd, answer->head, strlen(answer->head)) && send_all(fd, answer->body, len) &&
-			  fault != STAND_SHORT;
+		goes_on =
+			send_all(fd, answer->head, strlen(answer->head)) &&
+			(fault == STAND_SLOW ? send_slowly(fd, answer->body, len) : send_all(fd, answer->body, len)) &&
+			fault != STAND_SHORT;
 	}
 	free(answer->body);
 	free(answer);
@@ -225,6 +240,7 @@ answer(struct stand *s, int fd, const struct message *m)
 	case STAND_LOST:
 	case STAND_SHORT:
 	case STAND_WRONG:
+	case STAND_SLOW:
 		return answer_with(s, fd, m, fault);
 	case STAND_BUSY:
 		refuse(fd, m, 503, "", "SlowDown");
@@ -244,6 +260,9 @@ answer(struct stand *s, int fd, const struct message *m)
 		return true;
 	case STAND_MOVED:
 		refuse(fd, m, 301, "x-amz-bucket-region: eu-west-1\r\n", "PermanentRedirect");
+		return true;
+	case STAND_ABSENT:
+		refuse(fd, m, 404, "", "NoSuchKey");
 		return true;
 	case STAND_FORBIDDEN:
 		refuse(fd, m, 403, "", "AccessDenied");

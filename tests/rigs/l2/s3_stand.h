@@ -2,6 +2,7 @@
 #ifndef KVSCOUT_TESTS_S3_STAND_H
 #define KVSCOUT_TESTS_S3_STAND_H
 
+#include <check.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -28,7 +29,9 @@ enum stand_fault {
 	STAND_LOST,         /* passed on, and the connection is reset instead of the answer */
 	STAND_SHORT,        /* half of the body, then the end of the connection */
 	STAND_WRONG,        /* a byte of the body is another */
+	STAND_SLOW,         /* the body in ten pieces, 50 ms after each other */
 	STAND_FROZEN,       /* no answer until the faults are cleared */
+	STAND_ABSENT,       /* 404 NoSuchKey */
 	STAND_EXPIRED,      /* 403 ExpiredToken */
 	STAND_SKEWED,       /* 403 RequestTimeTooSkewed, unless x-amz-date is an hour ahead */
 	STAND_MOVED,        /* 301 to eu-west-1 */
@@ -73,6 +76,12 @@ struct swift {
 	char folder[64];
 };
 
+/*
+ * A test program's main(): a Swift for all its cases, and its keys in the environment; "1..0 # SKIP" where it cannot be
+ * had. A case has a bucket of its own, by this name.
+ */
+int swift_main(struct swift *swift, Suite *suite);
+const char *swift_bucket(void);
 /* NULL, or why there is none. It ends with this process, or with swift_stop(). */
 const char *swift_start(struct swift *swift);
 void swift_stop(struct swift *swift);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "s3_stand.h"
 
-#include <check.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +13,16 @@
 
 static char why_not[256];
 
+/* Outside a case, too, where Check's assertions cannot be used. */
+static void
+must(bool is_so, const char *what)
+{
+	if (is_so)
+		return;
+	(void)fprintf(stderr, "swift: %s\n", what);
+	abort();
+}
+
 const char *
 swift_start(struct swift *swift)
 {
@@ -21,12 +31,13 @@ swift_start(struct swift *swift)
 	FILE *answer;
 
 	(void)snprintf(swift->folder, sizeof(swift->folder), "/tmp/kvscout-swift-XXXXXX");
-	ck_assert_ptr_nonnull(mkdtemp(swift->folder));
-	ck_assert_int_eq(rmdir(swift->folder), 0);
-	ck_assert_int_eq(pipe(to), 0);
-	ck_assert_int_eq(pipe(from), 0);
+	must(mkdtemp(swift->folder) != NULL, swift->folder);
+	must(rmdir(swift->folder) == 0, swift->folder);
+	/* No other process holds them, so that it ends with this one. */
+	must(pipe2(to, O_CLOEXEC) == 0, "no pipe");
+	must(pipe2(from, O_CLOEXEC) == 0, "no pipe");
 	swift->pid = fork();
-	ck_assert_int_ge(swift->pid, 0);
+	must(swift->pid >= 0, "no process");
 	if (swift->pid == 0) {
 		(void)dup2(to[0], 0);
 		(void)dup2(from[1], 1);
@@ -39,12 +50,12 @@ swift_start(struct swift *swift)
 	(void)close(from[1]);
 	swift->to = to[1];
 	answer = fdopen(from[0], "r");
-	ck_assert_ptr_nonnull(answer);
+	must(answer != NULL, "no memory or folder");
 	if (!fgets(line, sizeof(line), answer) || sscanf(line, "ready %hu", &swift->port) != 1) {
 		(void)snprintf(why_not, sizeof(why_not), "%.200s", strncmp(line, "skip ", 5) == 0 ? line + 5 : "");
 		why_not[strcspn(why_not, "\n")] = '\0';
 		/* What cannot be installed is skipped; what does not start fails. */
-		ck_assert_msg(*why_not, "swift does not start: %s/log", swift->folder);
+		must(*why_not, "it does not start, see the file log in its folder in /tmp");
 		return why_not;
 	}
 	return NULL;
@@ -56,7 +67,37 @@ swift_stop(struct swift *swift)
 	char command[128];
 
 	(void)close(swift->to);
-	ck_assert_int_eq(waitpid(swift->pid, NULL, 0), swift->pid);
+	must(waitpid(swift->pid, NULL, 0) == swift->pid, "it is nobody's child");
 	(void)snprintf(command, sizeof(command), "rm -rf %s", swift->folder);
-	ck_assert_int_eq(system(command), 0);
+	must(system(command) == 0, swift->folder);
+}
+
+const char *
+swift_bucket(void)
+{
+	static char name[32];
+
+	(void)snprintf(name, sizeof(name), "case-%d", (int)getpid());
+	return name;
+}
+
+int
+swift_main(struct swift *swift, Suite *suite)
+{
+	const char *missing = swift_start(swift);
+	SRunner *runner;
+	int failed;
+
+	if (missing) {
+		(void)printf("1..0 # SKIP %s\n", missing);
+		return EXIT_SUCCESS;
+	}
+	(void)setenv("AWS_ACCESS_KEY_ID", "test:tester", 1);
+	(void)setenv("AWS_SECRET_ACCESS_KEY", "testing", 1);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	swift_stop(swift);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
