@@ -14,6 +14,7 @@
 const struct scout__l2_adapter *const scout__l2_adapters[] = {
 	&scout__l2_files,
 	&scout__l2_plugin,
+	&scout__l2_s3,
 #ifdef HAVE_HIREDIS
 	&scout__l2_redis,
 #endif

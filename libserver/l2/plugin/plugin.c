@@ -12,8 +12,8 @@
 /*
  * DESIGN
  *
- * The adapter for stores in shared libraries (kvscout/l2_plugin.h), over the threads of blocking.h: this file finds the library
- * and starts it, plugin_calls.c makes its calls.
+ * The adapter for stores in shared libraries (kvscout/l2_plugin.h), over the threads of blocking.h: this file loads the library
+ * and starts it, plugin_calls.c makes its calls. s3:// is a plugin of our own, whose library plugin_s3.c finds.
  *
  * The option `threads` is the server's; all others go to the plugin, which knows their names. The library is loaded by
  * open(), and not to check a configuration: to load it is to run it.
@@ -54,21 +54,29 @@ static const struct scout__option_table table = {
 /* The options of the URL that are the server's, and those that are the plugin's. */
 struct split {
 	struct scout__l2_url_option ours[SCOUT__L2_MAX_URL_OPTIONS];
-	struct scout_l2_option theirs[SCOUT__L2_MAX_URL_OPTIONS];
+	struct scout_l2_option theirs[SCOUT__L2_MAX_URL_OPTIONS + SCOUT__S3_URL_PARTS];
 	uint32_t n_theirs;
 	uint32_t threads;
 };
+
+static bool
+is_s3(const struct scout__l2_url *url)
+{
+	return strcmp(url->scheme, scout__l2_s3.scheme) == 0;
+}
 
 static int
 read_url(const struct scout__l2_url *url, struct split *ret, char *err, size_t err_len)
 {
 	struct scout__l2_url own = *url;
 	struct plugin_options cfg;
-	int rc = scout__l2_url_need_folder(url, err, err_len);
+	int rc;
 
+	*ret = (struct split){.n_theirs = 0};
+	rc = is_s3(url) ? scout__s3_url_parts(url, ret->theirs, &ret->n_theirs, err, err_len)
+			: scout__l2_url_need_folder(url, err, err_len);
 	if (rc)
 		return rc;
-	*ret = (struct split){.n_theirs = 0};
 	own.options = ret->ours;
 	own.n_options = 0;
 	for (uint32_t i = 0; i < url->n_options; i++) {
@@ -118,7 +126,8 @@ load_library(struct scout__plugin *plugin, char *err, size_t err_len)
 
 	plugin->library = dlopen(plugin->path, RTLD_NOW | RTLD_LOCAL);
 	if (!plugin->library)
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "the library cannot be loaded: %s", dlerror());
+		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "the library cannot be loaded: %s%s", dlerror(),
+				   plugin->hint);
 	symbol = dlsym(plugin->library, SYMBOL);
 	if (symbol) {
 		memcpy(&get, &symbol, sizeof(get));
@@ -179,6 +188,7 @@ plugin_close(void *adapter)
 	(void)dlclose(plugin->library);
 	(void)pthread_mutex_destroy(&plugin->mu);
 	free(plugin->path);
+	free(plugin->name);
 	free(plugin);
 }
 
@@ -190,7 +200,7 @@ plugin_stop(void *adapter, uint64_t deadline_us)
 	if (scout__blocking_stop(&plugin->blocking, deadline_us))
 		return true;
 	scout__log(plugin->log, SCOUT_LOG_ERROR, "plugin tier %s: a call does not return; its thread is left running",
-		   plugin->path);
+		   plugin->name);
 	return false;
 }
 
@@ -243,6 +253,23 @@ plugin_check(const struct scout__l2_url *url, char *err, size_t err_len)
 	return read_url(url, &split, err, err_len);
 }
 
+/* Which library, and what log lines call the store. */
+static int
+name_it(struct scout__plugin *plugin, const struct scout__l2_url *url, char *err, size_t err_len)
+{
+	int rc = 0;
+
+	plugin->name = strdup(is_s3(url) ? url->shown : url->path);
+	plugin->hint = is_s3(url) ? SCOUT__S3_HINT : "";
+	if (is_s3(url))
+		rc = scout__s3_library(&plugin->path, err, err_len);
+	else
+		plugin->path = strdup(url->path);
+	if (rc || (plugin->name && plugin->path))
+		return rc;
+	return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+}
+
 static int
 plugin_open(const struct scout__l2_open *args, void **ret_adapter, char *err, size_t err_len)
 {
@@ -256,13 +283,14 @@ plugin_open(const struct scout__l2_open *args, void **ret_adapter, char *err, si
 	if (!plugin)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
 	plugin->log = args->log;
-	plugin->path = strdup(args->url->path);
 	SCOUT_ASSERT(pthread_mutex_init(&plugin->mu, NULL) == 0); /* does not fail on Linux */
-	rc = plugin->path ? open_with(plugin, args, &split, err, err_len)
-			  : scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+	rc = name_it(plugin, args->url, err, err_len);
+	if (!rc)
+		rc = open_with(plugin, args, &split, err, err_len);
 	if (rc) {
 		(void)pthread_mutex_destroy(&plugin->mu);
 		free(plugin->path);
+		free(plugin->name);
 		free(plugin);
 		return rc;
 	}
@@ -294,14 +322,12 @@ plugin_gauges(void *adapter, struct scout__l2_gauges *ret_gauges)
 		.objects = UINT64_MAX, .bytes = UINT64_MAX, .max_bytes = UINT64_MAX, .ready = true};
 }
 
-const struct scout__l2_adapter scout__l2_plugin = {
-	.scheme = "plugin",
-	.keeps_records = true,
-	.check = plugin_check,
-	.open = plugin_open,
-	.submit = plugin_submit,
-	.at_once = plugin_at_once,
-	.stop = plugin_stop,
-	.close = plugin_close,
-	.gauges = plugin_gauges,
-};
+#define ADAPTER(name)                                                                                                  \
+	{                                                                                                              \
+		.scheme = name, .keeps_records = true, .check = plugin_check, .open = plugin_open,                     \
+		.submit = plugin_submit, .at_once = plugin_at_once, .stop = plugin_stop, .close = plugin_close,        \
+		.gauges = plugin_gauges,                                                                               \
+	}
+
+const struct scout__l2_adapter scout__l2_plugin = ADAPTER("plugin");
+const struct scout__l2_adapter scout__l2_s3 = ADAPTER("s3");

@@ -60,7 +60,7 @@ log_failure(struct call *call, const char *what, int outcome)
 	call->why[sizeof(call->why) - 1] = '\0';
 	SCOUT_ASSERT(pthread_mutex_lock(&plugin->mu) == 0);
 	scout__log_limited(plugin->log, &plugin->limit, scout__now_us(), LOG_INTERVAL_US, SCOUT_LOG_WARN,
-			   "plugin tier %s: %s failed: %s (outcome %d)", plugin->path, what,
+			   "plugin tier %s: %s failed: %s (outcome %d)", plugin->name, what,
 			   call->why[0] ? call->why : "the plugin does not say why", outcome);
 	SCOUT_ASSERT(pthread_mutex_unlock(&plugin->mu) == 0);
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "adapter_rig.h"
 #include "check_main.h"
@@ -199,6 +200,49 @@ START_TEST(what_is_no_plugin_is_refused_with_a_sentence)
 }
 END_TEST
 
+START_TEST(urls_of_s3_are_read)
+{
+	static const struct {
+		const char *url, *says;
+	} cases[] = {
+		{"s3://", "the bucket is missing"},
+		{"s3:///prefix", "the bucket is missing"},
+		{"s3://one,two/prefix", "the bucket is missing"},
+		{"s3://bucket:9000/prefix", "is the option endpoint=https://host:port"},
+		{"s3://key:secret@bucket", "s3 takes no user and password"},
+		{"s3://bucket?threads=65", "must be 1..64"},
+		{"s3://bucket/a/b?threads=9&endpoint=https://host:9000&colour=red", NULL}, /* the plugin's to judge */
+		{"s3://bucket", NULL},
+	};
+	struct scout__l2_url url;
+	char err[512];
+
+	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		int rc;
+
+		err[0] = '\0';
+		ck_assert_int_eq(scout__l2_url_parse(cases[i].url, &url, err, sizeof(err)), 0);
+		rc = scout__l2_s3.check(&url, err, sizeof(err));
+		ck_assert_msg(cases[i].says ? strstr(err, cases[i].says) != NULL : rc == 0, "%s: %d %s", cases[i].url,
+			      rc, err);
+		ck_assert_int_eq(rc == 0, cases[i].says == NULL);
+		scout__l2_url_fini(&url);
+	}
+}
+END_TEST
+
+/* This program lies where the library of S3 does not. */
+START_TEST(what_is_not_installed_is_said)
+{
+	char err[512] = "";
+
+	rig = (struct adapter_rig){.vt = &scout__l2_s3};
+	ck_assert_int_eq(adapter_try(&rig, "s3://bucket", err, sizeof(err)), SCOUT_ERR_CONFIG_RANGE);
+	ck_assert_msg(strstr(err, "there is no libkvscout-l2-s3.so beside the server or in "), "%s", err);
+	ck_assert_msg(strstr(err, "libcurl4-openssl-dev"), "%s", err);
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -214,6 +258,9 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_slow_store_that_moves_is_waited_for);
 	tcase_add_test(tc, a_stuck_store_times_out_and_holds_up_no_question);
 	tcase_add_test(tc, what_is_no_plugin_is_refused_with_a_sentence);
+	tcase_add_test(tc, urls_of_s3_are_read);
+	if (access(LIBDIR "/libkvscout-l2-s3.so", F_OK) != 0)
+		tcase_add_test(tc, what_is_not_installed_is_said);
 	suite_add_tcase(s, tc);
 	return s;
 }
