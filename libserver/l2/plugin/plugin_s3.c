@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "plugin.h"
 #include "plugin_internal.h"
 
 /*
@@ -15,6 +14,8 @@
  */
 
 #define LIBRARY "libkvscout-l2-s3.so"
+
+static const char name[] = LIBRARY; /* a part of the file that the server is in */
 
 int
 scout__s3_url_parts(const struct scout__l2_url *url, struct scout_l2_option ret_options[SCOUT__S3_URL_PARTS],
@@ -41,7 +42,7 @@ is_beside(const char *file, char ret_path[PATH_MAX])
 	const char *end = strrchr(file, '/');
 
 	/* A path that is not absolute begins in the working directory, where anybody may have put a library. */
-	return file[0] == '/' && snprintf(ret_path, PATH_MAX, "%.*s/%s", (int)(end - file), file, LIBRARY) < PATH_MAX &&
+	return file[0] == '/' && snprintf(ret_path, PATH_MAX, "%.*s/%s", (int)(end - file), file, name) < PATH_MAX &&
 	       access(ret_path, F_OK) == 0;
 }
 
@@ -51,7 +52,7 @@ scout__s3_library(char **ret_path, char *err, size_t err_len)
 	char program[PATH_MAX] = "", path[PATH_MAX];
 	Dl_info self = {.dli_fname = ""};
 
-	(void)dladdr(&scout__l2_s3, &self);
+	(void)dladdr(name, &self);
 	if (readlink("/proc/self/exe", program, sizeof(program) - 1) < 0)
 		program[0] = '\0';
 	if (!is_beside(self.dli_fname ? self.dli_fname : "", path) && !is_beside(program, path) &&

@@ -23,7 +23,7 @@
 #define LIST_S_DEFAULT 300u
 #define LIST_AGAIN_S 10u /* after a listing that failed */
 
-struct store {
+struct s3_store {
 	struct scout__s3_client client;
 	struct scout__s3_index index;
 	bool has_index; /* const after open */
@@ -48,7 +48,7 @@ watch_of(const struct scout_l2_watch *watch)
 static bool
 list_goes_on(void *user, uint64_t moved)
 {
-	const struct store *s = user;
+	const struct s3_store *s = user;
 
 	(void)moved;
 	return !s->ends;
@@ -56,7 +56,7 @@ list_goes_on(void *user, uint64_t moved)
 
 /* Returns how long to wait for the next one. */
 static uint32_t
-list(struct store *s)
+list(struct s3_store *s)
 {
 	struct scout__s3_watch watch = {.goes_on = list_goes_on, .user = s};
 	char why[SCOUT__S3_SENTENCE] = "", text[SCOUT__S3_SENTENCE + 128];
@@ -77,7 +77,7 @@ list(struct store *s)
 static void *
 list_main(void *arg)
 {
-	struct store *s = arg;
+	struct s3_store *s = arg;
 
 	while (!s->ends) {
 		struct timespec until;
@@ -94,7 +94,7 @@ list_main(void *arg)
 }
 
 static bool
-start_index(struct store *s)
+start_index(struct s3_store *s)
 {
 	pthread_condattr_t attr;
 	bool is_good = pthread_condattr_init(&attr) == 0;
@@ -107,7 +107,7 @@ start_index(struct store *s)
 }
 
 static void
-stop_index(struct store *s)
+stop_index(struct s3_store *s)
 {
 	(void)pthread_mutex_lock(&s->mu);
 	s->ends = true;
@@ -123,7 +123,7 @@ stop_index(struct store *s)
 
 /* An option that is not of the client's. */
 static bool
-set_own(struct store *s, const char *name, const char *value)
+set_own(struct s3_store *s, const char *name, const char *value)
 {
 	if (strcmp(name, "lookup") == 0) {
 		s->has_index = strcmp(value, "index") == 0;
@@ -140,7 +140,7 @@ set_own(struct store *s, const char *name, const char *value)
 }
 
 static int
-read_options(struct store *s, const struct scout_l2_open *args, char *why)
+read_options(struct s3_store *s, const struct scout_l2_open *args, char *why)
 {
 	struct scout__s3_options options = {.timeout_ms = args->timeout_ms};
 
@@ -163,7 +163,7 @@ read_options(struct store *s, const struct scout_l2_open *args, char *why)
 static int
 s3_open(const struct scout_l2_open *args, void **ret_store, char *why)
 {
-	struct store *s = calloc(1, sizeof(*s));
+	struct s3_store *s = calloc(1, sizeof(*s));
 	int rc;
 
 	if (!s)
@@ -190,7 +190,7 @@ err_free:
 static void
 s3_close(void *store)
 {
-	struct store *s = store;
+	struct s3_store *s = store;
 
 	if (s->has_index)
 		stop_index(s);
@@ -202,7 +202,7 @@ static int
 s3_exists(void *store, const char *const *names, uint32_t n, uint32_t flags, uint8_t *found,
 	  const struct scout_l2_watch *watch, char *why)
 {
-	struct store *s = store;
+	struct s3_store *s = store;
 	struct scout__s3_watch w = watch_of(watch);
 
 	if (!s->has_index)
@@ -213,7 +213,7 @@ s3_exists(void *store, const char *const *names, uint32_t n, uint32_t flags, uin
 
 /* The bucket has, or has not, the object @name. */
 static void
-note(struct store *s, const char *name, uint32_t flags, bool has)
+note(struct s3_store *s, const char *name, uint32_t flags, bool has)
 {
 	if (!s->has_index || flags & SCOUT_L2_RECORD)
 		return;
@@ -227,7 +227,7 @@ static int
 s3_load(void *store, const char *name, uint32_t flags, const struct iovec *parts, uint32_t n_parts,
 	const struct scout_l2_watch *watch, char *why)
 {
-	struct store *s = store;
+	struct s3_store *s = store;
 	struct scout__s3_watch w = watch_of(watch);
 	int outcome = scout__s3_store_load(&s->client, name, flags, parts, n_parts, &w, why);
 
@@ -240,7 +240,7 @@ static int
 s3_store(void *store, const char *name, uint32_t flags, const struct iovec *parts, uint32_t n_parts,
 	 const struct scout_l2_watch *watch, char *why)
 {
-	struct store *s = store;
+	struct s3_store *s = store;
 	struct scout__s3_watch w = watch_of(watch);
 	int outcome = scout__s3_store_store(&s->client, name, flags, parts, n_parts, &w, why);
 
@@ -252,7 +252,7 @@ s3_store(void *store, const char *name, uint32_t flags, const struct iovec *part
 static int
 s3_remove(void *store, const char *name, const struct scout_l2_watch *watch, char *why)
 {
-	struct store *s = store;
+	struct s3_store *s = store;
 	struct scout__s3_watch w = watch_of(watch);
 
 	note(s, name, 0, false);
