@@ -182,7 +182,7 @@ static const struct scout__option options[] = {
 		.max = 16384,
 		.max_items = SCOUT__L2_STORES_MAX,
 		.check_item = scout__list_check_url,
-		.doc = "L2: URLs of stores in the order of preference, `fs:///path`, `redis://host:port` or `plugin:///path/lib.so`",
+		.doc = "L2: URLs of stores in the order of preference, `fs:///path`, `redis://host:port`, `s3://bucket/prefix` or `plugin:///path/lib.so`",
 	},
 	{
 		.name = "prefetch",

@@ -13,6 +13,7 @@
  *
  *   fs:///path?max_bytes=N&threads=N&direct=0|1&sync=0|1&shared=0|1
  *   plugin:///path/lib.so?threads=N&...   (others: the plugin's)
+ *   s3://bucket/prefix?threads=N&...       (others: the plugin's)
  *   redis://[user:password@]host:port,host:port...[?ttl=S&cluster=auto]
  *
  * Parsing has two steps: the form here (percent-decoding, hosts, brackets for IPv6, query); the options in the adapter,
