@@ -95,13 +95,14 @@ open_store(const struct scout_l2_open *args, void **ret_store, char *why)
 }
 
 static int
-exists(void *store, const char *const *names, uint32_t n, uint8_t *found, const struct scout_l2_watch *watch, char *why)
+exists(void *store, const char *const *names, uint32_t n, uint32_t flags, uint8_t *found,
+       const struct scout_l2_watch *watch, char *why)
 {
 	int outcome;
 
 	if (is_ended(SCOUT__L2_EXISTS, watch, &outcome))
 		return outcome;
-	outcome = folder_store_plugin()->exists(store, names, n, found, watch, why);
+	outcome = folder_store_plugin()->exists(store, names, n, flags, found, watch, why);
 	if (control->ops[SCOUT__L2_EXISTS].detail)
 		memset(found, 1, n);
 	return outcome;
