@@ -29,7 +29,7 @@ def of_vllm():
     """What events.py takes from vLLM, where there is none: names of blocks, and classes that hold fields."""
     return types.SimpleNamespace(
         hash=lambda own: int.from_bytes(own, "big") & (1 << 64) - 1, stored=Stored, removed=Removed, about={"kv_cache_spec_kind": "full_attention"},
-        need_extra_keys=lambda request: bool(request.cache_salt or request.lora_request), untag=list,
+        untag=list,
         extra_keys=lambda request, begin, end, image: ((request.cache_salt,) if request.cache_salt and not begin else None, image),
     )
 
@@ -62,7 +62,7 @@ def prompt_of(name, chunks=1, salt=None, lora=None):
     """vLLM's Request of whole chunks, with its tokens and chained hashes of its blocks."""
     drawn = random.Random(name)
     found = request(str(name), chunks * CHUNK_TOKENS, BLOCK_TOKENS)
-    found.cache_salt, found.lora_request = salt, lora
+    found.cache_salt, found.lora_request, found.mm_features, found.prompt_embeds = salt, lora, [], None
     found.all_token_ids = [drawn.randrange(150_000) for _ in range(chunks * CHUNK_TOKENS)]
     found.block_hashes, before = [], b""
     for begin in range(0, chunks * CHUNK_TOKENS, BLOCK_TOKENS):

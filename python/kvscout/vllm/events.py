@@ -44,7 +44,6 @@ class _Vllm:
 
         self.hash = kv_cache_utils.maybe_convert_block_hash
         self.extra_keys = kv_cache_utils.generate_block_hash_extra_keys
-        self.need_extra_keys = kv_cache_utils.need_extra_keys
         self.untag = getattr(kv_cache_utils, "to_event_extra_keys", list)  # from vLLM 0.32 on
         self.stored, self.removed = BlockStored, BlockRemoved
         self.about = {}
@@ -55,6 +54,11 @@ class _Vllm:
             if name in BlockStored.__struct_fields__ and hasattr(kv_cache_interface, ask):
                 found = getattr(kv_cache_interface, ask)(spec)
                 self.about[name] = getattr(found, "value", found)
+
+
+def _has_extra_keys(request):
+    """Few have any. What vLLM makes them of: an adapter, a salt, images, embeddings."""
+    return bool(request.lora_request or request.cache_salt or request.mm_features) or request.prompt_embeds is not None
 
 
 class Events:
@@ -108,7 +112,7 @@ class Events:
                 self._block,
                 None if lora is None else lora.lora_int_id,
                 None if lora is None else lora.lora_name,
-                self._extra_keys(request, begin, end) if self._vllm.need_extra_keys(request) else None,
+                self._extra_keys(request, begin, end) if _has_extra_keys(request) else None,
             )
         )
 
