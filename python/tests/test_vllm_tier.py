@@ -12,9 +12,21 @@ import time
 import unittest
 from types import SimpleNamespace
 
-from kvscout.vllm_tier import config, counts, keys, lookups, namespace
+from kvscout import KVScoutError
+from kvscout.vllm_tier import config, counts, events, keys, lookups, namespace
 from rig import ServerProcess, pings, wait_for
 from tier_rig import ROW_BYTES, ROWS, Engine, key_of, keys_of
+
+
+@dataclasses.dataclass
+class Event:
+    """vLLM's OffloadingEvent."""
+
+    keys: list
+    medium: str
+    removed: bool
+    locality: str | None = None
+    removal_expected: bool = False
 
 
 class Importing(unittest.TestCase):
@@ -380,6 +392,37 @@ class SmallPool(Case):
         self.assertGreater(survivors, 0)
         self.assertLess(survivors, 64)
         self.assertEqual(set(self.engine.known("newest", keys_of("h", 8)).values()), {True})
+
+    def test_what_each_engine_announces_equals_what_it_finds(self):
+        own = [events.of_engine(SimpleNamespace(kv_events_config=self.told(True)), Event, "STORAGE", "LOCAL", KVScoutError) for _ in range(2)]
+        engines = [Engine(self, self.server.endpoint, "events", events=each) for each in own]
+        found = [keys_of(prompt, 4) for prompt in range(40)]
+        everything = [key for keys in found for key in keys]
+        for keys in found:
+            engines[0].store(keys)
+        engines[0].clear()
+        for keys in found[:30]:
+            engines[0].store(keys)
+        for each, engine in zip(own, engines, strict=True):
+            announced = set()
+            known = {key for key, hit in engine.known("all", everything).items() if hit}
+            engine.lookups.finished("all")
+            self.assertTrue(0 < len(known) < len(everything), len(known))
+            wait_for(lambda each=each, engine=engine, known=known, announced=announced: self.take(each, engine, announced) == known, "the same")
+
+    def take(self, own, engine, announced):
+        for event in own.take(engine.client):
+            self.assertEqual((event.medium, event.locality, event.removal_expected), ("STORAGE", "LOCAL", True))
+            (announced.difference_update if event.removed else announced.update)(event.keys)
+        return announced
+
+    @staticmethod
+    def told(enabled):
+        return SimpleNamespace(enable_kv_cache_events=enabled)
+
+    def test_without_the_flag_there_are_no_events(self):
+        for spec in (SimpleNamespace(), SimpleNamespace(kv_events_config=self.told(False))):
+            self.assertIsNone(events.of_engine(spec, Event, "STORAGE", "LOCAL", KVScoutError))
 
     def test_what_was_touched_outlives_what_was_not(self):
         old = keys_of("old", 8)

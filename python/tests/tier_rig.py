@@ -33,7 +33,7 @@ def row_of(key):
 class Engine:
     """What of the tier needs no vLLM, with a region of its own. Job numbers and request ids are this engine's."""
 
-    def __init__(self, test, endpoint, namespace="tier", **config):
+    def __init__(self, test, endpoint, namespace="tier", events=None, **config):
         self.region = bytearray(ROWS * ROW_BYTES)
         common = {"endpoint": endpoint, "namespace": namespace, "chunk_tokens": 1, "hash_bytes": HASH_BYTES, **config}
         self.client = kvscout.Client(**{"lookup_timeout_ms": 60000, **common})
@@ -43,7 +43,7 @@ class Engine:
         self.counts = new_counts()
         teller = Teller(logging.getLogger("vllm.kvscout"))
         self.lookups = Lookups(self.client, kvscout.KVScoutError, self.counts, teller)
-        self.transfers = Transfers(self.worker, kvscout.KVScoutError, self.counts, teller, self.lookups.run_ended)
+        self.transfers = Transfers(self.worker, kvscout.KVScoutError, self.counts, teller, self.lookups.run_ended, events)
         address = ctypes.addressof(ctypes.c_char.from_buffer(self.region))
         self.transfers.register(address, ROW_BYTES, ROWS, "vllm-tier")
         self.next_job = 0

@@ -34,9 +34,11 @@ class _Entry:
 
 
 class Book:
-    def __init__(self, errors, group=0, limit_bytes=LIMIT_BYTES, clock=time.monotonic):
-        """@errors: kvscout's exceptions. @group: kvscout's number of the group whose objects are announced."""
+    def __init__(self, errors, group=0, limit_bytes=LIMIT_BYTES, clock=time.monotonic, apart=True):
+        """@errors: kvscout's exceptions. @group: kvscout's number of the group whose objects are announced. @apart: memory and L2 are
+        announced as two media; else as one."""
         self._error = errors
+        self._apart = apart
         self._group = group
         self._limit = limit_bytes
         self._clock = clock
@@ -167,7 +169,9 @@ class Book:
         removed, stored = [], []
         for name in list(itertools.islice(self._dirty, MAX_CHANGES)):
             entry = self._dirty.pop(name)
-            wanted = 0 if self._away or not entry.description else L1 if entry.media & L1 else entry.media
+            wanted = 0 if self._away or not entry.description or not entry.media else L1
+            if wanted and self._apart and not entry.media & L1:
+                wanted = L2
             if wanted == entry.announced:
                 continue
             if entry.announced:

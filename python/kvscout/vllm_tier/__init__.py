@@ -12,6 +12,7 @@ Importing this package starts nothing and imports no vLLM.
     keys.py        vLLM's keys as hashes
     lookups.py     which keys the server has: one question for each request and step
     transfers.py   copies between vLLM's region and the pool
+    events.py      which keys can be had, announced to routers
     counts.py      counters
     tier.py        the class that vLLM makes, one object in the scheduler's process
 """

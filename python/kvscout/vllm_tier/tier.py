@@ -16,6 +16,7 @@ from vllm.v1.kv_offload.base import (
     LookupResult,
     Medium,
     OffloadingCounterMetadata,
+    OffloadingEvent,
     OffloadingGaugeMetadata,
     OffloadingHistogramMetadata,
     RequestOffloadingContext,
@@ -27,7 +28,7 @@ from ..vllm.stats import Delta
 from ..vllm.times import BUCKETS
 from ..vllm.watch import Watch
 from . import config as configuration
-from . import namespace
+from . import events, namespace
 from .counts import GAUGES, MEANINGS, TIMES, Teller, new_counts
 from .keys import HASH_BYTES
 from .lookups import Lookups
@@ -85,7 +86,8 @@ class KVScoutTier(SecondaryTierManager):
             self._client.close()
             raise
         self._lookups = Lookups(self._client, self._error, self._counts, self._teller)
-        self._transfers = Transfers(worker, self._error, self._counts, self._teller, self._lookups.run_ended)
+        self._events = events.of_engine(offloading_spec, OffloadingEvent, Medium.STORAGE, self.locality, self._error)
+        self._transfers = Transfers(worker, self._error, self._counts, self._teller, self._lookups.run_ended, self._events)
         try:
             self._transfers.register(_address_of(primary_kv_view), row_bytes, rows, "vllm-tier")
         except Exception:
@@ -131,6 +133,11 @@ class KVScoutTier(SecondaryTierManager):
     def on_schedule_end(self, context):
         self._lookups.scheduled(context.new_req_ids)
         self._lookups.flush()
+        if self._events is not None:
+            self._events.read(self._client)
+
+    def take_events(self):
+        return self._events.take(self._client) if self._events is not None else ()
 
     # ---- jobs -------------------------------------------------------------------------------------------------------
 
@@ -142,6 +149,8 @@ class KVScoutTier(SecondaryTierManager):
 
     def submit_load(self, job_metadata):
         keys = list(job_metadata.keys)
+        if self._events is not None:
+            self._events.keep(keys)
         runs, lost = self._lookups.runs(job_metadata.req_context.req_id, keys, job_metadata.chunk_ids)
         self._transfers.load(job_metadata.job_id, runs, lost)
 
@@ -162,6 +171,8 @@ class KVScoutTier(SecondaryTierManager):
         self._transfers.drain()
         if self._config.clears:
             self._clear()
+        if self._events is not None:
+            self._events.announce_anew()  # vLLM has told routers to forget everything
 
     def _clear(self):
         """As the connector does: with a weights_version the next number, without one a new generation."""

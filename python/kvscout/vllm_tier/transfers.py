@@ -43,13 +43,15 @@ class _Job:
 
 
 class Transfers:
-    def __init__(self, worker, errors, counts, teller, run_ended):
-        """@worker: kvscout's, with one token in a block. @run_ended(run, failed keys): a retrieve has ended."""
+    def __init__(self, worker, errors, counts, teller, run_ended, events=None):
+        """@worker: kvscout's, with one token in a block. @run_ended(run, failed keys): a retrieve has ended.
+        @events: of events.py, or None."""
         self._worker = worker
         self._error = errors
         self._counts = counts
         self._teller = teller
         self._run_ended = run_ended
+        self._events = events
         self._parts = {}  # kvscout's job: (_Job, Run of a load)
         self._ended = []
         self.took = Times()
@@ -62,7 +64,10 @@ class Transfers:
         job = _Job(job_id, False)
         self._counts["stores"] += 1
         try:
-            number = self._worker.store(0, hashes_of(keys), [int(chunk_id) for chunk_id in chunk_ids])
+            number = self._worker.store(
+                0, hashes_of(keys), [int(chunk_id) for chunk_id in chunk_ids],
+                descriptions=self._events.describe(keys) if self._events is not None else None,
+            )
         except self._error as error:
             self._counts["stores_failed"] += 1
             self._teller.warn("a store could not be started: %s", error)
