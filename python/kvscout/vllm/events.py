@@ -7,6 +7,9 @@ of the namespace (feed.py), and vLLM asks for the events of each step. Without i
 Removals are named one by one. AllBlocksCleared, which would be shorter, tells routers to forget what is in the GPU as well. vLLM itself
 sends it when its own prefix cache is reset, and routers then forget our part, too: so all of that is announced again.
 
+Two prompts that part in the middle of a chunk have two chunks with the same first blocks. Routers do not count how often a block was
+announced, so it is removed with the last of its chunks.
+
 What routers take: one group with full attention. Objects of others (windows, states) are cached, and not announced.
 """
 
@@ -73,6 +76,7 @@ class Events:
         self._ints = isinstance(vllm.hash(bytes(32)), int)
         self._may_read = may_read
         self._book = feed.Book(errors, number)
+        self._chunks_with = {}  # (medium, block): number of announced chunks
         self._pool = self._blocks_of_pool = None
         self._told_error = False
 
@@ -145,6 +149,7 @@ class Events:
             blocks = getattr(self._pool, "cached_block_hash_to_block", None)
             if blocks is not self._blocks_of_pool:  # vLLM's reset puts a new one there, and announces AllBlocksCleared
                 self._blocks_of_pool = blocks
+                self._chunks_with.clear()
                 self._book.announce_anew()
         removed, stored = self._book.changes()
         return [*self._removals(removed), *filter(None, (self._stored(*change) for change in stored))]
@@ -152,16 +157,26 @@ class Events:
     def _removals(self, removed):
         by_medium = {}
         for medium, said in removed:
-            by_medium.setdefault(medium, []).extend(map(self._vllm.hash, descriptions.hashes_of(said)))
+            gone = by_medium.setdefault(medium, [])
+            for block in map(self._vllm.hash, descriptions.hashes_of(said)):
+                left = self._chunks_with.pop((medium, block), 0) - 1
+                if left > 0:
+                    self._chunks_with[medium, block] = left
+                elif left == 0:
+                    gone.append(block)
         for medium, hashes in by_medium.items():
-            yield self._vllm.removed(block_hashes=hashes, medium=_MEDIA[medium], group_idx=self._engine_group)
+            if hashes:
+                yield self._vllm.removed(block_hashes=hashes, medium=_MEDIA[medium], group_idx=self._engine_group)
 
     def _stored(self, medium, said):
         found = descriptions.decode(said)
         if found is None or not self._ints and len(found.hashes[0]) == 8:
             return None  # of an engine that names blocks by numbers
+        blocks = [self._vllm.hash(own) for own in found.hashes]
+        for block in blocks:
+            self._chunks_with[medium, block] = self._chunks_with.get((medium, block), 0) + 1
         return self._vllm.stored(
-            block_hashes=[self._vllm.hash(own) for own in found.hashes],
+            block_hashes=blocks,
             parent_block_hash=None if found.parent is None else self._vllm.hash(found.parent),
             token_ids=found.tokens,
             block_size=found.block_tokens if found.tokens else 0,
