@@ -93,6 +93,22 @@ engine_sglang_install()
 	printf '%s\n' "$es_stamp" >"$es_dir/stamp"
 }
 
+# Dynamo's KV indexer, for the session that asks it. Without it that session is skipped.
+engine_dynamo_install()
+{
+	ed_list=$ROOT/tests/engine/dynamo-requirements.txt
+	ed_dir=$ENGINE_DIR/dynamo
+	ed_stamp=$(cksum <"$ed_list")
+	if [ -f "$ed_dir/stamp" ] && [ "$(cat "$ed_dir/stamp")" = "$ed_stamp" ]; then
+		return 0
+	fi
+	say "engine: installing Dynamo's KV indexer into build-engine/dynamo (0.3 GB, from PyPI)"
+	rm -rf "$ed_dir"
+	"$(engine_python)" -m venv "$ed_dir" || not_ready "engine: cannot make an environment in $ed_dir"
+	engine_pip Dynamo "$ed_dir" "$ed_list" "$ENGINE_DIR/dynamo-install.log"
+	printf '%s\n' "$ed_stamp" >"$ed_dir/stamp"
+}
+
 # engine_sglang [sglang | SESSION]...: `sglang` alone means all sessions.
 engine_sglang()
 {
@@ -140,6 +156,9 @@ cmd_engine()
 		return 1
 	}
 	engine_install || return 1
+	case " ${*:-events-dynamo} " in
+	*" events-dynamo "* | *" --install "*) engine_dynamo_install || return 1 ;;
+	esac
 	[ "${1:-}" != --install ] || return 0
 	if ! [ -f "$ROOT/build/python/kvscout/_kvscout.abi3.so" ]; then
 		not_ready "engine: the build has no Python extension; it needs Python 3.11 or newer with headers (Debian: apt-get install python3-dev)"

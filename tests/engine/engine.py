@@ -38,17 +38,22 @@ class Engine:
         seqs=16,
         beside=None,
         prefix_caching=None,
+        events=None,
         **more,
     ):
         """@connector: kv_connector_extra_config; None: no connector. @blocks: of the engine's own cache. @beside:
         configurations of connectors that run beside ours under MultiConnector. @prefix_caching: switch it behind
-        vLLM's back, where vLLM forces it off.
+        vLLM's back, where vLLM forces it off. @events: keys of --kv-events-config.
         """
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
 
         if connector is not None:
             more["kv_transfer_config"] = _transfer_config(dict(connector), beside)
+        if events is not None:
+            from vllm.config import KVEventsConfig
+
+            more["kv_events_config"] = KVEventsConfig(**events)
         args = EngineArgs(
             model=model,
             dtype="float32",
@@ -126,6 +131,14 @@ class Engine:
         self._open[name] = None
         tally.requests += 1
         return name
+
+    def hashes(self, prompt):
+        """vLLM's hashes of @prompt's blocks."""
+        from vllm import SamplingParams
+        from vllm.v1.request import Request
+
+        core = self._engine.engine_core.engine_core
+        return Request("hashes", prompt, SamplingParams(max_tokens=1), None, block_hasher=core.request_block_hasher).block_hashes
 
     def step(self):
         """One step. Returns the names of the requests that ended in it, with their answers."""

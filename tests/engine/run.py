@@ -65,6 +65,7 @@ SESSIONS = (
     ("tier", 1, 900),
     ("tier-tp2", 1, 900),
     ("tier-gemma", 1, 900),
+    ("events-dynamo", 2, 1800),
 )
 SHORT = ("llama-reference", "llama", "llama-kills")
 COUNTS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$")

@@ -141,6 +141,39 @@ def two_engines(extra, cases):
     return session
 
 
+def events_session(options):
+    """Two engines that announce what they can have, and Dynamo's own indexer that reads it."""
+    import events_cases
+    import indexer as dynamo
+    from engine import BLOCK_TOKENS
+    from peer import Peer
+
+    context = Context(options, "llama")
+    with contextlib.ExitStack() as stack:
+        try:
+            indexer = dynamo.Indexer(options.root, BLOCK_TOKENS)
+        except Skip as reason:
+            context.cases.skip("dynamo", str(reason))
+            return context.cases
+        stack.callback(indexer.close)
+        server = _server(stack, options, events_cases.SERVER, True)
+        own, theirs = events_cases.endpoints(), events_cases.endpoints()
+        extra = {"weights_version": 1}
+        peer = Peer(context.folder, {"endpoint": server.endpoint, **extra}, omp_bind="1", events=theirs)
+        stack.callback(peer.close)
+        engine = _engine(stack, context, server, extra, {"events": own})
+        peer.wait_ready()
+        wire = dynamo.Wire(own["endpoint"])
+        stack.callback(wire.close)
+        indexer.register(1, wire.endpoint, own["replay_endpoint"])
+        indexer.register(2, theirs["endpoint"], theirs["replay_endpoint"])
+        pair = events_cases.Pair(engine, peer, indexer, 40 if context.short else 250)
+        for case in (events_cases.evictions, events_cases.resets, events_cases.restarts):
+            context.cases.run(case.__name__, case, pair, server)
+        context.cases.run("gaps", events_cases.gaps, pair, server, wire)
+    return context.cases
+
+
 def tier_session(model, cases, **engine_options):
     """As connector_session(), with vLLM's own offloading and the tier behind it instead of the connector."""
 
@@ -578,6 +611,7 @@ SESSIONS = {
     "images": connector_session("images", image_cases, **IMAGES),
     "identity": identity_session,
     "serve": serve_session,
+    "events-dynamo": events_session,
     "start": start_session,
     "groups-manager": group_manager_session,
     "tier-manager": tier_manager_session,
