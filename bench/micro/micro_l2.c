@@ -248,10 +248,10 @@ print_phase(const struct micro_l2 *b, const char *name, enum l2_phase phase, enu
 	if (phase == EXISTS)
 		say("  %7.3f us/key", 1000 * ms.p50 / (double)b->n_keys);
 	else
-		say("  %7.2f GiB/s", (double)(b->n * b->bytes) / (1 << 30) * 1000 / ms.p50);
+		say("  %7.2f GiB/s  CPU %.3f ms", (double)(b->n * b->bytes) / (1 << 30) * 1000 / ms.p50, cpu_ms);
 	if (phase != EXISTS && b->has_floor)
-		say("  floor %9.3f ms, %5.1f %% of it; CPU %.3f ms, floor %.3f ms, %5.1f %%", floor_ms.p50,
-		    100 * floor_ms.p50 / ms.p50, cpu_ms, floor_cpu_ms, 100 * floor_cpu_ms / cpu_ms);
+		say("; floor %9.3f ms, %5.1f %% of it; CPU %.3f ms, %5.1f %%", floor_ms.p50,
+		    100 * floor_ms.p50 / ms.p50, floor_cpu_ms, 100 * floor_cpu_ms / cpu_ms);
 	say("\n");
 }
 
@@ -317,7 +317,7 @@ main(int argc, char **argv)
 {
 	static struct micro_l2 b = {.n = 96, .bytes = 1 << 20, .rounds = 9, .repeat = 1};
 	const struct cli_option options[] = {
-		CLI_TEXT("url", "URL", &b.url, "fs:///FOLDER or redis://HOST:PORT; required"),
+		CLI_TEXT("url", "URL", &b.url, "fs:///FOLDER, redis://HOST:PORT or plugin:///LIBRARY; required"),
 		CLI_NUMBER("objects", &b.n, 1, SCOUT__L2_MAX_KEYS, "objects of a set"),
 		CLI_BYTES("bytes", &b.bytes, 8, 1 << 30, "of one object; a multiple of 8"),
 		CLI_NUMBER("rounds", &b.rounds, 1, MAX_ROUNDS, "sets to store, ask for and load"),
