@@ -275,8 +275,11 @@ class Loaded(unittest.TestCase):
         config = SimpleNamespace(model_path="m", dtype="float32", hf_config=SimpleNamespace(to_dict=lambda: {"rope_theta": 1}))
         self.scheduler = SimpleNamespace(
             model_config=config, server_args=SimpleNamespace(load_format="auto", resolved_dict=lambda: dict(values)),
-            tp_worker=SimpleNamespace(model_runner=SimpleNamespace(model=self.model)))
+            tp_worker=self.worker_of(self.model), draft_worker=None)
         self.values = values
+
+    def worker_of(self, model):
+        return SimpleNamespace(weight_update_runners=lambda: [("role", SimpleNamespace(model=model))])
 
     def name(self):
         name, reason = namespace.compute("", {}, self.scheduler)
@@ -297,7 +300,18 @@ class Loaded(unittest.TestCase):
         names.append(self.name())
         self.scheduler.model_config.hf_config.to_dict = lambda: {"rope_theta": 2}
         names.append(self.name())
+        for draft in (self.torch.nn.Linear(2, 2), self.torch.nn.Linear(2, 2)):
+            self.scheduler.draft_worker = self.worker_of(draft)
+            names.append(self.name())
         self.assertEqual(len(set(names)), len(names))
+
+    def test_weights_are_the_same_until_a_parameter_changes(self):
+        before = namespace.of_weights(self.scheduler)
+        self.model[1].eps = 1e-4
+        self.model.register_buffer("grown", self.torch.zeros(3))
+        self.assertEqual(namespace.of_weights(self.scheduler), before)
+        self.model[0].weight.data[3, 3] += 1e-3  # as SGLang writes new weights
+        self.assertNotEqual(namespace.of_weights(self.scheduler), before)
 
     def test_weights_that_cannot_be_read_count_by_their_files_or_not_at_all(self):
         self.model[0].weight = self.torch.nn.Parameter(self.torch.empty(0))
@@ -458,7 +472,7 @@ class NewWeights(Case):
     def test_nothing_is_loaded_or_stored_after_the_weights_have_changed(self):
         """SGLang drops its cache for new weights, and with it the threads that call the storage."""
         weights = ["old"]
-        with mock.patch.object(namespace, "of_loaded", lambda scheduler: weights[0]):
+        with mock.patch.object(namespace, "of_weights", lambda scheduler: weights[0]):
             rank = Rank(self, self.server.endpoint)
         keys = keys_of("a", 4)
 

@@ -56,9 +56,18 @@ def of_rank(scheduler):
 
 
 def of_loaded(scheduler):
-    """Of the model as it is in this rank's memory now."""
-    model = scheduler.tp_worker.model_runner.model
-    return loaded.of_modules(list(model.named_modules()), lambda: _files(scheduler.model_config, scheduler.server_args), "sglang")
+    """Of the models as they are in this rank's memory now. A draft model may have its KV in the model's own pages."""
+    modules = [(f"{at}/{path}", module) for at, runner in enumerate(_runners(scheduler)) for path, module in runner.model.named_modules()]
+    return loaded.of_modules(modules, lambda: _files(scheduler.model_config, scheduler.server_args), "sglang")
+
+
+def of_weights(scheduler):
+    """Of the parameters alone: buffers and scalars may change while the engine runs, as a rope that grows."""
+    return [[name, loaded.of_tensor(tensor)] for runner in _runners(scheduler) for name, tensor in runner.model.named_parameters()]
+
+
+def _runners(scheduler):
+    return [runner for worker in (scheduler.tp_worker, scheduler.draft_worker) if worker for _, runner in worker.weight_update_runners()]
 
 
 def _files(model, server):

@@ -49,7 +49,7 @@ class KVScoutStorage(HiCacheStorage):
         name, reason = namespace.compute(
             self._config.namespace, namespace.factors(own, pool, found, sglang.__version__), self._scheduler
         )
-        self._weights = Weights(functools.partial(namespace.of_loaded, self._scheduler))
+        self._weights = Weights(functools.partial(namespace.of_weights, self._scheduler))
         ranks = 1 if own.is_mla_model else own.tp_size
         settings = server.settings(self._config.library, None)
         common = {
