@@ -185,7 +185,7 @@ START_TEST(a_stopped_redis_costs_the_second_tier_only_and_heals)
 	redis_start(&server, NULL);
 	up_on("", server.port, LONG);
 	store_through(1);
-	be_impatient();
+	be_impatient(SHORT);
 	start_anew();
 	wait_until((hit = lookup(1)).chunks == CHUNKS)
 		finish();
@@ -213,7 +213,7 @@ START_TEST(a_redis_that_is_killed_and_comes_back_empty_is_believed)
 	redis_start(&server, NULL);
 	up_on("", server.port, LONG);
 	store_through(1);
-	be_impatient();
+	be_impatient(SHORT);
 	start_anew();
 	redis_kill(&server);
 	for (uint32_t i = 0; i < 8; i++) {

@@ -32,9 +32,9 @@ up(const char *url, const char *timeout_ms)
 }
 
 void
-be_impatient(void)
+be_impatient(const char *timeout_ms)
 {
-	f.more[3] = f.more[5] = SHORT;
+	f.more[3] = f.more[5] = timeout_ms;
 	f.more[8] = "bad_key_ms";
 	f.more[9] = "300";
 }

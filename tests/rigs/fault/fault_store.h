@@ -18,8 +18,8 @@ extern struct fault_actor *sched, *worker;
 
 /* @url stays the caller's, until the last start. */
 void up(const char *url, const char *timeout_ms);
-/* What starts next misses the store soon, and forgets soon what it could not load. */
-void be_impatient(void);
+/* What starts next misses the store after @timeout_ms, and forgets soon what it could not load. */
+void be_impatient(const char *timeout_ms);
 /* Another start of the server: its pool is empty. */
 void start_anew(void);
 struct fault_hit lookup(uint32_t prompt);
