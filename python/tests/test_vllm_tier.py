@@ -516,6 +516,7 @@ class TwoEngines(Case):
         other = Engine(self, self.server.endpoint)
         before, after = keys_of("before", 4), keys_of("after", 4)
         self.engine.store(before)
+        self.assertTrue(other.store(keys_of("joined", 4)).ok)  # its worker has said HELLO: one that comes after the clear is in
         self.assertEqual(other.prefix("r", before), 4)
         self.engine.clear()
         self.assertEqual(self.engine.prefix("r", before), 0)
