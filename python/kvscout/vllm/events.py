@@ -19,6 +19,7 @@ from . import descriptions, feed
 
 logger = logging.getLogger("vllm.kvscout")
 
+_PROBE = bytes(range(32))
 _MEDIA = {feed.L1: "CPU", feed.L2: "STORAGE"}
 
 
@@ -42,21 +43,17 @@ class _Vllm:
 
     def __init__(self, spec):
         from vllm.distributed.kv_events import BlockRemoved, BlockStored
-        from vllm.v1 import kv_cache_interface
         from vllm.v1.core import kv_cache_utils
+        from vllm.v1.kv_cache_interface import get_kv_cache_spec_kind, get_kv_cache_spec_sliding_window
 
         self.hash = kv_cache_utils.maybe_convert_block_hash
         self.extra_keys = kv_cache_utils.generate_block_hash_extra_keys
-        self.untag = getattr(kv_cache_utils, "to_event_extra_keys", list)  # from vLLM 0.32 on
+        self.untag = kv_cache_utils.to_event_extra_keys
         self.stored, self.removed = BlockStored, BlockRemoved
-        self.about = {}
-        for name, ask in (
-            ("kv_cache_spec_kind", "get_kv_cache_spec_kind"),
-            ("kv_cache_spec_sliding_window", "get_kv_cache_spec_sliding_window"),
-        ):
-            if name in BlockStored.__struct_fields__ and hasattr(kv_cache_interface, ask):
-                found = getattr(kv_cache_interface, ask)(spec)
-                self.about[name] = getattr(found, "value", found)
+        self.about = {
+            "kv_cache_spec_kind": get_kv_cache_spec_kind(spec).value,
+            "kv_cache_spec_sliding_window": get_kv_cache_spec_sliding_window(spec),
+        }
 
 
 def _has_extra_keys(request):
@@ -73,7 +70,7 @@ class Events:
         self._block = group.block_tokens
         self._unit = group.unit_tokens
         self._hash_block = groups.hash_tokens // groups.stride
-        self._ints = isinstance(vllm.hash(bytes(32)), int)
+        self._ints = vllm.hash(_PROBE) == int.from_bytes(_PROBE[-8:], "big")  # else the hashes themselves
         self._may_read = may_read
         self._book = feed.Book(errors, number)
         self._chunks_with = {}  # (medium, block): number of announced chunks
@@ -158,7 +155,7 @@ class Events:
         by_medium = {}
         for medium, said in removed:
             gone = by_medium.setdefault(medium, [])
-            for block in map(self._vllm.hash, descriptions.hashes_of(said)):
+            for block in self._names(descriptions.hashes_of(said)):
                 left = self._chunks_with.pop((medium, block), 0) - 1
                 if left > 0:
                     self._chunks_with[medium, block] = left
@@ -168,16 +165,20 @@ class Events:
             if hashes:
                 yield self._vllm.removed(block_hashes=hashes, medium=_MEDIA[medium], group_idx=self._engine_group)
 
+    def _names(self, hashes):
+        """As vLLM's own events name blocks. Its function looks into the environment each time."""
+        return [int.from_bytes(own[-8:], "big") for own in hashes] if self._ints else list(map(self._vllm.hash, hashes))
+
     def _stored(self, medium, said):
         found = descriptions.decode(said)
         if found is None or not self._ints and len(found.hashes[0]) == 8:
             return None  # of an engine that names blocks by numbers
-        blocks = [self._vllm.hash(own) for own in found.hashes]
+        blocks = self._names(found.hashes)
         for block in blocks:
             self._chunks_with[medium, block] = self._chunks_with.get((medium, block), 0) + 1
         return self._vllm.stored(
             block_hashes=blocks,
-            parent_block_hash=None if found.parent is None else self._vllm.hash(found.parent),
+            parent_block_hash=None if found.parent is None else self._names([found.parent])[0],
             token_ids=found.tokens,
             block_size=found.block_tokens if found.tokens else 0,
             lora_id=found.lora_id,

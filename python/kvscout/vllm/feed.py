@@ -19,7 +19,7 @@ LIMIT_BYTES = 128 << 20
 # Of an entry, beside its description; with what events.py counts of its blocks, which are eight.
 ENTRY_BYTES = 1200
 # Changes of one step; the others come with the next ones.
-MAX_CHANGES = 256
+MAX_CHANGES = 128
 # A server that is away for so long has nothing to offer.
 AWAY_S = 5.0
 

@@ -7,8 +7,6 @@ what this engine has computed or found (with self_describing_kv_events), and of 
 All of it is STORAGE, also what is in host memory: vLLM's own tier above announces CPU, and its evictions would take ours out of the router.
 """
 
-import dataclasses
-
 from ..vllm.feed import Book
 from .keys import hashes_of
 
@@ -21,9 +19,7 @@ def of_engine(offloading_spec, event, storage, locality, errors):
 
 class Events:
     def __init__(self, event, storage, locality, errors):
-        names = {field.name for field in dataclasses.fields(event)}
-        about = {"medium": storage, "locality": locality, "removal_expected": True}
-        self._about = {name: value for name, value in about.items() if name in names}  # vLLM 0.31 has fewer
+        self._about = {"medium": storage, "locality": locality, "removal_expected": True}
         self._event = event
         self._book = Book(errors, apart=False)
 
