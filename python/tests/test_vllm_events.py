@@ -7,10 +7,11 @@ import random
 import tempfile
 import types
 import unittest
+from unittest import mock
 
 import kvscout
 from kvscout.vllm import descriptions, events, feed, groups
-from pages import BLOCK_TOKENS, BLOCKS, CHUNK_TOKENS, Pages, hit_of_a_server, wait_done
+from pages import BLOCK_TOKENS, BLOCKS, CHUNK_TOKENS, Pages, hashes_of, hit_of_a_server, wait_done
 from rig import ServerProcess, wait_for
 from vllm_rig import Engine, NO_STEP, request
 
@@ -39,7 +40,7 @@ class Router:
 
     def __init__(self):
         self.blocks = {"CPU": {}, "STORAGE": {}}
-        self.n = 0
+        self.n = self.removed = 0
 
     def take(self, found):
         for event in found:
@@ -50,6 +51,7 @@ class Router:
                     blocks[own] = event
                 else:
                     blocks.pop(own, None)
+                    self.removed += 1
 
     def has(self, prompt, medium="CPU"):
         """@prompt's one chunk."""
@@ -251,7 +253,7 @@ class Announced(Pool):
 
 
 class Overflow(Pool):
-    KEYS = {"l1_bytes": "16Mi", "extent_bytes": "1Mi", "feed_bytes": "16Ki"}
+    KEYS = {"l1_bytes": "128Mi", "extent_bytes": "8Mi", "feed_bytes": "16Ki"}
 
     def test_a_reader_that_lost_events_starts_over(self):
         prompts = [prompt_of(n) for n in range(60)]
@@ -268,6 +270,28 @@ class Overflow(Pool):
         found = {str(n) for n in range(40, 60)}
         wait_for(lambda: self.reader.step() or self.reader.announced(prompts) == found, what="the last twenty")
         self.assertIn(feed.START_OVER, self.reader.kinds)
+
+
+    @mock.patch.object(feed, "MAX_CHANGES", 10_000)
+    def test_a_feed_that_starts_over_removes_nothing_that_is_still_there(self):
+        prompts = [prompt_of(n) for n in range(20)]
+        self.store_others(0, 50)  # the feed tells of these first, on a page of their own
+        for prompt in prompts:
+            self.store(prompt)
+        self.assertEqual(len(self.settled(self.reader, prompts)), 20)
+        self.reader.kinds.clear()
+        self.store_others(50, 75)
+        last = ("", hashes_of(74, 16)[-1])
+        wait_for(lambda: self.reader.step() or last in self.reader.events._book._live, what="the last one")
+        wait_for(lambda: self.reader.step() or not self.reader.events._book._stale, what="the end of starting over")
+        self.assertIn(feed.START_OVER, self.reader.kinds)
+        self.assertEqual((len(self.reader.announced(prompts)), self.reader.router.removed), (20, 0))
+
+
+    def store_others(self, first, last):
+        """16 chunks each, without descriptions."""
+        for n in range(first, last):
+            wait_done(self.worker, self.worker.store(0, hashes_of(n, 16), list(range(64))))
 
 
 class Below(Pool):
