@@ -290,7 +290,7 @@ scout__s3_from_container(struct scout__s3_source *from, struct scout__s3_keys *r
 int
 scout__s3_from_instance(struct scout__s3_source *from, struct scout__s3_keys *ret_keys)
 {
-	static const char what[] = "there are no credentials in the environment or in a file, and the instance's metadata";
+	static const char what[] = "no credentials are in environment or file, and the instance's metadata";
 	const char *endpoint = env("AWS_EC2_METADATA_SERVICE_ENDPOINT"), *disabled = env("AWS_EC2_METADATA_DISABLED");
 	static const char folder[] = "latest/meta-data/iam/security-credentials/";
 	char url[1024], token[ANSWER_BYTES], answer[ANSWER_BYTES], role[256];
