@@ -3,6 +3,7 @@
 each layout, with a kvscoutd of its own and each byte compared. The real engine runs in `./dev engine sglang`."""
 
 import abc
+import collections
 import ctypes
 import hashlib
 import importlib
@@ -17,7 +18,7 @@ import unittest
 from types import SimpleNamespace
 from unittest import mock
 
-from kvscout.sglang import arguments, config, namespace, planes
+from kvscout.sglang import arguments, config, namespace, planes, policies
 from kvscout.vllm import identity
 from rig import ServerProcess, wait_for
 
@@ -83,13 +84,14 @@ def modules_of_sglang():
     names = ("sglang", "sglang.srt", "sglang.srt.mem_cache", "sglang.srt.mem_cache.hicache_storage", "torch")
     found = {name: types.ModuleType(name) for name in names}
     found["sglang"].__version__, found["torch"].tensor, found[names[3]].HiCacheStorage = "0.5.23", Indices, base
+    found[names[3]].PoolTransferResult = collections.namedtuple("PoolTransferResult", "kv_hit_pages extra_pool_hit_pages restorable_prefix_pages")
     return found
 
 
 class Rank:
     """One rank of an engine."""
 
-    def __init__(self, test, endpoint, layout="page_first_direct", mla=False, rank=0, size=1, extra=(), **more):
+    def __init__(self, test, endpoint, layout="page_first_direct", mla=False, rank=0, size=1, extra=(), pools=(), **more):
         fields = {"tp_rank": rank, "tp_size": size, "pp_rank": 0, "pp_size": 1, "attn_cp_rank": 0, "attn_cp_size": 1, "dcp_rank": 0,
                   "dcp_size": 1, "is_mla_model": mla, "model_name": "m", "should_split_heads": False, "tp_lcm_size": None,
                   "is_storage_writer": not mla or rank == 0, "extra_config": {**EXTRA, "endpoint": endpoint, "namespace": test.id()[-60:], **dict(extra)}}
@@ -101,6 +103,8 @@ class Rank:
             self.storage = storage.KVScoutStorage(SimpleNamespace(**{**fields, **more}), {})
             test.addCleanup(self.storage.close)
             self.storage.register_mem_pool_host(self.pool)
+            for name, pool in {"kv": self.pool, **dict(pools)}.items():
+                self.storage.register_mem_host_pool_v2(pool, name)
             self.storage.on_host_pools_registered()
 
     def store(self, keys, pages=None):
@@ -147,49 +151,50 @@ class Planes(unittest.TestCase):
         pool = Pool("page_first")
         pool.pieces = lambda page: [(page * page * 100, 100)]
         with self.assertRaisesRegex(planes.Unsupported, "do not lie evenly. Use --hicache-mem-layout page_first_direct"):
-            planes.of_pool(pool, Indices)
+            planes.of_pool("kv", pool, Indices)
 
     def test_a_pool_without_kv_and_a_pool_of_one_page_are_refused(self):
         with self.assertRaisesRegex(planes.Unsupported, "has no KV of its own"):
-            planes.of_pool(SimpleNamespace(kv_buffer=None), Indices)
+            planes.of_pool("kv", SimpleNamespace(kv_buffer=None), Indices)
         pool = Pool("page_first")
         pool.size = PAGE
         with self.assertRaisesRegex(planes.Unsupported, "at least 2 are needed"):
-            planes.of_pool(pool, Indices)
+            planes.of_pool("kv", pool, Indices)
 
 
 class Namespace(unittest.TestCase):
-    def name(self, pool=None, seen="model", **more):
+    def name(self, pool=None, seen="model", name="kv", **more):
         own = {"tp_size": 1, "pp_rank": 0, "pp_size": 1, "attn_cp_rank": 0, "attn_cp_size": 1, "dcp_rank": 0, "dcp_size": 1,
                "is_mla_model": False, "model_name": "m", **more}
         pool = pool or Pool("page_first")
-        found = namespace.factors(SimpleNamespace(**own), pool, planes.of_pool(pool, Indices)[0], "0.5.23")
+        found = namespace.factors(SimpleNamespace(**own), name, pool, planes.of_pool(name, pool, Indices)[0], "0.5.23")
         with mock.patch.object(namespace, "of_rank", lambda scheduler: seen):
-            return namespace.compute("", found, None)[0]
+            return namespace.named("", namespace.of_engine(None)[0], found)
 
     def test_each_difference_is_another_one(self):
         wide = Pool("page_first")
         wide.dtype = "bfloat16"
         names = [self.name(), self.name(seen="other"), self.name(Pool("layer_first")), self.name(Pool("page_first_direct")), self.name(wide),
-                 self.name(tp_size=2), self.name(pp_rank=1), self.name(pp_size=2), self.name(Pool("page_first", mla=True))]
+                 self.name(name="swa"), self.name(tp_size=2), self.name(pp_rank=1), self.name(pp_size=2), self.name(Pool("page_first", mla=True))]
         self.assertEqual(len(set(names)), len(names))
         self.assertEqual(self.name(), self.name())
 
     def test_an_engine_that_cannot_be_known_shares_with_nobody(self):
-        (one, reason), (other, _) = (namespace.compute("", {}, None) for _ in range(2))
+        (one, reason), (other, _) = (namespace.of_engine(None) for _ in range(2))
         self.assertNotEqual(one, other)
         self.assertIn("does not show the engine's configuration", reason)
 
     def test_each_release_of_sglang_is_another_one(self):
         own = SimpleNamespace(tp_size=1, pp_rank=0, pp_size=1, attn_cp_rank=0, attn_cp_size=1, dcp_rank=0, dcp_size=1, is_mla_model=False)
-        one, other, local = (namespace.factors(own, Pool("page_first"), [], version) for version in ("0.5.23", "0.5.24", "0.5.23+cpu"))
+        one, other, local = (namespace.factors(own, "kv", Pool("page_first"), [], version) for version in ("0.5.23", "0.5.24", "0.5.23+cpu"))
         self.assertNotEqual(one, other)
         self.assertEqual(one, local)
 
     def test_the_ranks_have_one_name_of_all_of_them(self):
         def gathered(parts):
             with mock.patch.object(namespace, "_of_all_ranks", lambda own, scheduler: parts):
-                return namespace.compute("", {}, None)
+                engine, reason = namespace.of_engine(None)
+                return namespace.named("", engine, {}), reason
 
         self.assertEqual(gathered([("a", None), ("b", None)])[0], gathered([("a", None), ("b", None)])[0])
         self.assertNotEqual(gathered([("a", None), ("b", None)])[0], gathered([("a", None), ("c", None)])[0])
@@ -282,9 +287,9 @@ class Loaded(unittest.TestCase):
         return SimpleNamespace(weight_update_runners=lambda: [("role", SimpleNamespace(model=model))])
 
     def name(self):
-        name, reason = namespace.compute("", {}, self.scheduler)
+        engine, reason = namespace.of_engine(self.scheduler)
         self.assertIsNone(reason)
-        return name
+        return namespace.named("", engine, {})
 
     def test_weights_scalars_configuration_and_arguments_count_as_they_are_in_memory(self):
         names = [self.name()]
@@ -315,13 +320,13 @@ class Loaded(unittest.TestCase):
 
     def test_weights_that_cannot_be_read_count_by_their_files_or_not_at_all(self):
         self.model[0].weight = self.torch.nn.Parameter(self.torch.empty(0))
-        self.assertIn("neither a local folder nor", namespace.compute("", {}, self.scheduler)[1])
+        self.assertIn("neither a local folder nor", namespace.of_engine(self.scheduler)[1])
         self.scheduler.model_config.hf_config._commit_hash = "c0ffee"
         one = self.name()
         self.scheduler.model_config.hf_config._commit_hash = "decade"
         self.assertNotEqual(self.name(), one)
         self.scheduler.server_args.load_format = "dummy"
-        self.assertIn("random", namespace.compute("", {}, self.scheduler)[1])
+        self.assertIn("random", namespace.of_engine(self.scheduler)[1])
 
 
 class Case(unittest.TestCase):
@@ -444,6 +449,126 @@ class Threads(Case):
         self.assertTrue(rank.holds(keys, range(20, 28)))
 
 
+def transfer(name, keys, pages=(), policy="all_pages"):
+    """SGLang's PoolTransfer."""
+    return SimpleNamespace(name=name, keys=keys, host_indices=indices_of(pages), hit_policy=policy)
+
+
+class Policies(unittest.TestCase):
+    def lengths(self, kv, *pools):
+        return policies.restorable(kv, [(transfer(name, [""] * window, policy=policy), states) for name, policy, window, states in pools])
+
+    def test_without_other_pools_each_length_will_do(self):
+        self.assertEqual(self.lengths(3), ([1, 2, 3], {}))
+        self.assertEqual(self.lengths(0), ([], {}))
+
+    def test_all_pages_is_a_leading_run(self):
+        self.assertEqual(self.lengths(4, ("indexer", "all_pages", 0, [True, True, False, True])), ([1, 2], {"indexer": 2}))
+        self.assertEqual(self.lengths(2, ("indexer", "all_pages", 0, [False, True])), ([], {}))
+
+    def test_trailing_pages_is_a_window_at_each_length(self):
+        states = [True, False, True, True, False, True]
+        self.assertEqual(self.lengths(6, ("mamba", "trailing_pages", 1, states)), ([1, 3, 4, 6], {"mamba": 6}))
+        self.assertEqual(self.lengths(6, ("swa", "trailing_pages", 2, states)), ([1, 4], {"swa": 4}))
+        self.assertEqual(self.lengths(6, ("swa", "trailing_pages", 3, states)), ([1], {"swa": 1}))
+        self.assertEqual(self.lengths(2, ("mamba", "trailing_pages", 0, [False, True])), ([2], {"mamba": 2}))
+
+    def test_several_pools_need_a_length_that_all_have(self):
+        one, other = ("swa", "trailing_pages", 2, [True, True, False, True, True]), ("mamba", "trailing_pages", 1, [False, True, True, False, True])
+        self.assertEqual(self.lengths(5, one, other), ([2, 5], {"swa": 5, "mamba": 5}))
+
+    def test_block_groups_never_gate(self):
+        self.assertFalse(policies.gates(transfer("other", [], policy="block_groups")))
+        self.assertTrue(policies.gates(transfer("other", [], policy="all_pages")))
+
+
+class Hybrid(Case):
+    """Pools beside the KV, of other sizes and layouts."""
+
+    def rank(self, **more):
+        self.swa, self.mamba = Pool("page_first"), Pool("page_first", mla=True)
+        return Rank(self, self.server.endpoint, pools={"swa": self.swa, "mamba": self.mamba}, **more)
+
+    def fill(self, pool, keys, pages):
+        for key, page in zip(keys, pages, strict=True):
+            pool.fill(page, pool.bytes_of(key))
+
+    def held(self, pool, keys, pages):
+        return all(pool.page(page) == pool.bytes_of(key) for key, page in zip(keys, pages, strict=True))
+
+    def test_each_pool_has_its_own_pages_of_a_key_and_the_lengths_fit_all(self):
+        rank = self.rank()
+        keys = keys_of("a", 6)
+        rank.store(keys)
+        self.fill(self.swa, ["swa" + key for key in keys[2:6]], [9, 8, 7, 6])
+        self.fill(self.mamba, ["state" + keys[3]], [3])
+        self.assertEqual(
+            rank.storage.batch_set_v2([transfer("swa", keys[2:6], [9, 8, 7, 6]), transfer("mamba", keys[3:4], [3])]),
+            {"swa": [True] * 4, "mamba": [True]})
+        asked = [transfer("swa", keys[:2], policy="trailing_pages"), transfer("mamba", keys[:1], policy="trailing_pages")]
+        self.assertEqual(rank.storage.batch_exists_v2(keys, asked[:1]), (6, {"kv": 6, "swa": 6}, [4, 5, 6]))
+        self.assertEqual(rank.storage.batch_exists_v2(keys, asked), (4, {"kv": 6, "swa": 6, "mamba": 4}, [4]))
+        self.assertEqual(rank.storage.batch_exists_v2(keys, [transfer("swa", None, policy="all_pages")]), (0, {"kv": 6}, []))
+        self.assertEqual(rank.storage.batch_exists_v2(keys, [transfer("swa", None, policy="block_groups")]), (6, {"kv": 6}, [1, 2, 3, 4, 5, 6]))
+        self.assertEqual(rank.storage.batch_exists_v2(keys_of("never", 2), asked), (0, {}, []))
+        other = self.rank()
+        found = other.storage.batch_get_v2([transfer("swa", keys[2:4], [30, 31]), transfer("mamba", keys[3:4], [22])])
+        self.assertEqual(found, {"swa": [True] * 2, "mamba": [True]})
+        self.assertTrue(self.held(self.swa, ["swa" + key for key in keys[2:4]], [30, 31]))
+        self.assertTrue(self.held(self.mamba, ["state" + keys[3]], [22]))
+        self.assertEqual({other.pool.page(page) for page in range(PAGES)}, {bytes(len(other.pool.page(0)))})
+
+    def test_indices_that_do_not_fit_the_keys_move_nothing(self):
+        rank = self.rank()
+        keys = keys_of("a", 3)
+        wrong = [transfer("swa", keys, [1, 2]), SimpleNamespace(name="mamba", keys=keys, host_indices=None, hit_policy="all_pages")]
+        for call in (rank.storage.batch_set_v2, rank.storage.batch_get_v2):
+            self.assertEqual(call(wrong), {"swa": [False] * 3, "mamba": [False] * 3})
+        self.assertEqual(rank.storage.batch_get_v2([transfer("swa", [])]), {"swa": []})
+
+    def test_a_pool_that_comes_after_the_start_is_served_like_the_others(self):
+        rank, draft, keys = self.rank(), Pool("page_first_direct"), keys_of("a", 3)
+        with mock.patch.dict(sys.modules, modules_of_sglang()):
+            rank.storage.register_mem_host_pool_v2(draft, "draft")
+        rank.store(keys)
+        self.fill(draft, keys, [4, 5, 6])
+        self.assertEqual(rank.storage.batch_set_v2([transfer("draft", keys, [4, 5, 6])]), {"draft": [True] * 3})
+        self.assertEqual(rank.storage.batch_exists_v2(keys, [transfer("draft", None)]), (3, {"kv": 3, "draft": 3}, [1, 2, 3]))
+        self.assertEqual(rank.storage.batch_get_v2([transfer("draft", keys, [14, 15, 16])]), {"draft": [True] * 3})
+        self.assertTrue(self.held(draft, keys, [14, 15, 16]))
+
+    def test_with_mla_rank_0_stores_all_but_states_of_mamba(self):
+        ranks = []
+        for rank in range(2):
+            ranks.append((self.rank(mla=True, rank=rank, size=2), self.swa, self.mamba))
+        keys = keys_of("a", 2)
+        for number, (rank, swa, mamba) in enumerate(ranks):
+            rank.store(keys)
+            self.fill(swa, keys, [0, 1])
+            self.fill(mamba, [f"{number}{key}" for key in keys], [0, 1])
+            self.assertEqual(
+                rank.storage.batch_set_v2([transfer("swa", keys, [0, 1]), transfer("mamba", keys, [0, 1])]),
+                {"swa": [True] * 2, "mamba": [True] * 2})
+            asked = [transfer("swa", None), transfer("mamba", keys[:1], policy="trailing_pages")]
+            self.assertEqual(rank.storage.batch_exists_v2(keys, asked).kv_hit_pages, 2 * number)
+            self.assertEqual(rank.storage.counts("swa")["stores"], 1 - number)
+        for number, (rank, swa, mamba) in enumerate(ranks):
+            self.assertEqual(
+                rank.storage.batch_get_v2([transfer("swa", keys, [5, 6]), transfer("mamba", keys, [5, 6])]),
+                {"swa": [True] * 2, "mamba": [True] * 2})
+            self.assertTrue(self.held(swa, keys, [5, 6]))
+            self.assertTrue(self.held(mamba, [f"{number}{key}" for key in keys], [5, 6]))
+
+    def test_a_dead_server_is_nothing_found_in_all_pools(self):
+        rank = self.rank(extra={"lookup_timeout_ms": 200, "transfer_timeout_ms": 300})
+        keys = keys_of("a", 2)
+        rank.store(keys)
+        self.server.kill()
+        self.assertEqual(rank.storage.batch_exists_v2(keys, [transfer("swa", None)]), (0, {}, []))
+        for call in (rank.storage.batch_get_v2, rank.storage.batch_set_v2):
+            self.assertEqual(call([transfer("swa", keys, [0, 1]), transfer("mamba", keys, [0, 1])]), {"swa": [False] * 2, "mamba": [False] * 2})
+
+
 class Statistics(Case):
     def test_each_copy_is_told_once_with_its_pages_and_bandwidth(self):
         try:
@@ -542,10 +667,12 @@ class Failures(Case):
         for more, text in (({"dcp_size": 2}, "context parallelism"), ({"attn_cp_size": 2}, "context parallelism"), ({"tp_lcm_size": 4}, "tp_lcm_size")):
             with self.subTest(more=more), self.assertRaisesRegex(planes.Unsupported, text):
                 Rank(self, self.server.endpoint, **more)
-        rank = Rank(self, self.server.endpoint)
-        with self.assertRaisesRegex(planes.Unsupported, "second pool of KV .mamba"):
-            rank.storage.register_mem_host_pool_v2(rank.pool, "mamba")
-        rank.storage.register_mem_host_pool_v2(rank.pool, "kv")
+        with self.assertRaisesRegex(planes.Unsupported, "draft model's KV .draft. differs from rank to rank"):
+            Rank(self, self.server.endpoint, mla=True, size=2, pools={"draft": Pool("page_first")})
+        states = Pool("layer_first")
+        states.get_page_buffer_meta = mock.Mock(side_effect=ValueError("it requires page_first"))
+        with self.assertRaisesRegex(planes.Unsupported, "pages of its host pool mamba: it requires page_first"):
+            Rank(self, self.server.endpoint, pools={"mamba": states})
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ Importing this package starts nothing and imports no SGLang.
 
     config.py      keys of --hicache-storage-backend-extra-config
     weights.py     whether the engine still has the weights of its namespace
+    policies.py    lengths from which all pools of a hybrid model can go on
     planes.py      where the pages of SGLang's pool are
     namespace.py   which engines share their pages
     arguments.py   which of SGLang's arguments do not count for that

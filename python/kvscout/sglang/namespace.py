@@ -17,26 +17,32 @@ from . import arguments
 _OF_MODEL = ("dtype", "quantization", "attention_arch", "is_generation", "attention_chunk_size")
 
 
-def factors(config, pool, planes, version):
-    """What a page depends on beyond the model. @config: SGLang's HiCacheStorageConfig. @version: SGLang's; each release
-    counts, because much changes within a minor version."""
+def factors(config, name, pool, planes, version):
+    """What a page of the pool of that @name depends on beyond the model. @config: SGLang's HiCacheStorageConfig. @version: SGLang's; each
+    release counts, because much changes within a minor version."""
     return {
         "unit": "page",
         "sglang": version.split("+")[0],
         "model": config.model_name if getattr(pool, "storage_format_tag", None) else None,
         "format": getattr(pool, "storage_format_tag", None),
-        "dtype": str(pool.dtype),
+        "name": name,
+        "dtype": str(getattr(pool, "dtype", None)),
         "page_tokens": pool.page_size,
         "layout": pool.layout,
         "pool": type(pool).__name__,
         "planes": [size for _, _, size in planes],
         "mla": bool(config.is_mla_model),
         # Ranks of one engine are kvscout's KV ranks, but stages and context shards are apart.
-        "tp": None if config.is_mla_model else config.tp_size,
+        "ranks": ranks(config, name),
         "pp": [config.pp_rank, config.pp_size],
         "cp": [config.attn_cp_rank, config.attn_cp_size],
         "dcp": [config.dcp_rank, config.dcp_size],
     }
+
+
+def ranks(config, name):
+    """In how many parts the pages of a pool are. Those of MLA are the same in all ranks, but states of Mamba never are."""
+    return 1 if config.is_mla_model and name != "mamba" else config.tp_size
 
 
 def of_rank(scheduler):
@@ -107,8 +113,8 @@ def scheduler_of_callers():
     return identity.from_callers("self", lambda owner: hasattr(owner, "model_config") and hasattr(owner, "server_args"))
 
 
-def compute(name, found, scheduler):
-    """(the namespace, why it is the engine's own or None). All ranks of a stage call this at once, and each waits for all."""
+def of_engine(scheduler):
+    """(identity, why it is the engine's own or None). All ranks of a stage call this at once, and each waits for all."""
     try:
         own, reason = identity.digest(of_rank(scheduler)), None
     except identity.Unidentified as why:
@@ -116,8 +122,13 @@ def compute(name, found, scheduler):
     except Exception as error:  # of SGLang's or a model's code: it is not worth the engine
         own, reason = uuid.uuid4().hex, f"identifying it failed: {type(error).__name__}: {error}"
     parts = _of_all_ranks((own, reason), scheduler)
-    whole = f"sglang/{identity.digest([found, [part for part, _ in parts]])}"
-    return f"{name}/{whole}" if name else whole, next((why for _, why in parts if why), None)
+    return [part for part, _ in parts], next((why for _, why in parts if why), None)
+
+
+def named(name, engine, found):
+    """The namespace of a pool. @name: the user's. @engine: of of_engine(). @found: of factors()."""
+    whole = f"sglang/{identity.digest([found, engine])}"
+    return f"{name}/{whole}" if name else whole
 
 
 def _of_all_ranks(own, scheduler):

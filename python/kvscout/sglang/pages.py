@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of SGLang's host pool in kvscout's: which are there, loads and stores. Everything here has a deadline and returns what
+"""Pages of one of SGLang's host pools in kvscout's: which are there, loads and stores. Everything here has a deadline and returns what
 became of each page; a server that is away, full or frozen is a page that is not there.
 
 SGLang asks from three threads: queries, loads and stores. Client and Worker have one caller at a time, so queries and loads
@@ -58,18 +58,22 @@ class Pages:
 
     def leading(self, keys):
         """How many of the leading @keys are there."""
-        n = 0
+        states = self.states(keys, only_leading=True)
+        return next((at for at, state in enumerate(states) if not state), len(states))
+
+    def states(self, keys, only_leading=False):
+        """Of each of @keys whether it is there; with @only_leading it may end early, after one that is not."""
+        found = []
         self.counts["queries"] += 1
         self.counts["query_pages"] += len(keys)
         for first in range(0, len(keys), MAX_KEYS):
             part = keys[first : first + MAX_KEYS]
             with self._asked(part) as answer:
-                hits = _leading(answer)
-            n += hits
-            if hits < len(part):
+                found += [state == KEY_HIT for state in answer.states] if answer is not None else [False] * len(part)
+            if only_leading and not found[-1]:
                 break
-        self.counts["hit_pages"] += n
-        return n
+        self.counts["hit_pages"] += sum(found)
+        return found
 
     def load(self, keys, pages):
         """Copies @keys to @pages; True for each that was copied. A page whose copy may still run is never reported."""

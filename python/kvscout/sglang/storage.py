@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """KVScoutStorage: the class that SGLang makes, one object in each rank. A thin shell around pages.py.
 
+A model has a host pool of KV, and a hybrid model has others beside it: of sliding windows, of Mamba's states, of a draft model.
+Each pool has a namespace and connections of its own, because what is the same in all ranks differs from pool to pool, and because
+some pools come after the start.
+
 What SGLang calls after the start raises nothing: with several ranks the answers are reduced, and a rank that raises or hangs
 holds up all of them. Refusals are for the start.
 """
@@ -9,22 +13,25 @@ import functools
 import logging
 
 import torch
-from sglang.srt.mem_cache.hicache_storage import HiCacheStorage
+from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, PoolTransferResult
 
 from .. import KVScoutError
 from ..vllm import library, server
 from . import config as configuration
-from . import namespace, planes
+from . import namespace, planes, policies
 from .pages import HASH_BYTES, Pages
 from .weights import Weights
 
 logger = logging.getLogger("kvscout")
+KV = "kv"
 
 
 class KVScoutStorage(HiCacheStorage):
     def __init__(self, storage_config, kwargs):
         self._storage = storage_config
-        self._pages = None
+        self._registered = {}  # SGLang's pools by name
+        self._pages = {}  # Pages by the name of the pool
+        self._engine = None  # identity
         self._config = configuration.parse(storage_config.extra_config or {})
         if storage_config.dcp_size > 1 or storage_config.attn_cp_size > 1:
             raise planes.Unsupported("kvscout: context parallelism is not served: run SGLang without it, or without kvscout")
@@ -33,55 +40,77 @@ class KVScoutStorage(HiCacheStorage):
         self._scheduler = namespace.scheduler_of_callers()
 
     def register_mem_host_pool_v2(self, host_pool, host_pool_name):
-        if str(host_pool_name) != "kv":
-            raise planes.Unsupported(
-                f"kvscout: this model has a second pool of KV ({host_pool_name}: a hybrid model, or a draft model), which this version "
-                "does not serve. Run SGLang without --hicache-storage-backend for it"
-            )
+        name = str(host_pool_name)
+        self._registered[name] = host_pool
+        if self._engine is not None:
+            self._open(name, host_pool)
 
     def on_host_pools_registered(self):
-        if self._pages is not None:
+        if self._engine is not None:
             return
+        self._engine, reason = namespace.of_engine(self._scheduler)
+        self._weights = Weights(functools.partial(namespace.of_weights, self._scheduler))
+        try:
+            for name, pool in {KV: self.mem_pool_host, **self._registered}.items():
+                self._open(name, pool)
+        except planes.Unsupported:
+            self.close()
+            raise
+        if reason:
+            logger.warning("kvscout: no other engine shares this engine's KV, nor does it itself after a restart, because %s", reason)
+        if self._config.library.is_open:
+            logger.warning("kvscout: %s", library.OPEN)
+
+    def _open(self, name, pool):
         import sglang
 
-        pool, own = self.mem_pool_host, self._storage
-        found, n = planes.of_pool(pool, torch.tensor)
-        name, reason = namespace.compute(
-            self._config.namespace, namespace.factors(own, pool, found, sglang.__version__), self._scheduler
-        )
-        self._weights = Weights(functools.partial(namespace.of_weights, self._scheduler))
-        ranks = 1 if own.is_mla_model else own.tp_size
-        settings = server.settings(self._config.library, None)
-        common = {
-            **settings, "namespace": name, "chunk_tokens": 1, "hash_bytes": HASH_BYTES, "kv_ranks": ranks,
-        }
-        keys = self._config.library
-        worker = {**keys.worker, "kv_rank": 0 if own.is_mla_model else own.tp_rank}
+        own, keys = self._storage, self._config.library
+        if name.startswith("draft") and own.is_mla_model and own.tp_size > 1 and "MLA" not in type(pool).__name__:
+            raise planes.Unsupported(
+                f"kvscout: the draft model's KV ({name}) differs from rank to rank, and SGLang stores that of rank 0 only. Run it with --tp 1, or "
+                "without --hicache-storage-backend"
+            )
+        found, n = planes.of_pool(name, pool, torch.tensor)
+        full = namespace.named(self._config.namespace, self._engine, namespace.factors(own, name, pool, found, sglang.__version__))
+        ranks = namespace.ranks(own, name)
+        settings = server.settings(keys, None)
+        common = {**settings, "namespace": full, "chunk_tokens": 1, "hash_bytes": HASH_BYTES, "kv_ranks": ranks}
+        worker = {**keys.worker, "kv_rank": own.tp_rank if ranks > 1 else 0}
         try:
-            self._pages = Pages(common, keys.client, worker, found, n, self._config.start_timeout_ms)
+            self._pages[name] = Pages(common, keys.client, worker, found, n, self._config.start_timeout_ms)
         except KVScoutError as error:
             raise planes.Unsupported(
                 f"kvscout: no server at {common['endpoint']} took this engine's pages in {self._config.start_timeout_ms} ms ({error}). Start "
                 "kvscoutd, or correct the key endpoint"
             ) from None
-        logger.info("kvscout: namespace %s, %d pages in SGLang's host pool, server %s", name, n, common["endpoint"])
-        if reason:
-            logger.warning("kvscout: no other engine shares this engine's KV, nor does it itself after a restart, because %s", reason)
-        if keys.is_open:
-            logger.warning("kvscout: %s", library.OPEN)
+        logger.info("kvscout: namespace %s, %d pages in SGLang's host pool %s, server %s", full, n, name, common["endpoint"])
 
     # ---- what SGLang's threads call ---------------------------------------------------------------------------------
 
     def batch_exists(self, keys, extra_info=None):
-        return self._guarded(0, lambda: self._pages.leading(keys))
+        return self._guarded(0, lambda: self._pages[KV].leading(keys))
 
     def batch_get_v1(self, keys, host_indices, extra_info=None):
-        return self._guarded([False] * len(keys), lambda: self._pages.load(keys, self._numbers(host_indices)))
+        return self._guarded([False] * len(keys), lambda: self._load(KV, keys, host_indices))
 
     def batch_set_v1(self, keys, host_indices, extra_info=None):
-        if not self._storage.is_storage_writer:
-            return [True] * len(keys)
-        return [self._guarded(False, lambda: self._pages.store(keys, self._numbers(host_indices)))] * len(keys)
+        return self._guarded([False] * len(keys), lambda: self._store(KV, keys, host_indices))
+
+    def batch_exists_v2(self, keys, pool_transfers=None, extra_info=None):
+        def ask():
+            kv = self._pages[KV].leading(keys)
+            lengths, hits = policies.restorable(kv, [
+                (transfer, self._pages[transfer.name].states(keys[:kv])) for transfer in pool_transfers or () if kv and policies.gates(transfer)
+            ])
+            return PoolTransferResult(lengths[-1] if lengths else 0, {KV: kv, **hits} if kv else {}, lengths)
+
+        return self._guarded(PoolTransferResult(0, {}, []), ask)
+
+    def batch_get_v2(self, transfers, extra_info=None):
+        return self._each(transfers, self._load)
+
+    def batch_set_v2(self, transfers, extra_info=None):
+        return self._each(transfers, self._store)
 
     def exists(self, key):
         return self.batch_exists([key]) == 1
@@ -91,34 +120,53 @@ class KVScoutStorage(HiCacheStorage):
         from sglang.srt.observability.metrics_collector import StorageMetrics
 
         found = StorageMetrics()
-        if self._pages is not None:
+        for own in list(self._pages.values()):
             for moves, pages, bandwidth in (
-                (self._pages.loads, found.prefetch_pgs, found.prefetch_bandwidth),
-                (self._pages.stores, found.backup_pgs, found.backup_bandwidth),
+                (own.loads, found.prefetch_pgs, found.prefetch_bandwidth), (own.stores, found.backup_pgs, found.backup_bandwidth),
             ):
                 for n, gb_per_s in [moves.popleft() for _ in range(len(moves))]:
                     pages.append(n)
                     bandwidth.append(gb_per_s)
         return found
 
-    def counts(self):
-        """Counters since the start, by name."""
-        return dict(self._pages.counts) if self._pages is not None else {}
+    def counts(self, name=KV):
+        """Counters of a pool since the start, by name."""
+        return dict(self._pages[name].counts) if name in self._pages else {}
 
     def clear(self):
-        try:
-            self._pages.clear()
-        except KVScoutError as error:
-            logger.warning("kvscout: the cache was not cleared: %s", error)
+        for pages in self._pages.values():
+            try:
+                pages.clear()
+            except KVScoutError as error:
+                logger.warning("kvscout: the cache was not cleared: %s", error)
 
     def close(self):
-        pages, self._pages = self._pages, None
-        if pages is not None:
+        closing, self._pages = self._pages, {}
+        for pages in closing.values():
             pages.close()
 
-    def _numbers(self, host_indices):
-        size = self.mem_pool_host.page_size
-        return [int(index) // size for index in host_indices[::size].tolist()]
+    def _pool(self, name):
+        return self._registered.get(name, self.mem_pool_host)
+
+    def _load(self, name, keys, host_indices):
+        return self._pages[name].load(keys, planes.number_of(host_indices, self._pool(name)))
+
+    def _store(self, name, keys, host_indices):
+        if namespace.ranks(self._storage, name) == 1 and not self._storage.is_storage_writer:
+            return [True] * len(keys)
+        return [self._pages[name].store(keys, planes.number_of(host_indices, self._pool(name)))] * len(keys)
+
+    def _each(self, transfers, call):
+        """@call(name, keys, host_indices) for each of SGLang's transfers, by name."""
+        found = {}
+        for transfer in transfers:
+            keys = transfer.keys or []
+            if transfer.host_indices is None or len(transfer.host_indices) != len(keys) * self._pool(transfer.name).page_size:
+                found[transfer.name] = [False] * len(keys)
+                continue
+            ask = functools.partial(call, str(transfer.name), keys, transfer.host_indices)
+            found[transfer.name] = self._guarded([False] * len(keys), ask) if keys else []
+        return found
 
     def _guarded(self, otherwise, call):
         try:
