@@ -569,6 +569,75 @@ class Hybrid(Case):
             self.assertEqual(call([transfer("swa", keys, [0, 1]), transfer("mamba", keys, [0, 1])]), {"swa": [False] * 2, "mamba": [False] * 2})
 
 
+class HostPools(Case):
+    """SGLang's own host pools, whose pages SGLang itself reads and writes."""
+
+    def setUp(self):
+        super().setUp()
+        try:
+            import torch
+            from sglang.srt.mem_cache import device_pool_info as info
+            from sglang.srt.mem_cache.pool_host import base, mamba, mha, mla
+        except ImportError as error:
+            self.skipTest(f"SGLang is not installed here ({error}): ./dev engine sglang runs this file with it")
+        self.torch, self.info, self.mamba, self.mha, self.mla = torch, info, mamba, mha, mla
+        reserve = mock.patch.object(base, "HICACHE_HOST_MEMORY_RESERVE_BYTES", 0)
+        reserve.start()
+        self.addCleanup(reserve.stop)
+
+    def pool_of_mha(self, layout):
+        rows = tuple(self.torch.zeros(1, 2, 8) for _ in range(LAYERS))
+        where = self.torch.tensor([row.data_ptr() for row in rows], dtype=self.torch.uint64)
+        info = self.info.MHABufferInfo(
+            buffers=self.info.KVBuffers(k=rows, v=rows, k_data_ptrs=where, v_data_ptrs=where, layout=self.info.KVBufferLayout.NHD), page_size=PAGE, head_num=2, head_dim=8,
+            v_head_dim=8, dtype=self.torch.float32, device=self.torch.device("cpu"))
+        return self.mha.MHATokenToKVPoolHost(info, 2.0, 0, PAGE, layout, pin_memory=False, device_capacity_tokens=10 * PAGE, start_layer=0,
+                                             end_layer=LAYERS - 1)
+
+    def pool_of_mla(self, layout):
+        rows = tuple(self.torch.zeros(1, 1, 24) for _ in range(LAYERS))
+        info = self.info.MLABufferInfo(
+            buffers=rows, data_ptrs=None, layer_indices=tuple(range(LAYERS)), device_layer_num=LAYERS, page_size=PAGE, kv_lora_rank=16,
+            qk_rope_head_dim=8, kv_cache_dim=24, dtype=self.torch.float32, device=self.torch.device("cpu"))
+        return self.mla.MLATokenToKVPoolHost(info, 2.0, 0, PAGE, layout, pin_memory=False, device_capacity_tokens=10 * PAGE, start_layer=0,
+                                             end_layer=LAYERS - 1, target_layer_num=LAYERS)
+
+    def pool_of_mamba(self, layout):
+        info = self.info.MambaStateBufferInfo(
+            temporal=self.torch.zeros(LAYERS, 4, 5, 6), conv=(self.torch.zeros(LAYERS, 4, 7), self.torch.zeros(LAYERS, 4, 3)))
+        return self.mamba.MambaPoolHost(info, 5.0, 0, device_capacity=4, pin_memory=False, layout=layout)
+
+    def test_pages_of_each_pool_come_back_as_sglang_wrote_them(self):
+        for make, layouts in ((self.pool_of_mha, ("page_first_direct", "page_first", "layer_first")),
+                              (self.pool_of_mla, ("page_first_direct", "page_first", "layer_first")),
+                              (self.pool_of_mamba, ("page_first_direct", "page_first"))):
+            for layout in layouts:
+                with self.subTest(pool=make.__name__, layout=layout):
+                    self.moves(make, layout)
+
+    def moves(self, make, layout):
+        one, other = (make(layout) for _ in range(2))
+        size = one.page_size
+        storages = [Rank(self, self.server.endpoint, pools={"other": pool}).storage for pool in (one, other)]
+        keys, places, others = keys_of(make.__name__ + layout, 4), [3, 0, 7, 8], [1, 8, 2, 5]
+        like = one.get_dummy_flat_data_page()
+        pages = [self.torch.randint(256, (like.numel() * like.element_size(),)).to(self.torch.uint8) for _ in keys]
+        for place, page in zip(places, pages, strict=True):
+            one.set_from_flat_data_page(place * size, page.view(like.dtype).view(like.shape))
+
+        def transfers(places):
+            indices = Indices(place * size + token for place in places for token in range(size))
+            return [SimpleNamespace(name="other", keys=keys, host_indices=indices, hit_policy="all_pages")]
+
+        self.assertEqual(storages[0].batch_set_v2(transfers(places)), {"other": [True] * 4})
+        self.assertEqual(storages[1].batch_get_v2(transfers(others)), {"other": [True] * 4})
+        for place, page in zip(others, pages, strict=True):
+            found = other.get_data_page(place * size, flat=True)
+            self.assertTrue(self.torch.equal(found.view(self.torch.uint8).flatten(), page))
+        for storage in storages:
+            storage.close()
+
+
 class Statistics(Case):
     def test_each_copy_is_told_once_with_its_pages_and_bandwidth(self):
         try:

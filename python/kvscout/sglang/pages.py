@@ -14,12 +14,11 @@ import select
 import threading
 
 from ..vllm_tier.counts import Teller
+from ..vllm_tier.lookups import KEY_HIT, MAX_KEYS
 
 logger = logging.getLogger("kvscout")
 
 HASH_BYTES = 32
-MAX_KEYS = 16384  # in one question: what the library allows
-KEY_HIT = 1
 TRANSFER_TIMEOUT_MS = 2000  # of a worker, if the user gave none: what a rank waits for, all ranks of the engine wait for
 WAIT_S = 0.2  # while it waits for a copy, it looks at least so often; a ring of the descriptor wakes it at once
 MAX_MOVES = 1000  # that SGLang has not asked for
