@@ -18,5 +18,8 @@ const struct scout__l2_adapter *const scout__l2_adapters[] = {
 #ifdef HAVE_HIREDIS
 	&scout__l2_redis,
 #endif
+#ifdef HAVE_LIBSSL
+	&scout__l2_rediss,
+#endif
 	NULL,
 };

@@ -48,7 +48,7 @@ fail_scheme(const struct scout__l2_adapter *const *adapters, const char *scheme,
 	if (strcmp(scheme, "rediss") == 0)
 		return scout__fail(
 			err, err_len, SCOUT_ERR_CONFIG_RANGE,
-			"no TLS to Redis in this version: run a tunnel on this host (stunnel, for example) and use redis:// to it");
+			"no TLS to Redis in this build: install OpenSSL 3 and hiredis (Debian: libssl-dev, libhiredis-dev) and build with -Dtls=enabled, or run a tunnel on this host (stunnel, for example) and use redis:// to it");
 	for (uint32_t i = 0; adapters[i] && len + 32 < sizeof(known); i++) {
 		int n = snprintf(known + len, sizeof(known) - len, "%s%.29s", len ? ", " : "", adapters[i]->scheme);
 

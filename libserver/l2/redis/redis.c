@@ -66,6 +66,8 @@ struct redis_options {
 	uint32_t ttl;
 	uint32_t cluster;
 	const char *password_file, *user; /* NULL: not given */
+	struct redis_tls_options tls;
+	const char *server_name;
 	void *owned;
 };
 
@@ -109,6 +111,38 @@ static const struct scout__option url_options[] = {
 		.min = 1,
 		.max = PASSWORD_BYTES,
 		.doc = "User of the password in that file; without it, the default user",
+	},
+	{
+		.name = "ca_file",
+		.type = SCOUT_OPTION_STRING,
+		.offset = offsetof(struct redis_options, tls.ca_file),
+		.min = 1,
+		.max = 4095,
+		.doc = "rediss:// only: PEM file of the authorities whose certificates are accepted; without it, the system's",
+	},
+	{
+		.name = "cert_file",
+		.type = SCOUT_OPTION_STRING,
+		.offset = offsetof(struct redis_options, tls.cert_file),
+		.min = 1,
+		.max = 4095,
+		.doc = "rediss:// only: PEM file of our own certificate, and of those that lead to the authority",
+	},
+	{
+		.name = "key_file",
+		.type = SCOUT_OPTION_STRING,
+		.offset = offsetof(struct redis_options, tls.key_file),
+		.min = 1,
+		.max = 4095,
+		.doc = "rediss:// only: PEM file of the key of cert_file; only its owner may read it",
+	},
+	{
+		.name = "server_name",
+		.type = SCOUT_OPTION_STRING,
+		.offset = offsetof(struct redis_options, server_name),
+		.min = 1,
+		.max = 4095,
+		.doc = "rediss:// only: name that the certificate of each node must have; without it, the host of the node",
 	},
 };
 
@@ -189,8 +223,9 @@ take_event(struct redis *r, struct redis_link *link, uint32_t events) SCOUT_ON_R
 
 	if (link->fd < 0)
 		return; /* closed earlier in this turn */
-	if (link->state == REDIS_CONNECTING) {
-		trouble = scout__redis_link_connected(r, link);
+	if (link->state == REDIS_CONNECTING || link->state == REDIS_HANDSHAKE) {
+		trouble = link->state == REDIS_CONNECTING ? scout__redis_link_connected(r, link)
+							  : scout__redis_link_shake(r, link);
 		if (trouble.text)
 			scout__redis_node_lost(r, link, trouble);
 		return;
@@ -267,7 +302,10 @@ free_state(struct redis *r)
 	free(r->slots);
 	free(r->shown);
 	free(r->user);
+	free(r->tls_name);
 	free_password(r);
+	if (r->tls)
+		r->tls->close(r->tls_ctx);
 	scout__l2_queue_fini(&r->queue);
 	free(r);
 }
@@ -314,6 +352,8 @@ init_state(struct redis *r, const struct scout__l2_url *url, const struct redis_
 		rc = copy_text(url->password, &r->password);
 	if (rc == 0)
 		rc = copy_text(url->shown, &r->shown);
+	if (rc == 0)
+		rc = copy_text(options->server_name, &r->tls_name);
 	if (rc == 0)
 		rc = scout__redis_dns_new(r->queue.bell.fd, &r->dns);
 	if (rc != 0)
@@ -380,6 +420,12 @@ open_password(const char *path, char **ret_password, char *err, size_t err_len)
 	return rc;
 }
 
+static bool
+is_tls(const struct scout__l2_url *url)
+{
+	return strcmp(url->scheme, "rediss") == 0;
+}
+
 /* The caller ends *ret_options with scout__options_fini(). */
 static int
 read_url(const struct scout__l2_url *url, struct redis_options *ret_options, char *err, size_t err_len)
@@ -403,6 +449,13 @@ read_url(const struct scout__l2_url *url, struct redis_options *ret_options, cha
 	else if (options.user && !options.password_file)
 		rc = scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
 				 "user has no password: give password_file, or user:password@ before the host");
+	else if (!is_tls(url) &&
+		 (options.tls.ca_file || options.tls.cert_file || options.tls.key_file || options.server_name))
+		rc = scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
+				 "ca_file, cert_file, key_file and server_name are for rediss://, which is TLS");
+	else if (!options.tls.cert_file != !options.tls.key_file)
+		rc = scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
+				 "cert_file and key_file: give both of them, or none");
 	if (rc != 0)
 		scout__options_fini(&url_table, &options);
 	else
@@ -419,6 +472,22 @@ redis_check(const struct scout__l2_url *url, char *err, size_t err_len)
 	if (rc == 0)
 		scout__options_fini(&url_table, &options);
 	return rc;
+}
+
+static int
+open_tls(struct redis *r, const struct scout__l2_url *url, const struct redis_options *options, char *err,
+	 size_t err_len)
+{
+#ifdef HAVE_LIBSSL
+	int rc = is_tls(url) ? scout__redis_tls.open(&options->tls, &r->tls_ctx, err, err_len) : 0;
+
+	if (rc == 0 && is_tls(url))
+		r->tls = &scout__redis_tls;
+	return rc;
+#else
+	(void)r, (void)url, (void)options, (void)err, (void)err_len; /* no adapter has that scheme */
+	return 0;
+#endif
 }
 
 static int
@@ -442,15 +511,15 @@ open_with(const struct scout__l2_open *args, const struct redis_options *options
 	r->now_us = scout__now_us();
 	r->random = scout__now_ns() | 1;
 	rc = options->password_file ? open_password(options->password_file, &r->password, err, err_len) : 0;
-	if (rc != 0) {
-		free(r);
-		return rc;
-	}
+	if (rc != 0)
+		goto err_free;
+	rc = open_tls(r, args->url, options, err, err_len);
+	if (rc != 0)
+		goto err_free_password;
 	rc = scout__l2_queue_init(&r->queue, args->max_ops, true);
 	if (rc != 0) {
-		free_password(r);
-		free(r);
-		return scout__fail(err, err_len, rc, "the queue to the adapter's thread cannot be made");
+		(void)scout__fail(err, err_len, rc, "the queue to the adapter's thread cannot be made");
+		goto err_close_tls;
 	}
 	rc = init_state(r, args->url, options);
 	if (rc == 0 && scout__thread_start(&r->thread, "scout-l2-redis", run, r) != 0)
@@ -462,6 +531,15 @@ open_with(const struct scout__l2_open *args, const struct redis_options *options
 	}
 	*ret_adapter = r;
 	return 0;
+
+err_close_tls:
+	if (r->tls)
+		r->tls->close(r->tls_ctx);
+err_free_password:
+	free_password(r);
+err_free:
+	free(r);
+	return rc;
 }
 
 static int
@@ -555,3 +633,16 @@ const struct scout__l2_adapter scout__l2_redis = {
 	.close = redis_close,
 	.gauges = redis_gauges,
 };
+
+#ifdef HAVE_LIBSSL
+const struct scout__l2_adapter scout__l2_rediss = {
+	.scheme = "rediss",
+	.keeps_records = true,
+	.check = redis_check,
+	.open = redis_open,
+	.submit = redis_submit,
+	.stop = redis_stop,
+	.close = redis_close,
+	.gauges = redis_gauges,
+};
+#endif

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 #include <xxhash.h>
 #ifdef HAVE_XXH_DISPATCH
@@ -122,7 +123,8 @@ enum redis_link_state {
 	REDIS_IDLE = 0, /* no socket */
 	REDIS_RESOLVING,
 	REDIS_CONNECTING,
-	REDIS_HELLO, /* connected; AUTH and PING are on their way */
+	REDIS_HANDSHAKE, /* of TLS */
+	REDIS_HELLO,     /* connected; AUTH and PING are on their way */
 	REDIS_READY
 };
 
@@ -145,6 +147,7 @@ struct redis_link {
 	bool dirty;              /* in the adapter's list of links to look at */
 	uint32_t events;         /* events that epoll watches */
 	int fd;                  /* -1: none */
+	struct ssl_st *ssl;      /* NULL: no TLS, or none yet */
 	uint32_t address;        /* which of the node's addresses is tried */
 	struct redis_link *next_dirty;
 	bool was_ready; /* once at least */
@@ -172,8 +175,9 @@ enum redis_why { /* why a node cannot be used; each reason is logged once */
 	REDIS_FINE = 0,
 	REDIS_UNREACHABLE,
 	REDIS_SILENT,
-	REDIS_REFUSED, /* AUTH */
-	REDIS_BROKEN,  /* it spoke nonsense, or is not ready */
+	REDIS_REFUSED,   /* AUTH */
+	REDIS_UNTRUSTED, /* its certificate, or it found ours wrong */
+	REDIS_BROKEN,    /* it spoke nonsense, or is not ready */
 };
 
 /* What went wrong with a connection. */
@@ -199,6 +203,31 @@ struct redis_node {
 	struct redis_link links[REDIS_LANES];
 };
 
+/* The options of rediss://; NULL: not given. */
+struct redis_tls_options {
+	const char *ca_file, *cert_file, *key_file;
+};
+
+/*
+ * TLS between a link and its socket (redis_tls.c). A build without libssl has none, and opens no rediss://. Errors are errno
+ * values: EAGAIN is to be tried again when the socket is ready, EPROTO has its sentence in r->tls_text.
+ */
+struct redis_tls_calls {
+	/* Reads the files. Returns 0, SCOUT_ERR_CONFIG_RANGE, _PERMISSION or _NOMEM. */
+	int (*open)(const struct redis_tls_options *options, void **ret_ctx, char *err, size_t err_len);
+	void (*close)(void *ctx);
+	/* On the link's connected socket. */
+	int (*begin)(struct redis *r, struct redis_link *link);
+	int (*handshake)(struct redis *r, struct redis_link *link, bool *ret_wants_write);
+	/* As writev() and readv(). */
+	ssize_t (*write)(struct redis *r, struct redis_link *link, const struct iovec *iov, size_t n);
+	ssize_t (*read)(struct redis *r, struct redis_link *link, const struct iovec *iov, size_t n);
+	/* More can be read, and epoll does not know. */
+	bool (*has_pending)(struct redis_link *link);
+	void (*end)(struct redis_link *link);
+};
+extern const struct redis_tls_calls scout__redis_tls;
+
 enum redis_mode {
 	REDIS_UNKNOWN = 0, /* no server has said yet */
 	REDIS_SINGLE,
@@ -220,6 +249,9 @@ struct redis {
 	uint64_t timeout_us;
 	uint64_t ttl_ms; /* 0: none */
 	bool may_be_cluster, must_be_cluster;
+	const struct redis_tls_calls *tls; /* NULL: redis:// */
+	void *tls_ctx;
+	char *tls_name; /* that all nodes' certificates must have; NULL: each its own */
 	pthread_t thread;
 	/* Between the threads. */
 	struct scout__l2_queue queue; /* loop pushes */
@@ -257,6 +289,7 @@ struct redis {
 	uint64_t now_us;
 	uint64_t random;
 	uint64_t sweep_us; /* when to look for stalled links */
+	char tls_text[160];
 	struct scout__log_limit too_large, refused_limit, moved_limit, slots_limit;
 };
 
@@ -333,6 +366,8 @@ void scout__redis_link_touch(struct redis *r, struct redis_link *link) SCOUT_ON_
 struct redis_trouble scout__redis_link_flush(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
 /* The socket has ended connecting, well or not. */
 struct redis_trouble scout__redis_link_connected(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
+/* Go on with the handshake of TLS. */
+struct redis_trouble scout__redis_link_shake(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
 /* Close the socket; `queue` and `sent` stay. */
 void scout__redis_link_close(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS;
 /* @n bytes of the connection have moved. */

@@ -78,7 +78,8 @@ free_buffers(struct redis_link *link)
 void
 scout__redis_link_close(struct redis *r, struct redis_link *link)
 {
-	(void)r;
+	if (link->ssl)
+		r->tls->end(link);
 	if (link->fd >= 0)
 		(void)close(link->fd); /* which takes it out of the epoll set */
 	link->fd = -1;
@@ -245,6 +246,51 @@ introduce(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 	return 0;
 }
 
+/* Of a connection with TLS; its text may be the adapter's tls_text. */
+static struct redis_trouble
+broken(struct redis *r, int error)
+{
+	return error == EPROTO && r->tls ? trouble(REDIS_UNTRUSTED, error, r->tls_text)
+					 : trouble(REDIS_UNREACHABLE, error, "the connection broke");
+}
+
+static struct redis_trouble
+watch_only(struct redis *r, struct redis_link *link, uint32_t events) SCOUT_ON_REDIS
+{
+	struct epoll_event event = {.events = events, .data = {.ptr = link}};
+
+	if (event.events == link->events)
+		return no_trouble;
+	link->events = event.events;
+	if (epoll_ctl(r->epoll_fd, EPOLL_CTL_MOD, link->fd, &event) != 0)
+		return trouble(REDIS_BROKEN, errno, "it cannot be watched");
+	return no_trouble;
+}
+
+static struct redis_trouble
+begin_hello(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
+{
+	int error = introduce(r, link);
+
+	if (error != 0)
+		return trouble(REDIS_BROKEN, error, "there is no memory to connect to it");
+	scout__redis_link_touch(r, link);
+	return no_trouble;
+}
+
+struct redis_trouble
+scout__redis_link_shake(struct redis *r, struct redis_link *link)
+{
+	bool wants_write = false;
+	int error = r->tls->handshake(r, link, &wants_write);
+
+	if (error == 0)
+		return begin_hello(r, link);
+	if (error == EAGAIN)
+		return watch_only(r, link, wants_write ? EPOLLOUT : EPOLLIN);
+	return broken(r, error);
+}
+
 struct redis_trouble
 scout__redis_link_connected(struct redis *r, struct redis_link *link)
 {
@@ -253,12 +299,15 @@ scout__redis_link_connected(struct redis *r, struct redis_link *link)
 
 	if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0)
 		error = errno;
-	if (error == 0)
-		error = introduce(r, link);
+	if (error == 0 && r->tls)
+		error = r->tls->begin(r, link);
 	if (error != 0)
 		return connect_next(r, link, error);
-	scout__redis_link_touch(r, link);
-	return no_trouble;
+	if (!r->tls)
+		return begin_hello(r, link);
+	link->state = REDIS_HANDSHAKE;
+	link->progress_us = r->now_us;
+	return scout__redis_link_shake(r, link);
 }
 
 /* ---- writing ---- */
@@ -360,13 +409,14 @@ write_out(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 		message.msg_iovlen = (size_t)gather(link, iov);
 		if (message.msg_iovlen == 0)
 			return no_trouble;
-		n = sendmsg(link->fd, &message, MSG_NOSIGNAL);
+		n = link->ssl ? r->tls->write(r, link, iov, message.msg_iovlen)
+			      : sendmsg(link->fd, &message, MSG_NOSIGNAL);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && errno == EAGAIN)
 			return no_trouble;
 		if (n < 0)
-			return trouble(REDIS_UNREACHABLE, errno, "the connection broke");
+			return broken(r, errno);
 		written(r, link, (uint64_t)n);
 		bytes += (uint64_t)n;
 	}
@@ -376,17 +426,10 @@ write_out(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 static struct redis_trouble
 watch_events(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 {
-	struct epoll_event event = {.events = EPOLLIN, .data = {.ptr = link}};
+	bool writes = link->payload || link->out_at < link->out_len ||
+		      (link->state == REDIS_READY && link->queue.head && may_write(link, link->queue.head));
 
-	if (link->payload || link->out_at < link->out_len ||
-	    (link->state == REDIS_READY && link->queue.head && may_write(link, link->queue.head)))
-		event.events |= EPOLLOUT;
-	if (event.events == link->events)
-		return no_trouble;
-	link->events = event.events;
-	if (epoll_ctl(r->epoll_fd, EPOLL_CTL_MOD, link->fd, &event) != 0)
-		return trouble(REDIS_BROKEN, errno, "it cannot be watched");
-	return no_trouble;
+	return watch_only(r, link, writes ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
 struct redis_trouble
@@ -404,6 +447,7 @@ scout__redis_link_flush(struct redis *r, struct redis_link *link)
 		return no_trouble;
 	case REDIS_RESOLVING:
 	case REDIS_CONNECTING:
+	case REDIS_HANDSHAKE:
 		return no_trouble;
 	default:
 		found = write_out(r, link);

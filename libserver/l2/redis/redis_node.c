@@ -156,7 +156,7 @@ scout__redis_node_failed(struct redis *r, struct redis_node *node, enum redis_wh
 
 		if (why == REDIS_UNREACHABLE && error != 0)
 			(void)snprintf(system, sizeof(system), " (%s)", scout__errno_text(error));
-		scout__log(r->log, why == REDIS_REFUSED ? SCOUT_LOG_ERROR : SCOUT_LOG_WARN,
+		scout__log(r->log, why == REDIS_REFUSED || why == REDIS_UNTRUSTED ? SCOUT_LOG_ERROR : SCOUT_LOG_WARN,
 			   "%s: %s:%u: %s%s; trying again", r->shown, node->host, node->port, text, system);
 		node->why = (uint8_t)why;
 	}
@@ -290,6 +290,19 @@ owes(const struct redis_link *link)
 	}
 }
 
+static const char *
+silence(const struct redis_link *link)
+{
+	switch (link->state) {
+	case REDIS_RESOLVING:
+		return "its name is not resolved";
+	case REDIS_HANDSHAKE:
+		return "does not answer in TLS: a port without TLS would not";
+	default:
+		return "does not answer";
+	}
+}
+
 static void
 sweep_node(struct redis *r, struct redis_node *node) SCOUT_ON_REDIS
 {
@@ -298,9 +311,8 @@ sweep_node(struct redis *r, struct redis_node *node) SCOUT_ON_REDIS
 
 		if (!owes(link) || r->now_us - link->progress_us < r->timeout_us)
 			continue;
-		scout__redis_node_failed(
-			r, node, link->state == REDIS_RESOLVING ? REDIS_UNREACHABLE : REDIS_SILENT, ETIMEDOUT,
-			link->state == REDIS_RESOLVING ? "its name is not resolved" : "does not answer");
+		scout__redis_node_failed(r, node, link->state == REDIS_RESOLVING ? REDIS_UNREACHABLE : REDIS_SILENT,
+					 ETIMEDOUT, silence(link));
 		return;
 	}
 }

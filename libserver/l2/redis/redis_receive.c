@@ -256,7 +256,7 @@ scout__redis_link_next(struct redis_link *link)
 
 /* Read the value into the slot, and what follows into the buffer. */
 static ssize_t
-read_bytes(struct redis_link *link, uint64_t *ret_direct)
+read_bytes(struct redis *r, struct redis_link *link, uint64_t *ret_direct)
 {
 	struct redis_value *v = &link->value;
 	struct iovec iov[2];
@@ -272,17 +272,19 @@ read_bytes(struct redis_link *link, uint64_t *ret_direct)
 		iov[n].iov_base = link->in + link->in_len;
 		iov[n++].iov_len = SCOUT__REDIS_BUFFER_BYTES - link->in_len;
 	}
-	return readv(link->fd, iov, n);
+	return link->ssl ? r->tls->read(r, link, iov, (size_t)n) : readv(link->fd, iov, n);
 }
 
 struct redis_trouble
 scout__redis_link_receive(struct redis *r, struct redis_link *link)
 {
 	uint64_t direct;
-	ssize_t n = read_bytes(link, &direct);
+	ssize_t n = read_bytes(r, link, &direct);
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return nothing.trouble;
+	if (n < 0 && link->ssl && errno == EPROTO)
+		return (struct redis_trouble){REDIS_UNTRUSTED, EPROTO, r->tls_text};
 	if (n < 0)
 		return (struct redis_trouble){REDIS_UNREACHABLE, errno, "the connection broke"};
 	if (n == 0)

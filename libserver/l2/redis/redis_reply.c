@@ -273,8 +273,8 @@ take_event(struct redis *r, struct redis_link *link, const struct redis_event *e
 	part(r, command, false, event->result);
 }
 
-void
-scout__redis_reply(struct redis *r, struct redis_link *link)
+static void
+read_and_take(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 {
 	struct redis_trouble trouble = scout__redis_link_receive(r, link);
 
@@ -287,4 +287,12 @@ scout__redis_reply(struct redis *r, struct redis_link *link)
 			break;
 		take_event(r, link, &event);
 	}
+}
+
+void
+scout__redis_reply(struct redis *r, struct redis_link *link)
+{
+	read_and_take(r, link);
+	while (link->ssl && r->tls->has_pending(link)) /* less than a record of TLS */
+		read_and_take(r, link);
 }

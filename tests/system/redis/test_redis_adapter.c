@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "adapter_rig.h"
-#include "redis_rig.h"
+#include "redis_tls_rig.h"
 
-/* The adapter on one real redis-server. */
+/* The adapter on one real redis-server; as redis_adapter_tls over TLS. */
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -27,6 +27,13 @@ set_up(void)
 	rig = (struct adapter_rig){.vt = &scout__l2_redis};
 	redis_start(&server, NULL);
 	(void)snprintf(url, sizeof(url), "redis://127.0.0.1:%u", server.port);
+#ifdef HAVE_LIBSSL
+	if (!getenv("KVSCOUT_REDIS_TLS"))
+		return;
+	rig.vt = &scout__l2_rediss;
+	(void)snprintf(url, sizeof(url), "rediss://127.0.0.1:%u?ca_file=%s/ca.pem",
+		       (unsigned)redis_tls_start(&server, "server", "no"), server.folder);
+#endif
 }
 
 static void
@@ -34,7 +41,7 @@ add_option(const char *option)
 {
 	size_t len = strlen(url);
 
-	(void)snprintf(url + len, sizeof(url) - len, "%s", option);
+	(void)snprintf(url + len, sizeof(url) - len, "%c%s", strchr(url, '?') ? '&' : '?', option);
 }
 
 static void
@@ -118,7 +125,7 @@ START_TEST(objects_expire_after_ttl_and_no_store_makes_them_younger)
 	long long left;
 
 	object_init(&o, 1, 5000);
-	add_option("?ttl=100");
+	add_option("ttl=100");
 	adapter_up(&rig, url);
 	ck_assert_int_eq(object_store(&rig, &o), SCOUT__L2_OK);
 	left = redis_number(&server, "PTTL %s", key_of(&o));
@@ -530,7 +537,7 @@ START_TEST(cluster_yes_does_not_use_a_single_server)
 	struct adapter_object o;
 
 	object_init(&o, 1, 64);
-	add_option("?cluster=yes");
+	add_option("cluster=yes");
 	adapter_up(&rig, url);
 	ck_assert_int_eq(object_store(&rig, &o), SCOUT__L2_ERROR);
 	adapter_wait_logged(&rig, "does not tell which node serves which slot");
@@ -576,5 +583,9 @@ suite(void)
 int
 main(void)
 {
+	if (getenv("KVSCOUT_REDIS_TLS") && !redis_tls_can()) {
+		(void)puts("1..0 # SKIP no openssl command, or a redis-server without TLS");
+		return EXIT_SUCCESS;
+	}
 	return redis_rig_main(suite());
 }

@@ -28,8 +28,9 @@ START_TEST(a_url_that_cannot_be_is_refused_with_its_reason)
 		 "l2 = \"other:///a\": scheme \"other\": must be one of script"},
 		{{"rediss://h"},
 		 SCOUT_ERR_CONFIG_RANGE,
-		 "l2 = \"rediss://h\": no TLS to Redis in this version: run a tunnel on this host (stunnel, for example) and "
-		 "use redis:// to it"},
+		 "l2 = \"rediss://h\": no TLS to Redis in this build: install OpenSSL 3 and hiredis (Debian: libssl-dev, "
+		 "libhiredis-dev) and build with -Dtls=enabled, or run a tunnel on this host (stunnel, for example) and use "
+		 "redis:// to it"},
 		{{"script:///a?x"},
 		 SCOUT_ERR_CONFIG_RANGE,
 		 "l2 = \"script:///a?x\": option x has no value: must be NAME=VALUE"},
