@@ -207,7 +207,7 @@ def tier_manager_session(options):
     cases = Cases(options.only)
     for keys, wanted in (
         ({}, tier_manager.CASES),
-        ({"l1_bytes": "1Mi", "extent_bytes": "256Ki"}, (tier_manager.small_pool,)),
+        ({"l1_bytes": "1Mi", "extent_bytes": "256Ki"}, (tier_manager.small_pool, tier_manager.events_of_two_engines)),
     ):
         server = Server(options.kvscoutd, **keys).start()
         try:

@@ -24,7 +24,7 @@ WINDOW = 3  # chunks, of the second group of a hybrid
 DEADLINE_S = 60
 
 
-def config(endpoint, engine_id, extra=None, groups=GROUPS):
+def config(endpoint, engine_id, extra=None, groups=GROUPS, events=False):
     from vllm.v1.kv_offload import config as theirs
 
     row = -(-LAYERS_BYTES // PAGE) * PAGE
@@ -36,7 +36,7 @@ def config(endpoint, engine_id, extra=None, groups=GROUPS):
             for group in range(groups)
         ),
         worker_kv_bytes_per_block=LAYERS_BYTES,
-        enable_kv_cache_events=False,
+        enable_kv_cache_events=events,
         extra_config={"cpu_bytes_to_use": CHUNKS * row, "secondary_tiers": [tier]},
         engine_id=engine_id,
         model=theirs.OffloadingModelConfig(name="model", dtype="float32"),
@@ -66,16 +66,17 @@ class ModelConfig:
 class Manager:
     """vLLM's TieringOffloadingManager, and what its scheduler does with it. Counts what it compares."""
 
-    def __init__(self, endpoint, extra=None):
+    def __init__(self, endpoint, extra=None, events=False):
         from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
 
         vllm_config = SimpleNamespace(model_config=ModelConfig())  # noqa: F841 (the tier finds it here, as in vLLM's connector)
-        self.spec = TieringOffloadingSpec(config(endpoint, f"kvscout-{uuid.uuid4().hex}", extra))
+        self.spec = TieringOffloadingSpec(config(endpoint, f"kvscout-{uuid.uuid4().hex}", extra, events=events))
         self.manager = self.spec.get_manager()
         (self.tier,) = self.manager.secondary_tiers
         self.view = numpy.frombuffer(self.manager.primary_tier.get_kv_memoryview(), dtype=numpy.uint8)
         self.view = self.view.reshape(-1, self.tier.block_size_bytes)
         self.requests = self.hits = self.compared = self.differ = 0
+        self.announced = set()  # keys of the tier
         self._new = []
         self._n = 0
 
@@ -88,6 +89,30 @@ class Manager:
         with self.locked():
             new, self._new = self._new, []
             self.manager.on_schedule_end(ScheduleEndContext(new_req_ids=new, preempted_req_ids=()))
+
+    def take_events(self):
+        """What vLLM asks for at the end of a step."""
+        from vllm.v1.kv_offload.base import Medium
+
+        for event in self.manager.take_events():
+            if event.medium is Medium.STORAGE:
+                (self.announced.difference_update if event.removed else self.announced.update)(event.keys)
+
+    def found(self, keys):
+        """Those of @keys, few enough to be promised at once, that the tier has."""
+        from vllm.v1.kv_offload.base import LookupResult, ReqContext
+
+        context = ReqContext(req_id="found")
+        with self.locked():
+            self.tier.on_new_request(context)
+        states = {}
+        while LookupResult.RETRY in states.values() or not states:
+            with self.locked():
+                states = {key: self.tier.lookup(key, context) for key in keys}
+            self.step()
+        with self.locked():
+            self.tier.on_request_finished(context)
+        return {key for key, state in states.items() if state is LookupResult.HIT}
 
     def settle(self):
         """Steps until no copy is under way; what vLLM waits for at the end of a run."""
@@ -372,6 +397,29 @@ def small_pool(server):
         return f"{made.same()}; {stored} chunks stored"
     finally:
         made.close()
+
+
+def events_of_two_engines(server):
+    """Each announces what it finds, whichever of them stored it, while the pool evicts."""
+    draw, both = random.Random("events"), [Manager(server.endpoint, events=True) for _ in range(2)]
+    try:
+        asked = [key for at in range(24) for keys in both[0].keys(f"random/{at}", 8) for key in keys]
+        for made in both:
+            _random_requests(made, draw, 200, lambda at: [each.take_events() for each in both])
+        most = 0
+        for made in both:
+            found = {key for first in range(0, len(asked), 16) for key in made.found(asked[first : first + 16])}
+            end = time.monotonic() + DEADLINE_S
+            while made.announced != found:
+                made.step()
+                made.take_events()
+                need(time.monotonic() < end, f"{len(made.announced)} keys are announced, and {len(found)} found")
+            most = max(most, len(found))
+        need(0 < most < len(asked), f"{most} of {len(asked)} keys were found")
+        return f"{most} of {len(asked)} keys are found and announced; {both[0].same()}"
+    finally:
+        for made in both:
+            made.close()
 
 
 def servers_that_die(server):
