@@ -172,7 +172,7 @@
  *                anew, and its cached objects are lost (while sessions or holds of those peers are still being
  *                ended: LIMIT, try again). A HELLO that repeats a known token replaces the old connection of that
  *                client; its sessions stay. A peer that gave a version of the weights is refused with
- *                SCOUT_WIRE_WEIGHTS, at HELLO and at LOOKUP, STORE and RETRIEVE, while the namespace has another
+ *                SCOUT_WIRE_WEIGHTS, at HELLO and at LOOKUP, FEED, STORE and RETRIEVE, while the namespace has another
  *                version; if all peers have left, the namespace changes to the new version. In a namespace without
  *                a version, the first version that a peer gives becomes that of all it has: if that could be of
  *                other weights than yours, give 0, look at the reply, and RESET.

@@ -96,6 +96,8 @@ scout__serve_feed(struct scout_server *s, struct scout__request *req)
 		scout__refuse_body(s, req->dest, req->op, status, field);
 		return;
 	}
+	if (!scout__require_weights(s, req->peer, req->op))
+		return;
 	feed = scout__feed_of(s, req->peer->ns);
 	if (!feed) {
 		s->count.out_of_memory++;

@@ -5,6 +5,7 @@ import hashlib
 import os
 import random
 import tempfile
+import time
 import types
 import unittest
 from unittest import mock
@@ -81,8 +82,8 @@ def keys_of(prompt):
 class Reader:
     """One engine's announcements, and its router."""
 
-    def __init__(self, test, endpoint, clock=None, limit_bytes=feed.LIMIT_BYTES):
-        self.client = kvscout.Client(endpoint=endpoint, chunk_tokens=CHUNK_TOKENS, lookup_timeout_ms=60000)
+    def __init__(self, test, endpoint, clock=None, limit_bytes=feed.LIMIT_BYTES, **config):
+        self.client = kvscout.Client(endpoint=endpoint, chunk_tokens=CHUNK_TOKENS, lookup_timeout_ms=60000, **config)
         test.addCleanup(self.client.close)
         self.client.wait_ready(60000)
         self.events = events.Events(of_vllm(), groups.one(BLOCK_TOKENS, CHUNK_TOKENS), 0, True, kvscout.KVScoutError)
@@ -221,7 +222,7 @@ class Announced(Pool):
 
     def test_a_server_that_is_away_for_long_has_nothing_to_offer(self):
         now = [0.0]
-        reader = self.read(clock=lambda: now[0])
+        reader = self.read(clock=lambda: now[0] + time.monotonic())
         prompts = [prompt_of(n) for n in range(3)]
         for prompt in prompts:
             self.store(prompt)
@@ -233,6 +234,23 @@ class Announced(Pool):
         wait_for(lambda: reader.step() or not reader.announced(prompts), what="nothing to be announced")
         self.server.thaw()
         wait_for(lambda: reader.step() or len(reader.announced(prompts)) == 3, what="all to be announced again")
+
+    def test_an_engine_with_older_weights_announces_nothing_until_its_own_reset(self):
+        prompts = [prompt_of(n) for n in range(3)]
+        old, new = (self.read(weights_version=1, namespace="versions") for _ in range(2))
+        self.worker = kvscout.Worker(endpoint=self.server.endpoint, chunk_tokens=CHUNK_TOKENS, weights_version=1, namespace="versions")
+        self.addCleanup(self.worker.close)
+        self.pages.register(self.worker)
+        self.store(prompts[0])
+        self.assertEqual([len(self.settled(reader, prompts)) for reader in (old, new)], [1, 1])
+        new.client.reset(2)
+        self.worker.reset(2)
+        self.store(prompts[1])
+        self.assertEqual(self.settled(new, prompts), {"1"})
+        wait_for(lambda: old.step() or old.events._book.error is not None, what="the refusal")
+        wait_for(lambda: old.step() or not old.announced(prompts), what="nothing to be announced")
+        old.client.reset(2)
+        self.assertEqual(self.settled(old, prompts), {"1"})
 
     def test_with_a_limit_the_oldest_are_given_up_and_the_router_is_told(self):
         prompts = [prompt_of(n) for n in range(8)]

@@ -23,8 +23,9 @@ ENTRY_BYTES = 1200
 MAX_CHANGES = 128
 QUIET_READS = 2
 LEAST_A_READ = 25  # of what is there, in one page of the feed
-# A server that is away for so long has nothing to offer.
+# A server that is away for so long has nothing to offer, and one with other weights not from then on.
 AWAY_S = 5.0
+BACK_S = 0.1  # without an error: by then an answer that was under way has come
 
 
 class _Entry:
@@ -51,7 +52,7 @@ class Book:
         self._dirty = {}  # entries that may have changed
         self._stale = {}  # keys of live entries that the feed has not told again
         self._reads_left = self._quiet = 0  # until they count as gone
-        self._failing_since = None
+        self._failing_since = self._failed_at = None
         self._away = False
         self.error = None  # the last one, until the server answers again
 
@@ -68,7 +69,7 @@ class Book:
             self._failed(error)
             return
         if self.error is not None:
-            self._answered(client)
+            self._answered(client, events)
         if self._stale:
             self._look_for_the_end(events)
         for kind, medium, group, tenant, key, description in events:
@@ -159,18 +160,21 @@ class Book:
                 self._dirty.pop(name, None)
 
     def _failed(self, error):
-        now = self._clock()
+        now = self._failed_at = self._clock()
         if self.error is None:
             self._failing_since = now
         self.error = error
-        if not self._away and now - self._failing_since >= AWAY_S:
+        has_other_weights = error.name == "SCOUT_ERR_WEIGHTS"
+        if not self._away and (has_other_weights or now - self._failing_since >= AWAY_S):
             self._away = True
             self._dirty.update(self._live)
 
-    def _answered(self, client):
-        """Without an error; but the answer may be under way to a server that is not there yet."""
+    def _answered(self, client, events):
+        """Without an error; but the answer may be under way, or the server not there yet."""
         if not client.stats()["servers_up"]:
             self._failed(self.error)
+            return
+        if not events and self._clock() - self._failed_at < BACK_S:
             return
         self.error = None
         if self._away:
