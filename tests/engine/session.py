@@ -167,7 +167,7 @@ def events_session(options):
         stack.callback(wire.close)
         indexer.register(1, wire.endpoint, own["replay_endpoint"])
         indexer.register(2, theirs["endpoint"], theirs["replay_endpoint"])
-        pair = events_cases.Pair(engine, peer, indexer, 40 if context.short else 250)
+        pair = events_cases.Pair(engine, peer, indexer, 100 if context.short else 250)
         for case in (events_cases.evictions, events_cases.resets, events_cases.restarts):
             context.cases.run(case.__name__, case, pair, server)
         context.cases.run("gaps", events_cases.gaps, pair, server, wire)
