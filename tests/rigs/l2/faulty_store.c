@@ -144,6 +144,7 @@ static void
 close_store(void *store)
 {
 	folder_store_plugin()->close(store);
+	l2_fault_disk_fini();
 }
 
 const struct scout_l2_plugin *

@@ -65,6 +65,14 @@ l2_fault_disk_init(const char *path, struct l2_fault_disk *rules)
 	disk = rules;
 }
 
+void
+l2_fault_disk_fini(void)
+{
+	disk = NULL;
+	free(folder);
+	folder = NULL;
+}
+
 /* Whether @fd is the folder or lies in it. */
 static bool
 is_ours(int fd)
