@@ -95,7 +95,10 @@ load(void *store, const char *name, uint32_t flags, const struct iovec *parts, u
 	return outcome;
 }
 
-/* Written under another name, then renamed: it appears whole. A record replaces the one before, an object that is there stays. */
+/*
+ * Written under another name, then renamed: it appears whole. A record replaces the one before, an object that is there stays. A server
+ * that is killed leaves such a file, with a dot in its name; a store for more than an example removes those when it opens.
+ */
 static int
 store_parts(void *store, const char *name, uint32_t flags, const struct iovec *parts, uint32_t n,
 	    const struct scout_l2_watch *watch, char *why)
