@@ -135,6 +135,18 @@ scout__blocking_cancel(struct scout__blocking *blocking)
 		scout__questions_stop(blocking); /* otherwise that thread does so, when it has asked all */
 }
 
+/* Nobody joins them: what a thread has of the system goes when it ends. */
+static void
+detach(struct scout__blocking *blocking)
+{
+	for (uint32_t i = 0; i < blocking->n_hands; i++)
+		(void)pthread_detach(blocking->hands[i].thread);
+	if (blocking->questions)
+		scout__questions_detach(blocking);
+	if (blocking->has_names_thread)
+		(void)pthread_detach(blocking->names_thread);
+}
+
 bool
 scout__blocking_stop(struct scout__blocking *blocking, uint64_t deadline_us)
 {
@@ -148,6 +160,7 @@ scout__blocking_stop(struct scout__blocking *blocking, uint64_t deadline_us)
 		cancel(blocking, op);
 	while ((op = scout__l2_queue_try(&blocking->transfers)))
 		cancel(blocking, op);
+	detach(blocking);
 	return false;
 }
 

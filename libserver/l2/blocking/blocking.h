@@ -133,6 +133,8 @@ SCOUT_ON_ANY int scout__questions_start(struct scout__blocking *blocking);
 SCOUT_ON_ANY void scout__questions_ask(struct scout__blocking *blocking, struct scout__l2_op *op);
 /* No further question comes: the threads end when all are answered. */
 SCOUT_ON_ANY void scout__questions_stop(struct scout__blocking *blocking);
+/* The threads are never joined: one hangs. */
+SCOUT_ON_ANY void scout__questions_detach(struct scout__blocking *blocking);
 /* Join the threads. */
 SCOUT_ON_ANY void scout__questions_free(struct scout__blocking *blocking);
 

@@ -183,6 +183,13 @@ scout__questions_stop(struct scout__blocking *blocking)
 }
 
 void
+scout__questions_detach(struct scout__blocking *blocking)
+{
+	for (uint32_t i = 0; i < blocking->questions->n_threads; i++)
+		(void)pthread_detach(blocking->questions->threads[i]);
+}
+
+void
 scout__questions_free(struct scout__blocking *blocking)
 {
 	struct scout__questions *pool = blocking->questions;
