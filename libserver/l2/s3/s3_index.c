@@ -177,7 +177,7 @@ scout__s3_index_remove(struct scout__s3_index *index, const char *text)
 	(void)pthread_mutex_unlock(&index->mu);
 }
 
-/* The names of a page, in keys PREFIX/xx/NAME; others are records, or of other users. False: no memory. */
+/* The names of a page, in keys xx/NAME below the prefix; others are of other users. False: no memory. */
 static bool
 take_page(struct scout__s3_set *set, const char *xml, size_t prefix_len)
 {
@@ -200,9 +200,9 @@ ask_page(const struct scout__s3_index *index, struct scout__s3_client *client, c
 	 struct scout__s3_watch *watch, char *why)
 {
 	struct scout__s3_ask ask = {.method = "GET", .text = scout__s3_text_in(xml, PAGE_BYTES)};
-	char prefix[SCOUT__S3_MAX_KEY + 1], page[16];
+	char prefix[SCOUT__S3_MAX_KEY + 16], page[16];
 
-	(void)snprintf(prefix, sizeof(prefix), "%s%s", client->prefix, *client->prefix ? "/" : "");
+	(void)snprintf(prefix, sizeof(prefix), "%s%s" SCOUT__S3_OBJECTS, client->prefix, *client->prefix ? "/" : "");
 	(void)snprintf(page, sizeof(page), "%u", index->page);
 	ask.pairs[ask.n_pairs++] = (struct scout__s3_pair){"list-type", "2"};
 	ask.pairs[ask.n_pairs++] = (struct scout__s3_pair){"max-keys", page};
@@ -254,7 +254,7 @@ scout__s3_index_list(struct scout__s3_index *index, struct scout__s3_client *cli
 	enum scout_l2_outcome result = SCOUT_L2_FAILED;
 	struct scout__s3_set listed = {0};
 	char *xml = malloc(PAGE_BYTES);
-	size_t prefix_len = *client->prefix ? strlen(client->prefix) + 1 : 0;
+	size_t prefix_len = strlen(SCOUT__S3_OBJECTS) + (*client->prefix ? strlen(client->prefix) + 1 : 0);
 	char token[TOKEN_TEXT] = "";
 
 	(void)snprintf(why, SCOUT__S3_SENTENCE, "no memory");

@@ -13,7 +13,7 @@
  * header, and read what was written last.
  */
 
-#define KEY_TEXT (SCOUT__S3_NAME_TEXT + 8u)
+#define KEY_TEXT (SCOUT__S3_NAME_TEXT + 16u)
 
 static void
 key_of(const char *name, uint32_t flags, char ret_key[KEY_TEXT])
@@ -21,7 +21,7 @@ key_of(const char *name, uint32_t flags, char ret_key[KEY_TEXT])
 	if (flags & SCOUT_L2_RECORD)
 		(void)snprintf(ret_key, KEY_TEXT, "records/%.32s", name);
 	else
-		(void)snprintf(ret_key, KEY_TEXT, "%.2s/%.32s", name, name);
+		(void)snprintf(ret_key, KEY_TEXT, SCOUT__S3_OBJECTS "%.2s/%.32s", name, name);
 }
 
 static bool

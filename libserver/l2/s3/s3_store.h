@@ -5,14 +5,16 @@
 #include "s3_client.h"
 
 /*
- * A store of objects in a bucket, in calls that block. An object is named by 32 hex digits and lies at PREFIX/xx/NAME,
- * where xx are the first two digits: S3 spreads load by the beginnings of keys. Records lie at PREFIX/records/NAME.
+ * A store of objects in a bucket, in calls that block. An object is named by 32 hex digits and lies at
+ * PREFIX/objects/xx/NAME, where xx are the first two digits: S3 spreads load by the beginnings of keys. Records lie at
+ * PREFIX/records/NAME: a lifecycle rule names one prefix, and must not reach them.
  *
  * All calls: any thread, many at once; they block until the outcome, or until @watch gives up (SCOUT_L2_GAVE_UP).
  * @flags as in kvscout/l2_plugin.h. @why, of SCOUT__S3_SENTENCE bytes, is written when the result is SCOUT_L2_FAILED.
  */
 
 #define SCOUT__S3_NAME_TEXT 33u
+#define SCOUT__S3_OBJECTS "objects/"
 /* Names of one question that is not about a chain; those after them count as absent. */
 #define SCOUT__S3_MAX_HEADS 1024u
 

@@ -150,7 +150,9 @@ START_TEST(a_record_is_replaced_and_no_object_has_its_name)
 {
 	struct iovec parts[] = {{data, BYTES}};
 	struct iovec into[] = {{got, BYTES}};
+	struct scout__s3_ask record = {.method = "GET"};
 	struct scout__s3_index index;
+	static char xml[65536];
 
 	for (uint32_t i = 0; i < 3; i++) {
 		fill(i);
@@ -161,6 +163,12 @@ START_TEST(a_record_is_replaced_and_no_object_has_its_name)
 		ck_assert_mem_eq(got, data, BYTES);
 	}
 	ck_assert_int_eq(load(0), SCOUT_L2_ABSENT);
+	/* A lifecycle rule for the objects does not reach it. */
+	record.pairs[record.n_pairs++] = (struct scout__s3_pair){"list-type", "2"};
+	record.text = scout__s3_text_in(xml, sizeof(xml));
+	scout__s3_do(&client, &record, 1, NULL);
+	ck_assert_ptr_nonnull(strstr(xml, "<Key>p/records/"));
+	ck_assert_ptr_null(strstr(xml, "<Key>p/objects/"));
 	ck_assert(scout__s3_index_init(&index));
 	ck_assert_int_eq(scout__s3_index_list(&index, &client, NULL, why), SCOUT_L2_DONE);
 	ck_assert_uint_eq(index.n_listed, 0);
