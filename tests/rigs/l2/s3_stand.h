@@ -43,7 +43,7 @@ enum stand_fault {
 struct stand {
 	int fd;
 	uint16_t port;
-	uint16_t to; /* the real server's; 0: none */
+	_Atomic uint16_t to; /* the real server's, which may change; 0: none */
 	/* NULL, or called for each request, on the connection's thread; false: end the connection. */
 	bool (*answer)(void *user, int fd, const struct stand_request *request);
 	void *user;
