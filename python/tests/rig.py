@@ -6,6 +6,7 @@ The server is the program that KVSCOUTD names (meson sets it), else the one on P
 
 import atexit
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -30,6 +31,15 @@ def server_program():
     if not program:
         raise unittest.SkipTest("there is no kvscoutd: set KVSCOUTD, or install it")
     return program
+
+
+def open_more_than_a_thousand(test):
+    """Descriptors that come after this are above 1023, as in an engine with many connections, until the end of @test."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
+    test.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+    for fd in [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]:
+        test.addCleanup(os.close, fd)
 
 
 def wait_for(condition, what="the condition"):

@@ -20,7 +20,7 @@ from unittest import mock
 
 from kvscout.sglang import arguments, config, namespace, planes, policies
 from kvscout.vllm import identity
-from rig import ServerProcess, wait_for
+from rig import ServerProcess, open_more_than_a_thousand, wait_for
 
 PAGE, LAYERS, ROW, PAGES = 4, 3, 64, 40  # tokens in a page, layers, bytes of one token in one layer, pages
 EXTRA = {"backend_name": "kvscout", "module_path": "kvscout.sglang", "class_name": "KVScoutStorage", "interface_v1": 1}
@@ -362,6 +362,14 @@ class Copies(Case):
         self.assertEqual({rank.pool.page(page) for page in range(3, 6)}, {bytes(len(rank.pool.page(0)))})
         self.assertTrue(rank.storage.exists(keys[0]))
         self.assertFalse(rank.storage.exists(keys[3]))
+
+    def test_an_engine_with_more_than_a_thousand_descriptors(self):
+        open_more_than_a_thousand(self)
+        rank = Rank(self, self.server.endpoint)
+        keys = keys_of("a", 4)
+        self.assertEqual(rank.store(keys), [True] * 4)
+        self.assertEqual(rank.load(keys, [9, 8, 7, 6]), [True] * 4)
+        self.assertTrue(rank.holds(keys, [9, 8, 7, 6]))
 
     def test_more_keys_than_one_question_takes(self):
         rank = Rank(self, self.server.endpoint)

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 from kvscout import KVScoutError
 from kvscout.vllm_tier import config, counts, events, keys, lookups, namespace
-from rig import ServerProcess, pings, wait_for
+from rig import ServerProcess, open_more_than_a_thousand, pings, wait_for
 from tier_rig import ROW_BYTES, ROWS, Engine, key_of, keys_of
 
 
@@ -262,6 +262,15 @@ class Copies(Case):
             self.assertEqual(self.engine.prefix(request, prompt), 4)
             self.assertTrue(self.engine.load(request, prompt).ok)
             self.assertTrue(self.engine.holds(prompt))
+
+    def test_drain_in_an_engine_with_more_than_a_thousand_descriptors(self):
+        open_more_than_a_thousand(self)
+        engine = Engine(self, self.server.endpoint)
+        prompt = keys_of("many", 32)
+        engine.fill(prompt, range(32))
+        engine.transfers.store(engine.job(), prompt, range(32))
+        engine.transfers.drain()
+        self.assertTrue(engine.transfers.ended()[0].ok)
 
     def test_drain_ends_with_no_copy_under_way(self):
         prompt = keys_of("a", 32)

@@ -10,9 +10,9 @@ import collections
 import contextlib
 import itertools
 import logging
-import select
 import threading
 
+from ..vllm import ready
 from ..vllm_tier.counts import Teller
 from ..vllm_tier.lookups import KEY_HIT, MAX_KEYS
 
@@ -20,7 +20,6 @@ logger = logging.getLogger("kvscout")
 
 HASH_BYTES = 32
 TRANSFER_TIMEOUT_MS = 2000  # of a worker, if the user gave none: what a rank waits for, all ranks of the engine wait for
-WAIT_S = 0.2  # while it waits for a copy, it looks at least so often; a ring of the descriptor wakes it at once
 MAX_MOVES = 1000  # that SGLang has not asked for
 NAMES = ("queries", "query_pages", "hit_pages", "loads", "loaded_pages", "failed_pages", "stores", "stored_pages", "present_pages",
          "unstored_pages", "errors", "clears")
@@ -154,7 +153,7 @@ class Pages:
                 for end in worker.poll():
                     if end.job == job:
                         return end
-                select.select([worker.fileno()], [], [], WAIT_S)
+                ready.wait(worker)
         except self._error as error:
             self._failed("a copy could not be started: %s", error)
             return None

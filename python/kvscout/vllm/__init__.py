@@ -30,6 +30,7 @@ class is loaded when it is asked for, by vLLM's plugin mechanism (plugin.py) or 
     metadata.py    what the two sides send each other
     stats.py       counters and times, for vLLM's log and its /metrics
     times.py       of events, for its histograms
+    ready.py       waiting for copies
     watch.py       the server's numbers among them
 """
 

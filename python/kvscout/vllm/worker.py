@@ -19,20 +19,16 @@ with asynchronous scheduling of the next step, too: until the scheduler has hear
 """
 
 import logging
-import select
 import time
 import uuid
 
-from . import layout
+from . import layout, ready
 from .held import Held
 from .metadata import Store, WorkerMetadata
 from .stats import HookTimes, new_worker_counts
 from .times import Times
 
 logger = logging.getLogger("vllm.kvscout")
-
-# A synchronous load looks for its end at least so often; a ring of the descriptor wakes it at once.
-WAIT_S = 0.2
 
 
 class Worker:
@@ -93,7 +89,7 @@ class Worker:
         for load in meta.loads:
             self._start_load(load)
         while self._sync_jobs:
-            select.select([self._worker.fileno()], [], [], WAIT_S)
+            ready.wait(self._worker)
             self._collect()
 
     def wait_for_save(self, meta):

@@ -5,17 +5,15 @@ A job of vLLM is one store, or one retrieve for each run of chunks that a lookup
 A job uses its chunks of the region until ended() has reported it.
 """
 
-import select
 import time
 from dataclasses import dataclass
 
+from ..vllm import ready
 from ..vllm.times import Times
 from .keys import hashes_of
 
 # drain() gives jobs this long, then cancels those that have not begun to copy.
 DRAIN_S = 5.0
-# While it waits, it looks at least so often; a ring of the descriptor wakes it at once.
-WAIT_S = 0.2
 
 
 @dataclass(slots=True)
@@ -127,7 +125,7 @@ class Transfers:
                 self._teller.warn("%d copies have not ended in %g s and are cancelled", len(self._parts), DRAIN_S)
                 for number in list(self._parts):
                     self._worker.cancel(number)
-            select.select([self._worker.fileno()], [], [], WAIT_S)
+            ready.wait(self._worker)
 
     def clear(self, generation):
         self._worker.clear(generation)
