@@ -22,7 +22,8 @@ usage: ./dev engine [--short] [SESSION...]
   --short    at most four starts of the engine instead of all; this is the stage `engine` of ./dev check
   --list     names of the sessions
   --install  only install the environment
-  sglang     the real SGLang instead of vLLM: sglang, sglang-layers, sglang-buffer, sglang-kills; without a name all of them
+  sglang     the real SGLang instead of vLLM: sglang, sglang-layers, sglang-buffer, sglang-kills, sglang-tp2,
+             sglang-clear, sglang-weights, sglang-hybrid, sglang-hybrid-buffer; without a name all of them
   --contract compare what connector and tier use of vLLM with the newest three minor versions on PyPI (1 GB, deleted afterwards)
   --peers    compare with no connector, Mooncake's store and LMCache, by turns in one run; ./dev engine --peers --help says more
 

@@ -69,6 +69,29 @@ def _gemma():
     )
 
 
+def _mellum():
+    """Windows that SGLang keeps in a pool of their own; without experts."""
+    from transformers import MellumConfig
+
+    text = dict(TEXT)
+    theta = text.pop("rope_theta")
+    return MellumConfig(
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=6,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        sliding_window=GEMMA_WINDOW,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention"] * 2,
+        mlp_layer_types=["dense"] * 6,
+        rope_parameters={
+            kind: {"rope_type": "default", "rope_theta": theta} for kind in ("full_attention", "sliding_attention")
+        },
+        **text,
+    )
+
+
 def _recurrent():
     """Short convolutions, whose state is recurrent, beside full attention."""
     from transformers import Lfm2Config
@@ -249,6 +272,7 @@ def _long():
 
 MODELS = {
     "gemma": _gemma,
+    "mellum": _mellum,
     "images": _images,
     "llama": lambda: _llama(0),
     "window": lambda: _llama(512),

@@ -21,8 +21,41 @@ def layers_to_page_first(src_ptrs, dst_ptrs, src_indices, dst_indices, page_size
         dst[dst_indices // page_size, at % layers, dst_indices % page_size] = src[src_indices].reshape(-1, *dst.shape[3:])
 
 
+def with_windows(attend):
+    """SGLang's attention on a CPU writes KV of windows into their pool, and reads it at the places of the other pool: its answers depend on
+    which places those are. This reads where it wrote."""
+
+    def read(self, query, output, k_cache, v_cache, req_to_token, req_pool_indices, seq_lens, *rest, sliding_window_size=None, **more):
+        if sliding_window_size is not None and self.use_sliding_window_kv_pool:
+            import torch
+
+            rows = req_to_token[req_pool_indices, : int(seq_lens.max())]
+            req_to_token = self.token_to_kv_pool.translate_loc_from_full_to_swa(rows.flatten().long()).view(rows.shape)
+            req_pool_indices = torch.arange(len(rows))
+        return attend(self, query, output, k_cache, v_cache, req_to_token, req_pool_indices, seq_lens, *rest,
+                      sliding_window_size=sliding_window_size, **more)
+
+    return read
+
+
+class NoNccl:
+    """The groups of ranks talk through gloo."""
+
+    disabled = True
+
+    def __init__(self, **of_a_group):
+        pass
+
+
 def load():
+    from sglang.srt.distributed.device_communicators import pynccl
+    from sglang.srt.layers.attention import torch_native_backend
     from sglang.srt.mem_cache.pool_host import base, common, mha
+
+    pynccl.PyNcclCommunicator = NoNccl
+    backend = torch_native_backend.TorchNativeAttnBackend
+    backend._run_sdpa_forward_extend = with_windows(backend._run_sdpa_forward_extend)
+    backend._run_sdpa_forward_decode = with_windows(backend._run_sdpa_forward_decode)
 
     mha.transfer_kv_direct = between_layers
     mha.transfer_kv_per_layer_direct_pf_lf = page_first_to_layer

@@ -9,6 +9,7 @@ usage: sglang_run.py --root FOLDER --kvscoutd PROGRAM [SESSION...]
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import random
@@ -18,14 +19,39 @@ import sys
 import threading
 import time
 
-# Name: (--hicache-mem-layout, --hicache-host-memory-mode, what happens to the server while the last engine runs)
+# What an engine does, and of each time that it asks all prompts: which model's answers are right, and whether prompts come from the storage.
+STORES = ("stores", ("ask", "stored"), (("model", None),))
+LOADS = ("loads", ("ask",), (("model", True),))
+HYBRID = (("stores", ("ask", "all_stored"), (("hybrid_model", None),)), ("loads", ("ask",), (("hybrid_model", True),)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    layout: str = "page_first_direct"  # --hicache-mem-layout
+    mode: str = "cache"  # --hicache-host-memory-mode
+    ranks: int = 1
+    model: str = "model"  # of Session.models
+    kills: bool = False  # the server is frozen, killed and started while the last engine asks
+    engines: tuple = (STORES, LOADS)
+
+
 SESSIONS = {
-    "sglang": ("page_first_direct", "cache", None),
-    "sglang-layers": ("layer_first", "cache", None),
-    "sglang-buffer": ("layer_first", "buffer_only", None),
-    "sglang-kills": ("page_first_direct", "cache", "kills"),
+    "sglang": Plan(),
+    "sglang-layers": Plan(layout="layer_first"),
+    "sglang-buffer": Plan(layout="layer_first", mode="buffer_only"),
+    "sglang-kills": Plan(kills=True),
+    "sglang-tp2": Plan(ranks=2),
+    "sglang-clear": Plan(engines=(
+        ("stores and clears", ("ask", "stored", "clear", "flush", "ask", "stored"), (("model", None), ("model", False))), LOADS)),
+    "sglang-weights": Plan(engines=((
+        "gets new weights", ("ask", "stored", "new_weights", "ask", "attach_again", "flush", "ask", "stored", "flush", "ask"),
+        (("model", None), ("other_model", False), ("other_model", False), ("other_model", True))), LOADS)),
+    "sglang-hybrid": Plan(model="hybrid_model", engines=HYBRID),
+    "sglang-hybrid-buffer": Plan(model="hybrid_model", mode="buffer_only", engines=HYBRID),
 }
 PROMPTS, TOKENS, PAGE = 8, 600, 16
+NEW = 16  # tokens of an answer, of which the last one has no KV
+PAGES = PROMPTS * ((TOKENS + NEW - 1) // PAGE)
 LIMIT_S = 900
 
 
@@ -43,28 +69,79 @@ def engine(told):
     made = sglang.Engine(
         model_path=told["model"], device="cpu", attention_backend="torch_native", sampling_backend="pytorch", grammar_backend="none",
         disable_cuda_graph=True, disable_overlap_schedule=True, skip_tokenizer_init=True, page_size=PAGE, max_total_tokens=16384,
-        dtype="float32", mem_fraction_static=0.3, log_level="info", **more)
-    drawn, answers = random.Random(5), []
-    for _ in range(PROMPTS):
-        prompt = [drawn.randrange(3, 500) for _ in range(TOKENS)]
-        print("PROMPT", flush=True)
-        answer = made.generate(input_ids=prompt, sampling_params={"temperature": 0, "max_new_tokens": 16, "ignore_eos": True})
-        details = answer["meta_info"].get("cached_tokens_details") or {}
-        answers.append([answer["output_ids"], details.get("storage", 0)])
+        dtype="float32", mem_fraction_static=0.3, log_level="info", tp_size=told["tp"], **more)
+    steps = Steps(made, told, more)
+    answers = [found for found in (getattr(steps, step)() for step in told["steps"]) if found is not None]
     with open(told["out"], "w", encoding="ascii") as file:
         json.dump(answers, file)
-    if told["stored"]:
-        wait_stored(told)
     made.shutdown()
 
 
-def wait_stored(told):
-    """Stores are SGLang's own business after an answer: until the server has all whole pages."""
-    until = time.monotonic() + LIMIT_S
-    while status(told, "l1.chunks") < told["stored"]:
-        if time.monotonic() > until:
-            raise SystemExit(f"the server has {status(told, 'l1.chunks')} pages, and {told['stored']} were expected")
-        time.sleep(0.05)
+class Steps:
+    """What an engine is told to do, one after the other."""
+
+    def __init__(self, made, told, more):
+        self.made, self.told, self.more = made, told, more
+        self.pages = 0  # that the server has
+
+    def ask(self):
+        drawn, answers = random.Random(5), []
+        for _ in range(PROMPTS):
+            prompt = [drawn.randrange(3, 500) for _ in range(TOKENS)]
+            print("PROMPT", flush=True)
+            answer = self.made.generate(input_ids=prompt, sampling_params={"temperature": 0, "max_new_tokens": NEW, "ignore_eos": True})
+            details = answer["meta_info"].get("cached_tokens_details") or {}
+            answers.append([answer["output_ids"], details.get("storage", 0)])
+        return answers
+
+    def stored(self):
+        """Stores are SGLang's own business after an answer: until the server has all whole pages."""
+        self.pages += PAGES
+        self._wait()
+
+    def all_stored(self):
+        """In a hybrid model the number of pages of the other pools is SGLang's business: until the server has KV and no more comes."""
+        self.pages += PAGES
+        seen = -1
+        while seen < self.pages or seen != status(self.told, "l1.chunks"):
+            seen = status(self.told, "l1.chunks")
+            time.sleep(2)
+
+    def clear(self):
+        """As POST /hicache/storage-backend/clear does."""
+        self._said(lambda: self.made.tokenizer_manager.clear_hicache_storage())
+        self.pages = 0
+        self._wait()
+
+    def flush(self):
+        self._said(lambda: self.made.tokenizer_manager.flush_cache())
+
+    def new_weights(self):
+        ok, message, *_ = self.made.update_weights_from_disk(self.told["other_model"])
+        if not ok:
+            raise SystemExit(f"SGLang did not take the new weights: {message}")
+
+    def attach_again(self):
+        """As DELETE and PUT of /hicache/storage-backend do."""
+        self._said(lambda: self.made.tokenizer_manager.detach_hicache_storage())
+        self._said(lambda: self.made.tokenizer_manager.attach_hicache_storage(
+            "dynamic", hicache_storage_backend_extra_config_json=self.more["hicache_storage_backend_extra_config"],
+            hicache_storage_prefetch_policy="wait_complete", hicache_write_policy="write_through"))
+
+    def _said(self, call):
+        """SGLang refuses until it is idle."""
+        until = time.monotonic() + LIMIT_S
+        while not (answer := self.made.loop.run_until_complete(call())).success:
+            if time.monotonic() > until:
+                raise SystemExit(f"SGLang did not do it: {answer}")
+            time.sleep(0.05)
+
+    def _wait(self):
+        until = time.monotonic() + LIMIT_S
+        while status(self.told, "l1.chunks") != self.pages:
+            if time.monotonic() > until:
+                raise SystemExit(f"the server has {status(self.told, 'l1.chunks')} pages, and not {self.pages}")
+            time.sleep(0.05)
 
 
 def status(told, name):
@@ -78,6 +155,8 @@ class Session:
         self.endpoint = f"ipc://{arguments.root}/s"
         self.server = None
         self.results = {"passed": 0, "failed": 0}
+        self.models = {"model": arguments.model, "other_model": arguments.other_model, "hybrid_model": arguments.hybrid_model}
+        self.references = {}
 
     def start_server(self):
         command = [self.arguments.kvscoutd, "--listen", self.endpoint, "--l1_bytes", "256Mi"]
@@ -90,14 +169,16 @@ class Session:
             self.server.wait()
         self.server = None
 
-    def run_engine(self, name, session, **told):
-        """The answers of an engine, or None if it ended with an error. With kills the server is frozen, killed and started by turns."""
-        layout, mode, _ = session
+    def run_engine(self, name, plan, **told):
+        """All answers of an engine, or None if it ended with an error. With kills the server is frozen, killed and started by turns."""
         out = f"{self.arguments.root}/{name}.json"
-        told = {"endpoint": self.endpoint, "layout": layout, "mode": mode, "model": self.arguments.model, "out": out, "stored": 0,
-                "kvscoutd": self.arguments.kvscoutd, **told}
+        told = {"endpoint": self.endpoint, "layout": plan.layout, "mode": plan.mode, **self.models, "model": self.models[plan.model], "out": out,
+                "steps": ["ask"], "tp": plan.ranks, "kvscoutd": self.arguments.kvscoutd, **told}
         with open(f"{self.arguments.root}/{name}.log", "w", encoding="utf-8") as log:
-            child = subprocess.Popen([sys.executable, "-B", __file__, "--engine", json.dumps(told)], stdout=subprocess.PIPE, stderr=log, text=True)
+            child = subprocess.Popen(
+                [sys.executable, "-B", __file__, "--engine", json.dumps(told)], stdout=subprocess.PIPE, stderr=log, text=True,
+                # A core for each rank; without it SGLang's ranks on a CPU need a NUMA node each.
+                env={**os.environ, **({"SGLANG_CPU_OMP_THREADS_BIND": "0|1"} if plan.ranks > 1 else {})})
             watch = threading.Timer(LIMIT_S, child.kill)
             watch.start()
             prompts = 0
@@ -130,31 +211,45 @@ class Session:
         """The cases of test_sglang.py, with SGLang's own classes and torch."""
         tests = os.path.join(os.path.dirname(__file__), "..", "..", "python", "tests")
         command = [sys.executable, "-B", os.path.join(tests, "tap.py"), os.path.join(tests, "test_sglang.py")]
-        said = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, "KVSCOUTD": self.arguments.kvscoutd})
+        said = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, "KVSCOUTD": self.arguments.kvscoutd})
         cases = [line for line in said.stdout.splitlines() if line.startswith(("ok", "not ok"))]
         bad = [line for line in cases if line.startswith("not ok") or "# SKIP" in line]
-        self.case("test_sglang.py with SGLang's own classes", said.returncode == 0 and bool(cases) and not bad, "; ".join(bad) or f"{len(cases)} cases")
+        ok = said.returncode == 0 and bool(cases) and not bad
+        self.case("test_sglang.py with SGLang's own classes", ok, "; ".join(bad) or f"{len(cases)} cases")
 
-    def run(self, name, reference):
-        session = SESSIONS[name]
-        pages = PROMPTS * (TOKENS // PAGE)
+    def reference(self, which, ranks):
+        """The answers of an engine without kvscout."""
+        if (which, ranks) not in self.references:
+            found = self.run_engine(f"sglang-reference-{which}-{ranks}", Plan(ranks=ranks, model=which), endpoint=None)
+            self.case(f"an engine of {ranks} rank{'s' * (ranks > 1)} without kvscout ends well", found is not None)
+            self.references[which, ranks] = found and found[0]
+        return self.references[which, ranks]
+
+    def run(self, name):
+        plan = SESSIONS[name]
         self.start_server()
         try:
-            first = self.run_engine(name + "-store", session, stored=pages)
-            second = self.run_engine(name + "-load", session, kills=session[2]) if first else None
+            for number, (does, steps, expected) in enumerate(plan.engines):
+                found = self.run_engine(f"{name}-{number}", plan, steps=steps, kills=plan.kills and number == len(plan.engines) - 1)
+                if found is None:
+                    self.case(f"{name}: the engine that {does} ends well", False, f"see {self.arguments.root}/{name}-{number}.log")
+                    return
+                for answers, (which, from_storage) in zip(found, expected, strict=True):
+                    self.compare(f"{name}: the engine that {does}", answers, self.reference(which, plan.ranks), from_storage, plan.kills)
         finally:
             self.stop_server()
-        for which, found in (("stores", first), ("loads", second)):
-            if found is None:
-                self.case(f"{name}: the engine that {which} ends well", False, f"see {self.arguments.root}/{name}-*.log")
-                continue
-            different = sum(a != b for (one, _), (other, _) in zip(found, reference, strict=True) for a, b in zip(one, other, strict=True))
-            total = sum(len(tokens) for tokens, _ in found)
-            self.case(f"{name}: the engine that {which} answers as one without kvscout", different == 0, f"{different} of {total} tokens differ")
-        if second is not None:
-            storage = [n for _, n in second]
-            wanted = min(storage[:2]) if session[2] else min(storage)
-            self.case(f"{name}: prompts come from kvscout", wanted >= TOKENS // PAGE * PAGE - PAGE, f"tokens of each prompt from storage: {storage}")
+
+    def compare(self, name, answers, reference, from_storage, kills):
+        different = sum(a != b for (one, _), (other, _) in zip(answers, reference, strict=True) for a, b in zip(one, other, strict=True))
+        total = sum(len(tokens) for tokens, _ in answers)
+        self.case(f"{name} answers as one without kvscout", different == 0, f"{different} of {total} tokens differ")
+        storage = [n for _, n in answers]
+        if from_storage:
+            wanted = min(storage[:2] if kills else storage)
+            self.case(f"{name} has prompts from kvscout", wanted >= TOKENS // PAGE * PAGE - PAGE, f"tokens of each prompt from storage: {storage}")
+        elif from_storage is not None:
+            self.case(f"{name} has no prompt from kvscout", not any(storage), f"tokens of each prompt from storage: {storage}")
 
 
 def main():
@@ -166,17 +261,15 @@ def main():
     parser.add_argument("--model", help="a folder; by default the tiny Llama is made")
     parser.add_argument("sessions", nargs="*", metavar="SESSION")
     arguments = parser.parse_args()
-    if arguments.model is None:
-        import models
+    import models
 
-        arguments.model = models.make("llama", arguments.root)
+    arguments.model = arguments.model or models.make("llama", arguments.root)
+    arguments.other_model = models.make("llama", arguments.root, models.SEED + 1)
+    arguments.hybrid_model = models.make("mellum", arguments.root)
     run = Session(arguments)
-    reference = run.run_engine("sglang-reference", SESSIONS["sglang"], endpoint=None)
-    run.case("an engine without kvscout ends well", reference is not None)
     run.classes()
     for name in run.arguments.sessions or SESSIONS:
-        if reference is not None:
-            run.run(name, reference)
+        run.run(name)
     print(f"{run.results['passed']} passed, {run.results['failed']} failed, 0 skipped")
     return 1 if run.results["failed"] else 0
 
