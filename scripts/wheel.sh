@@ -167,6 +167,8 @@ END
 		for wt_dir in "/usr/include/$wt_multiarch"/python3.*; do
 			ln -sfn "$wt_dir" "$WHEEL/headers/$wt_multiarch/${wt_dir##*/}" || return 1
 		done
+		# The plugin for S3 needs libcurl's headers, which include nothing but the C library's.
+		ln -sfn "/usr/include/$wt_multiarch/curl" "$WHEEL/headers/curl" || return 1
 	fi
 	cat >"$WHEEL/native.ini" <<END
 [binaries]
@@ -224,7 +226,7 @@ build_wheel()
 	PATH=$WHEEL/tools/bin:$PATH PKG_CONFIG_LIBDIR=$WHEEL/prefix/lib/pkgconfig "$WHEEL/tools/bin/python" -c '
 import sys, mesonpy
 mesonpy.build_wheel(sys.argv[1], {"build-dir": sys.argv[2], "setup-args": sys.argv[3:]})' "$WHEEL/raw" "$WHEEL/build" \
-		--native-file="$WHEEL/native.ini" -Dsha256=libcrypto-sha256 -Dredis=enabled -Dmetrics=enabled -Dcuda=enabled -Db_pie=true -Dwerror=$bw_werror || return 1
+		--native-file="$WHEEL/native.ini" -Dsha256=libcrypto-sha256 -Dredis=enabled -Ds3=enabled -Dmetrics=enabled -Dcuda=enabled -Db_pie=true -Dwerror=$bw_werror || return 1
 	# Licences, the list of parts, the tag of the glibc that it was built for.
 	"$WHEEL/tools/bin/python" -B "$ROOT/packaging/wheel/finish.py" --third "$WHEEL/third" \
 		--sources "$ROOT/packaging/third-parties/sources.txt" --zig "$(dirname "$(wheel_zig)")" \

@@ -23,6 +23,7 @@ from elftools.elf.gnuversions import GNUVerNeedSection
 OF_GLIBC = {"libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 PROGRAMS = ["kvscout", "kvscout-latency", "kvscout-replay", "kvscoutd"]
 EXTENSION = "kvscout/_kvscout.abi3.so"
+S3 = "kvscout/libkvscout-l2-s3.so"  # opens the libcurl of its host
 SIZE_MAX = 8 << 20
 PTX = b"\n.version 6.3\n.target sm_75\n"
 # One of each major number serves all GPUs from Turing on: {architecture: ABI version of its ELF file}. Drivers before 570 take ABI 7 only, and
@@ -96,6 +97,7 @@ def audit_binaries(tap, elves, glibc):
         here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))).encode()
         tap.case(f"{name} names no folder of the machine that built it", here not in elf.data, "")
     exported = elves[EXTENSION].exported
+    tap.case("the plugin for S3 exports its entry point and nothing else", elves[S3].exported == {"scout_l2_plugin"}, " ".join(sorted(elves[S3].exported)))
     tap.case("the extension exports its entry point and nothing else", exported == {"PyInit__kvscout"}, " ".join(sorted(exported)))
 
 
@@ -145,8 +147,8 @@ def main():
         files = {i.filename: wheel.read(i) for i in wheel.infolist()}
         executable = {i.filename for i in wheel.infolist() if i.external_attr >> 16 & 0o111}
     elves = {name: Elf(data) for name, data in files.items() if data[:4] == b"\x7fELF"}
-    expected = {EXTENSION, *(f"kvscout/{p}" for p in PROGRAMS)}
-    tap.case("its binaries are the extension and the programs", set(elves) == expected, " ".join(sorted(elves)))
+    expected = {EXTENSION, S3, *(f"kvscout/{p}" for p in PROGRAMS)}
+    tap.case("its binaries are the extension, the programs and the plugin for S3", set(elves) == expected, " ".join(sorted(elves)))
     tap.case("the programs are executable", {f"kvscout/{p}" for p in PROGRAMS} <= executable, "")
     size = os.path.getsize(args.wheel)
     tap.case(f"it is not larger than {SIZE_MAX} bytes", size <= SIZE_MAX, f"{size} bytes, {sum(map(len, files.values()))} unpacked")

@@ -2,6 +2,7 @@
 """What a package carries with it: encryption, metrics and Redis are built in, and the console scripts run."""
 
 import array
+import ctypes.util
 import hashlib
 import importlib.metadata
 import os
@@ -15,6 +16,7 @@ import threading
 import time
 import unittest
 import urllib.request
+from unittest import mock
 
 import kvscout
 import rig
@@ -87,8 +89,8 @@ class BuiltIn(unittest.TestCase):
             self.assertEqual(answer.status, 200)
             self.assertIn(b"kvscout_", answer.read())
 
-    @needs("redis")
-    def test_the_server_speaks_to_redis(self):
+    def asked_first(self, url, environment=()):
+        """What a server with L2 at @url, which has a place for a port, sends there first. There is nobody who answers."""
         listener = socket.create_server(("127.0.0.1", 0))
         self.addCleanup(listener.close)
         asked = []
@@ -102,9 +104,21 @@ class BuiltIn(unittest.TestCase):
         thread.start()
         folder = tempfile.TemporaryDirectory(prefix="kvscout-")
         self.addCleanup(folder.cleanup)
-        Process(self, "--listen", f"ipc://{folder.name}/s", "--l2", "redis://127.0.0.1:%d" % listener.getsockname()[1])
+        with mock.patch.dict(os.environ, environment):
+            Process(self, "--listen", f"ipc://{folder.name}/s", "--l2", url % listener.getsockname()[1])
         thread.join(rig.LIMIT_S)
-        self.assertRegex(asked[0], rb"^\*\d+\r\n\$\d+\r\n[A-Z]+\r\n")
+        return asked[0]
+
+    @needs("redis")
+    def test_the_server_speaks_to_redis(self):
+        self.assertRegex(self.asked_first("redis://127.0.0.1:%d"), rb"^\*\d+\r\n\$\d+\r\n[A-Z]+\r\n")
+
+    @needs("s3")
+    @unittest.skipUnless(ctypes.util.find_library("curl"), "this host has no libcurl")
+    def test_the_server_speaks_to_s3(self):
+        keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+        asked = self.asked_first("s3://bucket/prefix?lookup=index&endpoint=http://127.0.0.1:%d", keys)
+        self.assertRegex(asked, rb"(?s)^GET /bucket\S* HTTP/1.1\r\n.*AWS4-HMAC-SHA256 Credential=a/")
 
 
 class Installed(unittest.TestCase):

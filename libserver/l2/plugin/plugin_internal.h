@@ -32,8 +32,7 @@ extern const struct scout__blocking_calls scout__plugin_calls;
 /* ---- plugin_s3.c ---- */
 
 #define SCOUT__S3_URL_PARTS 2u
-#define SCOUT__S3_HINT                                                                                                 \
-	" (s3:// needs libcurl and libcrypto of OpenSSL 3 on this host; Debian and Ubuntu: libcurl4, libssl3)"
+#define SCOUT__S3_HINT " (s3:// needs libcrypto of OpenSSL 3 on this host; Debian and Ubuntu: libssl3)"
 
 /* What stands before the query of s3://bucket/prefix, as options of the plugin. Returns 0 or SCOUT_ERR_CONFIG_RANGE. */
 int scout__s3_url_parts(const struct scout__l2_url *url, struct scout_l2_option ret_options[SCOUT__S3_URL_PARTS],

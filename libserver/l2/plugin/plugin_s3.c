@@ -10,7 +10,7 @@
 
 /*
  * s3://bucket/prefix: the plugin libkvscout-l2-s3.so, which lies beside the server, or where the libraries are installed. The
- * server does not link it, since it needs libcurl. Threads: the one that starts the server.
+ * server does not link it, since it opens libcurl. Threads: the one that starts the server.
  */
 
 #define LIBRARY "libkvscout-l2-s3.so"
@@ -57,10 +57,11 @@ scout__s3_library(char **ret_path, char *err, size_t err_len)
 		program[0] = '\0';
 	if (!is_beside(self.dli_fname ? self.dli_fname : "", path) && !is_beside(program, path) &&
 	    !is_beside(SCOUT_LIBDIR "/", path))
-		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
-				   "there is no " LIBRARY " beside the server or in " SCOUT_LIBDIR
-				   ": this kvscout was built without libcurl (Debian: libcurl4-openssl-dev), "
-				   "which -Ds3=enabled needs");
+		return scout__fail(
+			err, err_len, SCOUT_ERR_CONFIG_RANGE,
+			"there is no " LIBRARY " beside the server or in " SCOUT_LIBDIR
+			": this kvscout was built without the headers of libcurl (Debian: libcurl4-openssl-dev), "
+			"which -Ds3=enabled needs");
 	*ret_path = strdup(path);
 	return *ret_path ? 0 : scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
 }

@@ -90,7 +90,7 @@ bool
 scout__s3_client_init(struct scout__s3_client *client, const struct scout__s3_options *o, char *err, size_t err_len)
 {
 	memset(client, 0, sizeof(*client));
-	if (!check(client, o, err, err_len))
+	if (!check(client, o, err, err_len) || !scout__s3_curl_open(err, err_len))
 		return false;
 	drop_own_port(client);
 	for (size_t len = strlen(client->prefix); len && client->prefix[len - 1] == '/'; len--)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "s3_http.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,14 +25,6 @@
 #define BUFFER_BYTES (512L * 1024)
 /* Below this a body goes at once: to ask first would cost a round trip and save little. */
 #define EXPECT_BYTES (64u * 1024)
-
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-static void
-init_curl(void)
-{
-	(void)curl_global_init(CURL_GLOBAL_DEFAULT);
-}
 
 static uint64_t
 now_ms(void)
@@ -88,7 +79,7 @@ on_body(char *bytes, size_t one, size_t len, void *user)
 
 	(void)one;
 	*x->moved += len;
-	(void)curl_easy_getinfo(x->easy, CURLINFO_RESPONSE_CODE, &status);
+	(void)scout__s3_curl.easy_getinfo(x->easy, CURLINFO_RESPONSE_CODE, &status);
 	if (status != 200 || !x->into) {
 		scout__s3_put(&x->text, bytes, len);
 		return len;
@@ -150,7 +141,7 @@ on_header(char *line, size_t one, size_t len, void *user)
 
 	(void)one;
 	if (value_of(line, len, "Date", text, sizeof(text))) {
-		time_t at = curl_getdate(text, NULL);
+		time_t at = scout__s3_curl.getdate(text, NULL);
 
 		x->server_seconds = at > 0 ? (int64_t)at : 0;
 	}
@@ -163,28 +154,28 @@ scout__s3_line_new(const char *ca_file)
 {
 	struct scout__s3_line *line = calloc(1, sizeof(*line));
 
-	if (!line || pthread_once(&once, init_curl) != 0)
+	if (!line || !scout__s3_curl_open(NULL, 0))
 		goto err_free_line;
-	line->multi = curl_multi_init();
+	line->multi = scout__s3_curl.multi_init();
 	if (!line->multi)
 		goto err_free_line;
-	(void)curl_multi_setopt(line->multi, CURLMOPT_PIPELINING, CURLPIPE_NOTHING);
+	(void)scout__s3_curl.multi_setopt(line->multi, CURLMOPT_PIPELINING, CURLPIPE_NOTHING);
 	for (uint32_t i = 0; i < SCOUT__S3_AT_ONCE; i++) {
-		CURL *easy = curl_easy_init();
+		CURL *easy = scout__s3_curl.easy_init();
 
 		line->easy[i] = easy;
 		if (!easy)
 			goto err_free_line;
-		(void)curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-		(void)curl_easy_setopt(easy, CURLOPT_PROXY, "");
-		(void)curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-		(void)curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, BUFFER_BYTES);
-		(void)curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, BUFFER_BYTES);
-		(void)curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
-		(void)curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
-		(void)curl_easy_setopt(easy, CURLOPT_READFUNCTION, on_send);
-		(void)curl_easy_setopt(easy, CURLOPT_SEEKFUNCTION, on_seek);
-		if (ca_file && curl_easy_setopt(easy, CURLOPT_CAINFO, ca_file) != CURLE_OK)
+		(void)scout__s3_curl.easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+		(void)scout__s3_curl.easy_setopt(easy, CURLOPT_PROXY, "");
+		(void)scout__s3_curl.easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+		(void)scout__s3_curl.easy_setopt(easy, CURLOPT_BUFFERSIZE, BUFFER_BYTES);
+		(void)scout__s3_curl.easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, BUFFER_BYTES);
+		(void)scout__s3_curl.easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
+		(void)scout__s3_curl.easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
+		(void)scout__s3_curl.easy_setopt(easy, CURLOPT_READFUNCTION, on_send);
+		(void)scout__s3_curl.easy_setopt(easy, CURLOPT_SEEKFUNCTION, on_seek);
+		if (ca_file && scout__s3_curl.easy_setopt(easy, CURLOPT_CAINFO, ca_file) != CURLE_OK)
 			goto err_free_line;
 	}
 	return line;
@@ -199,10 +190,10 @@ scout__s3_line_free(struct scout__s3_line *line)
 {
 	if (!line)
 		return;
-	for (uint32_t i = 0; i < SCOUT__S3_AT_ONCE; i++)
-		curl_easy_cleanup(line->easy[i]);
+	for (uint32_t i = 0; i < SCOUT__S3_AT_ONCE && line->easy[i]; i++)
+		scout__s3_curl.easy_cleanup(line->easy[i]);
 	if (line->multi)
-		(void)curl_multi_cleanup(line->multi);
+		(void)scout__s3_curl.multi_cleanup(line->multi);
 	free(line);
 }
 
@@ -215,7 +206,7 @@ add_header(struct scout__s3_exchange *x, const char *name, const char *value)
 
 	if (text) {
 		(void)snprintf(text, size, "%s: %s", name, value);
-		list = curl_slist_append(x->list, text);
+		list = scout__s3_curl.slist_append(x->list, text);
 		free(text);
 	}
 	if (list)
@@ -229,11 +220,11 @@ set_body(struct scout__s3_exchange *x, bool *is_good)
 	uint64_t bytes = bytes_of(x->body, x->n_body);
 
 	if (strcmp(x->method, "POST") == 0) {
-		(void)curl_easy_setopt(x->easy, CURLOPT_POST, 1L);
-		(void)curl_easy_setopt(x->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)bytes);
+		(void)scout__s3_curl.easy_setopt(x->easy, CURLOPT_POST, 1L);
+		(void)scout__s3_curl.easy_setopt(x->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)bytes);
 	} else {
-		(void)curl_easy_setopt(x->easy, CURLOPT_UPLOAD, 1L);
-		(void)curl_easy_setopt(x->easy, CURLOPT_INFILESIZE_LARGE, (curl_off_t)bytes);
+		(void)scout__s3_curl.easy_setopt(x->easy, CURLOPT_UPLOAD, 1L);
+		(void)scout__s3_curl.easy_setopt(x->easy, CURLOPT_INFILESIZE_LARGE, (curl_off_t)bytes);
 	}
 	/* An empty value takes the header out, which libcurl would send from 1 MiB on. */
 	*is_good = *is_good && add_header(x, "Expect", bytes >= EXPECT_BYTES ? "100-continue" : "");
@@ -253,39 +244,39 @@ begin(struct scout__s3_line *line, CURL *easy, struct scout__s3_exchange *x, uin
 	x->server_seconds = 0;
 	x->region[0] = x->error[0] = '\0';
 	x->code = CURLE_ABORTED_BY_CALLBACK;
-	(void)curl_easy_setopt(easy, CURLOPT_PRIVATE, x);
-	(void)curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, x->error);
-	(void)curl_easy_setopt(easy, CURLOPT_WRITEDATA, x);
-	(void)curl_easy_setopt(easy, CURLOPT_HEADERDATA, x);
-	(void)curl_easy_setopt(easy, CURLOPT_READDATA, x);
-	(void)curl_easy_setopt(easy, CURLOPT_SEEKDATA, x);
-	(void)curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)timeout_ms);
+	(void)scout__s3_curl.easy_setopt(easy, CURLOPT_PRIVATE, x);
+	(void)scout__s3_curl.easy_setopt(easy, CURLOPT_ERRORBUFFER, x->error);
+	(void)scout__s3_curl.easy_setopt(easy, CURLOPT_WRITEDATA, x);
+	(void)scout__s3_curl.easy_setopt(easy, CURLOPT_HEADERDATA, x);
+	(void)scout__s3_curl.easy_setopt(easy, CURLOPT_READDATA, x);
+	(void)scout__s3_curl.easy_setopt(easy, CURLOPT_SEEKDATA, x);
+	(void)scout__s3_curl.easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)timeout_ms);
 	/* GET first: it takes back what the request before has set. */
-	(void)curl_easy_setopt(easy, CURLOPT_NOBODY, 0L);
-	(void)curl_easy_setopt(easy, CURLOPT_UPLOAD, 0L);
-	(void)curl_easy_setopt(easy, CURLOPT_HTTPGET, 1L);
-	(void)curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, NULL);
+	(void)scout__s3_curl.easy_setopt(easy, CURLOPT_NOBODY, 0L);
+	(void)scout__s3_curl.easy_setopt(easy, CURLOPT_UPLOAD, 0L);
+	(void)scout__s3_curl.easy_setopt(easy, CURLOPT_HTTPGET, 1L);
+	(void)scout__s3_curl.easy_setopt(easy, CURLOPT_CUSTOMREQUEST, NULL);
 	if (strcmp(x->method, "HEAD") == 0)
-		(void)curl_easy_setopt(easy, CURLOPT_NOBODY, 1L);
+		(void)scout__s3_curl.easy_setopt(easy, CURLOPT_NOBODY, 1L);
 	else if (x->body)
 		set_body(x, &is_good);
 	else if (strcmp(x->method, "GET") != 0)
-		(void)curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, x->method);
+		(void)scout__s3_curl.easy_setopt(easy, CURLOPT_CUSTOMREQUEST, x->method);
 	for (uint32_t i = 0; i < x->n_headers && is_good; i++)
 		is_good = add_header(x, x->headers[i].name, x->headers[i].value);
-	(void)curl_easy_setopt(easy, CURLOPT_HTTPHEADER, x->list);
-	return is_good && curl_easy_setopt(easy, CURLOPT_URL, x->url) == CURLE_OK &&
-	       curl_multi_add_handle(line->multi, easy) == CURLM_OK;
+	(void)scout__s3_curl.easy_setopt(easy, CURLOPT_HTTPHEADER, x->list);
+	return is_good && scout__s3_curl.easy_setopt(easy, CURLOPT_URL, x->url) == CURLE_OK &&
+	       scout__s3_curl.multi_add_handle(line->multi, easy) == CURLM_OK;
 }
 
 static void
 end(struct scout__s3_line *line, struct scout__s3_exchange *x)
 {
-	(void)curl_easy_getinfo(x->easy, CURLINFO_RESPONSE_CODE, &x->status);
-	(void)curl_multi_remove_handle(line->multi, x->easy);
-	(void)curl_easy_setopt(x->easy, CURLOPT_HTTPHEADER, NULL);
-	(void)curl_easy_setopt(x->easy, CURLOPT_ERRORBUFFER, NULL);
-	curl_slist_free_all(x->list);
+	(void)scout__s3_curl.easy_getinfo(x->easy, CURLINFO_RESPONSE_CODE, &x->status);
+	(void)scout__s3_curl.multi_remove_handle(line->multi, x->easy);
+	(void)scout__s3_curl.easy_setopt(x->easy, CURLOPT_HTTPHEADER, NULL);
+	(void)scout__s3_curl.easy_setopt(x->easy, CURLOPT_ERRORBUFFER, NULL);
+	scout__s3_curl.slist_free_all(x->list);
 	x->list = NULL;
 	x->easy = NULL;
 }
@@ -299,10 +290,10 @@ reap(struct scout__s3_line *line)
 	CURLMsg *message;
 	int left;
 
-	while ((message = curl_multi_info_read(line->multi, &left)) != NULL) {
+	while ((message = scout__s3_curl.multi_info_read(line->multi, &left)) != NULL) {
 		CURLcode code = message->data.result;
 
-		if (curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&x) != CURLE_OK)
+		if (scout__s3_curl.easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&x) != CURLE_OK)
 			continue;
 		end(line, x);
 		x->code = code;
@@ -338,7 +329,7 @@ scout__s3_run(struct scout__s3_line *line, struct scout__s3_exchange *exchanges,
 	while (running > 0) {
 		uint32_t ended;
 
-		if (curl_multi_perform(line->multi, &ignored) != CURLM_OK)
+		if (scout__s3_curl.multi_perform(line->multi, &ignored) != CURLM_OK)
 			break;
 		ended = reap(line);
 		running -= ended;
@@ -354,7 +345,7 @@ scout__s3_run(struct scout__s3_line *line, struct scout__s3_exchange *exchanges,
 			break;
 		}
 		if (running > 0)
-			(void)curl_multi_poll(line->multi, NULL, 0, TURN_MS, NULL);
+			(void)scout__s3_curl.multi_poll(line->multi, NULL, 0, TURN_MS, NULL);
 	}
 	for (uint32_t i = 0; i < n; i++) {
 		if (!exchanges[i].easy)
@@ -373,7 +364,8 @@ scout__s3_pause(struct scout__s3_line *line, uint32_t ms, struct scout__s3_watch
 	for (uint64_t at = now_ms(); at < end_ms; at = now_ms()) {
 		if (!goes_on(watch))
 			return false;
-		(void)curl_multi_poll(line->multi, NULL, 0, end_ms - at < TURN_MS ? (int)(end_ms - at) : TURN_MS, NULL);
+		(void)scout__s3_curl.multi_poll(line->multi, NULL, 0,
+						end_ms - at < TURN_MS ? (int)(end_ms - at) : TURN_MS, NULL);
 	}
 	return true;
 }

@@ -6,8 +6,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#include <curl/curl.h>
-
+#include "s3_curl.h"
 #include "s3_sign.h"
 
 /*

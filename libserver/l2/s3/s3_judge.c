@@ -41,7 +41,7 @@ over(struct scout__s3_ask *ask, enum scout_l2_outcome result)
 static enum scout__s3_verdict
 judge_connection(const struct scout__s3_exchange *x, struct scout__s3_ask *ask)
 {
-	(void)snprintf(ask->why, sizeof(ask->why), "%s", *x->error ? x->error : curl_easy_strerror(x->code));
+	(void)snprintf(ask->why, sizeof(ask->why), "%s", *x->error ? x->error : scout__s3_curl.easy_strerror(x->code));
 	ask->result = SCOUT_L2_FAILED;
 	switch (x->code) {
 	case CURLE_COULDNT_CONNECT:

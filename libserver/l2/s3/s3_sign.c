@@ -5,8 +5,13 @@
 #include <string.h>
 #include <time.h>
 
+#ifdef SCOUT_SHA256_ALONE
+/* Deprecated, because programs should follow the host's choice of provider. Such a build has no providers. */
+#define OPENSSL_SUPPRESS_DEPRECATED
+#include <openssl/sha.h>
+#else
 #include <openssl/evp.h>
-#include <openssl/hmac.h>
+#endif
 
 /*
  * DESIGN
@@ -20,6 +25,7 @@
 
 #define CANONICAL_BYTES 24576u
 #define HASH_BYTES 32u
+#define BLOCK_BYTES 64u /* of SHA-256 */
 
 static int
 by_name(const void *a, const void *b)
@@ -39,18 +45,39 @@ scout__s3_query(struct scout__s3_text *text, struct scout__s3_pair *pairs, uint3
 	}
 }
 
-bool
-scout__s3_hash(const struct iovec *parts, uint32_t n, char ret_text[SCOUT__S3_HASH_TEXT])
+#ifdef SCOUT_SHA256_ALONE
+static bool
+digest(const struct iovec *parts, uint32_t n, uint8_t ret[HASH_BYTES])
 {
-	struct scout__s3_text text = scout__s3_text_in(ret_text, SCOUT__S3_HASH_TEXT);
+	SHA256_CTX ctx;
+	bool is_good = SHA256_Init(&ctx) == 1;
+
+	for (uint32_t i = 0; i < n && is_good; i++)
+		is_good = SHA256_Update(&ctx, parts[i].iov_base, parts[i].iov_len) == 1;
+	return is_good && SHA256_Final(ret, &ctx) == 1;
+}
+#else
+static bool
+digest(const struct iovec *parts, uint32_t n, uint8_t ret[HASH_BYTES])
+{
 	EVP_MD_CTX *ctx = EVP_MD_CTX_new();
-	uint8_t hash[HASH_BYTES];
 	bool is_good = ctx && EVP_DigestInit_ex(ctx, EVP_sha256(), NULL) == 1;
 
 	for (uint32_t i = 0; i < n && is_good; i++)
 		is_good = EVP_DigestUpdate(ctx, parts[i].iov_base, parts[i].iov_len) == 1;
-	is_good = is_good && EVP_DigestFinal_ex(ctx, hash, NULL) == 1;
+	is_good = is_good && EVP_DigestFinal_ex(ctx, ret, NULL) == 1;
 	EVP_MD_CTX_free(ctx);
+	return is_good;
+}
+#endif
+
+bool
+scout__s3_hash(const struct iovec *parts, uint32_t n, char ret_text[SCOUT__S3_HASH_TEXT])
+{
+	struct scout__s3_text text = scout__s3_text_in(ret_text, SCOUT__S3_HASH_TEXT);
+	uint8_t hash[HASH_BYTES];
+	bool is_good = digest(parts, n, hash);
+
 	if (is_good)
 		scout__s3_put_hex(&text, hash, sizeof(hash));
 	return is_good;
@@ -67,10 +94,24 @@ scout__s3_date(int64_t seconds, char ret_text[SCOUT__S3_DATE_TEXT])
 		(void)strftime(ret_text, SCOUT__S3_DATE_TEXT, "%Y%m%dT%H%M%SZ", &tm);
 }
 
+/* RFC 2104. A secret key may be longer than a block; the keys that are derived from it are not. */
 static bool
 hmac(const uint8_t *key, size_t key_len, const char *text, size_t len, uint8_t ret[HASH_BYTES])
 {
-	return HMAC(EVP_sha256(), key, (int)key_len, (const uint8_t *)text, len, ret, NULL) != NULL;
+	uint8_t inner[BLOCK_BYTES] = {0}, outer[BLOCK_BYTES], hash[HASH_BYTES];
+	const struct iovec long_key = {(void *)(uintptr_t)key, key_len};
+	const struct iovec first[] = {{inner, sizeof(inner)}, {(void *)(uintptr_t)text, len}};
+	const struct iovec second[] = {{outer, sizeof(outer)}, {hash, sizeof(hash)}};
+
+	if (key_len > sizeof(inner) && !digest(&long_key, 1, inner))
+		return false;
+	if (key_len <= sizeof(inner))
+		memcpy(inner, key, key_len);
+	for (size_t i = 0; i < sizeof(inner); i++) {
+		outer[i] = inner[i] ^ 0x5c;
+		inner[i] ^= 0x36;
+	}
+	return digest(first, 2, hash) && digest(second, 2, ret);
 }
 
 static void

@@ -180,7 +180,8 @@ request(struct scout__s3_source *from, struct scout__s3_exchange *x, const char 
 	x->text = scout__s3_text_in(answer, ANSWER_BYTES);
 	(void)scout__s3_run(from->line, x, 1, from->c->timeout_ms, from->watch);
 	if (x->code != CURLE_OK)
-		return fails(from, "%s does not answer: %s", what, *x->error ? x->error : curl_easy_strerror(x->code));
+		return fails(from, "%s does not answer: %s", what,
+			     *x->error ? x->error : scout__s3_curl.easy_strerror(x->code));
 	if (x->status != 200)
 		return fails(from, "%s refuses credentials with status %ld", what, x->status);
 	return x->text.is_cut ? fails(from, "the answer of %s is too long", what) : 0;
