@@ -11,7 +11,7 @@
  * DESIGN
  *
  * A call drives its easy handles with a multi handle of its own, on the caller's thread: a single request and the sixteen
- * HEADs of a lookup take the same way, and the loop around curl_multi_poll() looks at the watch 20 times a second,
+ * HEADs of a lookup take the same way, and the loop around multi_poll() looks at the watch 20 times a second,
  * whatever libcurl is doing. (CURLOPT_XFERINFOFUNCTION would be asked once a second on a connection where nothing moves.)
  *
  * The body of a 200 is written to where the caller wants it, by libcurl's thread of control, without a copy of ours
