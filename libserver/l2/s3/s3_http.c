@@ -35,8 +35,8 @@ now_ms(void)
 	return (uint64_t)at.tv_sec * 1000 + (uint64_t)at.tv_nsec / 1000000;
 }
 
-static uint64_t
-bytes_of(const struct iovec *parts, uint32_t n)
+uint64_t
+scout__s3_bytes(const struct iovec *parts, uint32_t n)
 {
 	uint64_t bytes = 0;
 
@@ -217,7 +217,7 @@ add_header(struct scout__s3_exchange *x, const char *name, const char *value)
 static void
 set_body(struct scout__s3_exchange *x, bool *is_good)
 {
-	uint64_t bytes = bytes_of(x->body, x->n_body);
+	uint64_t bytes = scout__s3_bytes(x->body, x->n_body);
 
 	if (strcmp(x->method, "POST") == 0) {
 		(void)scout__s3_curl.easy_setopt(x->easy, CURLOPT_POST, 1L);

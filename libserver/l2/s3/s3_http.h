@@ -56,7 +56,10 @@ struct scout__s3_line {
 	struct scout__s3_line *next; /* of who keeps it */
 };
 
-/* @ca_file: certificates to trust instead of the system's; NULL. NULL: no memory. Any thread; does not block. */
+/* Bytes of all @parts. */
+uint64_t scout__s3_bytes(const struct iovec *parts, uint32_t n);
+
+/* @ca_file: certificates to trust instead of the system's; NULL. NULL: no memory, or no libcurl (s3_curl.h). Any thread. */
 struct scout__s3_line *scout__s3_line_new(const char *ca_file);
 void scout__s3_line_free(struct scout__s3_line *line);
 

@@ -20,16 +20,6 @@ is_put(const struct scout__s3_ask *ask)
 	return strcmp(ask->method, "PUT") == 0;
 }
 
-static uint64_t
-wanted(const struct scout__s3_ask *ask)
-{
-	uint64_t bytes = 0;
-
-	for (uint32_t i = 0; i < ask->n_parts; i++)
-		bytes += ask->parts[i].iov_len;
-	return bytes;
-}
-
 static enum scout__s3_verdict
 over(struct scout__s3_ask *ask, enum scout_l2_outcome result)
 {
@@ -65,9 +55,11 @@ judge_connection(const struct scout__s3_exchange *x, struct scout__s3_ask *ask)
 static enum scout__s3_verdict
 judge_good(const struct scout__s3_exchange *x, struct scout__s3_ask *ask)
 {
-	if (strcmp(ask->method, "GET") == 0 && ask->parts && x->received != wanted(ask)) {
+	uint64_t wanted = scout__s3_bytes(ask->parts, ask->n_parts);
+
+	if (strcmp(ask->method, "GET") == 0 && ask->parts && x->received != wanted) {
 		(void)snprintf(ask->why, sizeof(ask->why), "the object has %llu bytes, not %llu",
-			       (unsigned long long)x->received, (unsigned long long)wanted(ask));
+			       (unsigned long long)x->received, (unsigned long long)wanted);
 		return over(ask, SCOUT_L2_WRONG_SIZE);
 	}
 	return over(ask, SCOUT_L2_DONE);
