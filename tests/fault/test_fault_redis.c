@@ -180,27 +180,13 @@ END_TEST
 START_TEST(a_stopped_redis_costs_the_second_tier_only_and_heals)
 {
 	struct fault_hit hit;
-	struct fault_done done;
 
 	redis_start(&server, NULL);
 	up_on("", server.port, LONG);
 	store_through(1);
-	be_impatient(SHORT);
-	start_anew();
-	wait_until((hit = lookup(1)).chunks == CHUNKS)
-		finish();
+	hit = promise_impatiently(SHORT);
 	redis_freeze(&server);
-	/* It was there; it does not come in time. */
-	done = fault_retrieve(worker, 0, hit.ticket, 0, BLOCKS);
-	assert_rc(done.status, SCOUT_ERR_MISSING);
-	fault_check_pages(worker, 0, &done, 1, 0, BLOCKS);
-	finish();
-	wait_at_least("l2.loads.failed", 1);
-	for (uint32_t i = 0; i < 8; i++) {
-		ck_assert_uint_eq(use(50 + i, true), 0);
-		check_pool(60 + i);
-	}
-	wait_at_least("l2.0.reads_switched_off", 1);
+	check_frozen(&hit);
 	redis_thaw(&server);
 	fault_wait(&f, "l2.0.ready", 1);
 	check_healed(400);

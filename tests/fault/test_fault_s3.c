@@ -231,26 +231,12 @@ END_TEST
 START_TEST(a_frozen_store_costs_the_second_tier_only_and_heals)
 {
 	struct fault_hit hit;
-	struct fault_done done;
 
 	up_with("lookup=head", LONG);
 	store_through(1);
-	be_impatient(PATIENCE);
-	start_anew();
-	wait_until((hit = lookup(1)).chunks == CHUNKS)
-		finish();
+	hit = promise_impatiently(PATIENCE);
 	strike(STAND_FROZEN, NULL, 1);
-	/* It was there; it does not come in time. */
-	done = fault_retrieve(worker, 0, hit.ticket, 0, BLOCKS);
-	assert_rc(done.status, SCOUT_ERR_MISSING);
-	fault_check_pages(worker, 0, &done, 1, 0, BLOCKS);
-	finish();
-	wait_at_least("l2.loads.failed", 1);
-	for (uint32_t i = 0; i < 8; i++) {
-		ck_assert_uint_eq(use(50 + i, true), 0);
-		check_pool(60 + i);
-	}
-	wait_at_least("l2.0.reads_switched_off", 1);
+	check_frozen(&hit);
 	/* A loop that had waited for the store once would have stood for 2 s. */
 	ck_assert_uint_lt(fault_status(&f, "loop.longest_us"), 1000000);
 	heal();

@@ -137,6 +137,35 @@ wait_at_least(const char *name, uint64_t value)
 		ck_assert_msg(scout__now_us() < end_us, "%s is %" PRIu64, name, fault_status(&f, name));
 }
 
+struct fault_hit
+promise_impatiently(const char *timeout_ms)
+{
+	struct fault_hit hit;
+
+	be_impatient(timeout_ms);
+	start_anew();
+	wait_until((hit = lookup(1)).chunks == CHUNKS)
+		finish();
+	return hit;
+}
+
+void
+check_frozen(const struct fault_hit *hit)
+{
+	struct fault_done done = fault_retrieve(worker, 0, hit->ticket, 0, BLOCKS);
+
+	/* It was there; it does not come in time. */
+	assert_rc(done.status, SCOUT_ERR_MISSING);
+	fault_check_pages(worker, 0, &done, 1, 0, BLOCKS);
+	finish();
+	wait_at_least("l2.loads.failed", 1);
+	for (uint32_t i = 0; i < 8; i++) {
+		ck_assert_uint_eq(use(50 + i, true), 0);
+		check_pool(60 + i);
+	}
+	wait_at_least("l2.0.reads_switched_off", 1);
+}
+
 void
 is_not_used(void)
 {

@@ -31,6 +31,10 @@ void store(uint32_t prompt);
 void store_through(uint32_t prompt);
 /* In the pool: whatever the store does. */
 void check_pool(uint32_t prompt);
+/* A new start of the server, impatient, that has promised prompt 1, which the store has. */
+struct fault_hit promise_impatiently(const char *timeout_ms);
+/* The store was frozen after that promise: it does not come in time, reads are switched off, and the pool works. */
+void check_frozen(const struct fault_hit *hit);
 /* New prompts until one of them is in the store; then it is found by a server that knows nothing else. */
 void check_healed(uint32_t prompt);
 void wait_at_least(const char *name, uint64_t value);
