@@ -74,6 +74,7 @@ struct scout__ask {
 	uint32_t given_back; /* keys */
 	bool sent;
 	bool over; /* what is known now is the answer */
+	bool late; /* a store gave up before it had one */
 	struct scout__ask_chunk *chunks;
 	struct scout__l2_digest *digests;
 	uint8_t *where; /* of each key: adapters that have it, and have pinned it for us */

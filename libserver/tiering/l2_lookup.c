@@ -200,6 +200,15 @@ build(struct scout__ask *ask, const struct scout__lookup_op *pending)
 	return ask->n_built == ask->n;
 }
 
+/* What is known now is the answer. @late: a store had no answer of its own in time. */
+SCOUT_ON_LOOP static void
+end(struct scout__ask *ask, bool late)
+{
+	if (ask->pending && !ask->over && late)
+		ask->server->fetch->count.lookups_late++;
+	ask->over = true;
+}
+
 SCOUT_ON_LOOP static void
 ask_done(void *user, struct scout__l2_op *op)
 {
@@ -216,8 +225,10 @@ ask_done(void *user, struct scout__l2_op *op)
 	}
 	s->fetch->n_ask_ops--;
 	ask->n_running--;
+	/* Its thread may see the end of the question's time before the loop does. */
+	ask->late |= op->result == SCOUT__L2_TIMEOUT;
 	if (ask->n_running == 0 || ask->n_found == ask->n_keys)
-		ask->over = true;
+		end(ask, ask->late && ask->n_found < ask->n_keys);
 	if (ask->pending && ask->over)
 		scout__run_queue_add(s, &ask->pending->op.run);
 	else if (!ask->pending && ask->n_running == 0)
@@ -489,10 +500,8 @@ wait(struct scout_server *s, struct scout__lookup_op *pending)
 SCOUT_ON_LOOP static bool
 ends(struct scout_server *s, struct scout__ask *ask)
 {
-	if (!ask->over && s->now_us >= ask->end_us) {
-		ask->over = true;
-		s->fetch->count.lookups_late++;
-	}
+	if (s->now_us >= ask->end_us)
+		end(ask, true);
 	return ask->over;
 }
 

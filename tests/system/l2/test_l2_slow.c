@@ -154,6 +154,25 @@ START_TEST(a_lookup_waits_for_its_question_and_not_for_l2_timeout_ms)
 }
 END_TEST
 
+/* The store's own clock ran out first, or the store's thread saw that before the loop did. */
+START_TEST(a_question_that_the_store_gives_up_is_late)
+{
+	struct l2_rig r = l2_rig_of(64);
+
+	l2_up_with_keys(&r, 8);
+	l2_store(&r.rig.worker, 1, 3);
+	l2_memory_fail(r.m, SCOUT__L2_EXISTS, 1, SCOUT__L2_TIMEOUT);
+	l2_lookup(&r.rig.client, 1, 1, 8, 3, 0);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.lookups.late"), 1);
+	rig_finish(&r.rig.client, 1);
+	/* An error is none of that: the store has its own counter for it. */
+	l2_memory_fail(r.m, SCOUT__L2_EXISTS, 1, SCOUT__L2_ERROR);
+	l2_lookup(&r.rig.client, 2, 1, 8, 3, 0);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.lookups.late"), 1);
+	l2_end(&r, 2);
+}
+END_TEST
+
 Suite *
 suite_of_this_file(void)
 {
@@ -166,6 +185,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, beyond_the_queue_the_oldest_is_dropped_and_counted);
 	tcase_add_test(tc, writes_that_wait_do_not_fill_the_pool);
 	tcase_add_test(tc, a_lookup_waits_for_its_question_and_not_for_l2_timeout_ms);
+	tcase_add_test(tc, a_question_that_the_store_gives_up_is_late);
 	suite_add_tcase(suite, tc);
 	return suite;
 }
