@@ -4,7 +4,7 @@
 # `./dev check`: sanitizers, analyzers, formats, and builds without optional libraries, each a stage. `dev` sources this file after
 # packages.sh and build.sh.
 
-STAGES='shell codespell format comments types abi minimal lto asan tsan clang tidy analyzer valgrind aarch64 engine bare'
+STAGES='shell codespell format comments types abi minimal lto asan tsan jitter clang tidy analyzer valgrind aarch64 engine bare'
 # What `./dev check release` runs besides.
 RELEASE_STAGES='test wheel'
 TIDY_LIMIT_S=1200
@@ -182,6 +182,14 @@ stage_tsan()
 	cat $ts_reports
 	say "$(printf '%s\n' "$ts_reports" | wc -l) processes with reports of ThreadSanitizer"
 	return 1
+}
+
+# With pauses where threads meet (tests/rigs/jitter.c), which orders of events of a busy machine bring out. Bounds on time say nothing then.
+stage_jitter()
+{
+	build_default || return 1
+	TIMEOUT_MULTIPLIER=4
+	run_tests "$ROOT/build" --setup jitter --suite unit --suite system --suite fault --suite integration --suite python
 }
 
 build_clang()
