@@ -92,7 +92,7 @@ tls_end(struct redis_link *link)
 
 /* The name that the certificate must have; an address is no name for SNI. */
 static bool
-expect(SSL *ssl, const char *name)
+expect(SSL *ssl, char *name)
 {
 	uint8_t address[16];
 
