@@ -121,14 +121,27 @@ scout__link_ping_due(const struct scout__link *link)
 	return link->n_in_flight > 0 ? min_u64(idle_us, quiet_since_us + PROBE_US) : idle_us;
 }
 
+/* A server that is reading a large frame, which a small ring takes in pieces, or writing one, is not silent. */
+static void SCOUT_ON_COURIER
+look_at_progress(struct scout__link *link, uint64_t now_us)
+{
+	uint64_t progress = scout__channel_progress(&link->channel);
+
+	if (progress != link->progress)
+		link->silence = (struct scout__patience){.looked_us = now_us};
+	link->progress = progress;
+}
+
 /* Whether nothing was heard for @limit_us in which the server could have answered. If not, *ret_next_us is when to look again. */
 static bool SCOUT_ON_COURIER
 is_silent(struct scout__link *link, uint64_t limit_us, uint64_t now_us, uint64_t *ret_next_us)
 {
-	bool is_over = scout__patience_look(&link->silence, limit_us, now_us, ret_next_us);
-	bool is_late = link->silence.waited_us >= limit_us / 2;
 	uint64_t starved_us = 0;
+	bool is_over, is_late;
 
+	look_at_progress(link, now_us);
+	is_over = scout__patience_look(&link->silence, limit_us, now_us, ret_next_us);
+	is_late = link->silence.waited_us >= limit_us / 2;
 	if (is_over && link->starved.since_us != 0)
 		starved_us = scout__run_delay_us(&link->starved, now_us);
 	if (!is_late)

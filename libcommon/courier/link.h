@@ -136,6 +136,7 @@ struct scout__link {
 	uint64_t busy_since_us;          /* when an operation was begun while none was in flight */
 	uint64_t ping_sent_us;           /* 0: none in flight */
 	struct scout__patience silence;  /* since the last PING or the begin of the state; each frame starts it anew */
+	uint64_t progress;               /* of the channel, when silence was looked at last */
 	struct scout__run_delay starved; /* from the middle of a silence on */
 	uint64_t next_scan_us;           /* for operations that were never answered */
 

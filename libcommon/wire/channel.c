@@ -247,6 +247,15 @@ readable(struct scout__channel *ch)
 	return checked(ch, &ch->in, tail - ch->in.at);
 }
 
+uint64_t
+scout__channel_progress(const struct scout__channel *ch)
+{
+	if (!ch->map)
+		return 0;
+	return atomic_load_explicit(&ch->out.words->head, memory_order_relaxed) +
+	       atomic_load_explicit(&ch->in.words->tail, memory_order_relaxed);
+}
+
 bool
 scout__channel_has_bytes(const struct scout__channel *ch)
 {

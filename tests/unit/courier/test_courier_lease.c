@@ -227,6 +227,50 @@ START_TEST(a_channel_that_the_server_closes_is_the_end_of_the_connection)
 }
 END_TEST
 
+/* Read what the client sends, for @ms, in pieces of a ring, one every 20 ms. */
+static void
+read_slowly(struct scout__channel *ch, uint8_t *frame, uint64_t ms)
+{
+	uint64_t end_us = scout__now_us() + 1000 * ms;
+
+	for (uint64_t piece_us = 0; piece_us < end_us; piece_us = scout__now_us() + 20000) {
+		wait_until(scout__now_us() >= piece_us)
+			;
+		if (scout__channel_begin(ch) > 0)
+			ck_assert_msg(!scout__channel_fill(ch, frame), "the frame is too small for this test");
+	}
+}
+
+/*
+ * A frame of 3 MB through a ring of a few KiB: PING waits after it. A server that reads on is there; one that stops reading is silent. (The
+ * operation waits for 150 ms, PING for 300.)
+ */
+START_TEST(a_server_that_reads_slowly_is_not_silent_until_it_stops_reading)
+{
+	struct scout_query q = rig_question("r", 3000000 / RIG_HASH);
+	struct pollfd said = {.fd = lease, .events = POLLIN};
+	uint8_t *frame = malloc(4u << 20), *hashes = calloc(q.n, RIG_HASH);
+	struct scout__channel ch;
+	struct scout_hit hit;
+
+	q.hashes = hashes;
+	q.timeout_ms = 60000;
+	give_channel(&ch);
+	rig_ready();
+	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_NOT_YET);
+	wait_until(scout__channel_has_bytes(&ch))
+		;
+	read_slowly(&ch, frame, 1500);
+	ck_assert_msg(poll(&said, 1, 0) == 0, "the client has given the connection up");
+	ck_assert_int_eq(hear().type, SCOUT_LEASE_ASK_CHANNEL);
+	scout__channel_close(&ch);
+	say_none();
+	rig_ready();
+	free(frame);
+	free(hashes);
+}
+END_TEST
+
 /* ---- a worker ---- */
 
 static struct scout_worker *worker;
@@ -298,6 +342,7 @@ suite_of_this_file(void)
 	tcase_add_test(tc, a_channel_without_a_question_is_not_used);
 	tcase_add_loop_test(tc, wrong_descriptors_are_closed_and_the_socket_is_used, 0, 6);
 	tcase_add_test(tc, a_channel_that_the_server_closes_is_the_end_of_the_connection);
+	tcase_add_test(tc, a_server_that_reads_slowly_is_not_silent_until_it_stops_reading);
 	suite_add_tcase(s, tc);
 	tcase_add_checked_fixture(of_worker, up_worker, down_worker);
 	tcase_add_loop_test(of_worker, a_segment_without_its_memory_is_asked_for_again, 0, 2);
