@@ -262,19 +262,27 @@ wire_has(struct wire_peer *p, uint64_t corr)
 	return *find(p, corr);
 }
 
+bool
+wire_comes(struct wire_peer *p, uint64_t corr, uint64_t end_us)
+{
+	while (!*find(p, corr)) {
+		uint64_t now_us = scout__now_us();
+
+		if (now_us >= end_us)
+			return false;
+		(void)receive(p, (int)((end_us - now_us) / 1000) + 1);
+	}
+	return true;
+}
+
 struct wire_reply *
 wire_wait(struct wire_peer *p, uint64_t corr)
 {
-	uint64_t deadline_us = wait_begin();
 	struct wire_reply **at;
 	struct wire_reply *reply;
 
-	for (at = find(p, corr); !*at; at = find(p, corr)) {
-		uint64_t now_us = scout__now_us();
-
-		MUST(now_us < deadline_us);
-		(void)receive(p, (int)((deadline_us - now_us) / 1000) + 1);
-	}
+	MUST(wire_comes(p, corr, wait_begin()));
+	at = find(p, corr);
 	reply = *at;
 	*at = reply->next;
 	if (reply->status) {

@@ -81,6 +81,8 @@ void wire_raw(struct wire_peer *p, const void *data, size_t len, bool more);
 /* The reply to @corr (0: a frame error); free it with wire_reply_free(). Notes its text if it is a refusal. */
 struct wire_reply *wire_wait(struct wire_peer *p, uint64_t corr);
 void wire_reply_free(struct wire_reply *reply);
+/* Waits for it until @end_us. False: it has not come. */
+bool wire_comes(struct wire_peer *p, uint64_t corr, uint64_t end_us);
 /* Whether a reply to @corr has arrived by now, without waiting. */
 bool wire_has(struct wire_peer *p, uint64_t corr);
 
