@@ -37,6 +37,8 @@ take_page(struct scout_client *client)
 		return 0;
 	}
 	feed->starts_over = feed->ask.feed == 0;
+	feed->is_behind |= feed->starts_over;
+	feed->catches_up = feed->is_behind && !(reply.flags & SCOUT_FEED_MORE);
 	feed->ask = reply.next;
 	feed->events = reply.events;
 	feed->n_left = reply.n;
@@ -81,11 +83,23 @@ next_event(struct scout_client *client, struct scout_feed_event *ret)
 		*ret = (struct scout_feed_event){.kind = SCOUT_FEED_START_OVER};
 		return true;
 	}
-	if (feed->n_left == 0 || !scout__get_feed_event(&feed->events, client->cfg.hash_bytes, &m))
+	if (feed->n_left > 0 && scout__get_feed_event(&feed->events, client->cfg.hash_bytes, &m)) {
+		feed->n_left--;
+		*ret = event_of(&m);
+		return true;
+	}
+	if (!feed->catches_up)
 		return false;
-	feed->n_left--;
-	*ret = event_of(&m);
+	feed->is_behind = feed->catches_up = false;
+	*ret = (struct scout_feed_event){.kind = SCOUT_FEED_CAUGHT_UP};
 	return true;
+}
+
+/* Whether all of the page has been told. */
+static bool
+is_read(const struct scout__feed_reader *feed)
+{
+	return feed->n_left == 0 && !feed->starts_over && !feed->catches_up;
 }
 
 static int
@@ -96,15 +110,13 @@ read_feed(struct scout_client *client, struct scout_feed_event *events, size_t s
 	size_t n = 0;
 	int rc = 0;
 
-	if (feed->n_left == 0 && !feed->starts_over &&
-	    atomic_load_explicit(&feed->state, memory_order_acquire) == SCOUT__FEED_ANSWERED)
+	if (is_read(feed) && atomic_load_explicit(&feed->state, memory_order_acquire) == SCOUT__FEED_ANSWERED)
 		rc = take_page(client);
 	while (rc == 0 && n < max && n < INT32_MAX && next_event(client, &event)) {
 		scout__sized_write((char *)events + n * size, size, &event, sizeof(event));
 		n++;
 	}
-	if (feed->n_left == 0 && !feed->starts_over &&
-	    atomic_load_explicit(&feed->state, memory_order_relaxed) == SCOUT__FEED_IDLE)
+	if (is_read(feed) && atomic_load_explicit(&feed->state, memory_order_relaxed) == SCOUT__FEED_IDLE)
 		ask(client);
 	return rc ? rc : (int)n;
 }

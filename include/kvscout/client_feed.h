@@ -31,7 +31,9 @@ enum scout_feed_kind {
 	SCOUT_FEED_STORED = 1,  /* all KV ranks have it on @medium */
 	SCOUT_FEED_REMOVED = 2, /* it is gone from @medium */
 	SCOUT_FEED_CLEARED = 3, /* everything in the namespace is gone, on all media */
-	SCOUT_FEED_DROPPED = 4  /* everything of @tenant is gone, on all media */
+	SCOUT_FEED_DROPPED = 4, /* everything of @tenant is gone, on all media */
+	/* After START_OVER, once: what was there has been told, and what changed meanwhile. */
+	SCOUT_FEED_CAUGHT_UP = 5
 };
 
 enum scout_feed_medium {

@@ -122,6 +122,8 @@ struct scout__feed_reader {
 	struct scout__reader events;
 	uint32_t n_left;
 	bool starts_over; /* START_OVER is to be told before them */
+	bool is_behind;   /* CAUGHT_UP has not been told since */
+	bool catches_up;  /* CAUGHT_UP is to be told after them */
 };
 
 struct scout_client {

@@ -11,6 +11,7 @@ __version__: str
 GENERATION_NEWEST: int
 KEY_MISS: int
 FEED_CLEARED: int
+FEED_CAUGHT_UP: int
 FEED_DROPPED: int
 FEED_L1: int
 FEED_L2: int

@@ -307,7 +307,8 @@ static PyMethodDef methods[] = {
 	 "The next events of what became a hit in the namespace and what stopped being one, as a list of tuples\n"
 	 "(kind, medium, group, tenant, hash, description), at most 512. Does not block: the call also asks the server for more.\n"
 	 "kind: FEED_START_OVER (forget all; what is there follows), FEED_STORED, FEED_REMOVED, FEED_CLEARED (all is gone),\n"
-	 "FEED_DROPPED (all of the tenant is gone). medium: FEED_L1, FEED_L2, 0 for the other kinds. hash: None for these.\n"
+	 "FEED_DROPPED (all of the tenant is gone), FEED_CAUGHT_UP (after FEED_START_OVER, once: what was there has been told).\n"
+	 "medium: FEED_L1, FEED_L2, 0 for the other kinds. hash: None for these.\n"
 	 "An error says what became of the last request: the next call asks again. kvscout/client_feed.h has the rules."},
 	{"fileno", scout__py_client_fileno, METH_NOARGS,
 	 "fileno($self, /)\n--\n\n"

@@ -122,6 +122,7 @@ scout__py_keys_add(PyObject *module)
 	    PyModule_AddIntConstant(module, "FEED_REMOVED", SCOUT_FEED_REMOVED) < 0 ||
 	    PyModule_AddIntConstant(module, "FEED_CLEARED", SCOUT_FEED_CLEARED) < 0 ||
 	    PyModule_AddIntConstant(module, "FEED_DROPPED", SCOUT_FEED_DROPPED) < 0 ||
+	    PyModule_AddIntConstant(module, "FEED_CAUGHT_UP", SCOUT_FEED_CAUGHT_UP) < 0 ||
 	    PyModule_AddIntConstant(module, "FEED_L1", SCOUT_FEED_L1) < 0 ||
 	    PyModule_AddIntConstant(module, "FEED_L2", SCOUT_FEED_L2) < 0)
 		return -1;

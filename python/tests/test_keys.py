@@ -83,15 +83,16 @@ class Feed(Case):
 
     def test_what_is_stored_and_cleared_is_told_in_order(self):
         rig.wait_for(lambda: kvscout.FEED_START_OVER in [event[0] for event in self.pull()], what="the begin")
+        rig.wait_for(lambda: len(self.pull()) == 2, what="the end of what was there")
         self.store()
-        rig.wait_for(lambda: len(self.pull()) == 1 + 8, what="eight objects")
-        stored = {(event[2], event[4]) for event in self.events[1:]}
+        rig.wait_for(lambda: len(self.pull()) == 2 + 8, what="eight objects")
+        stored = {(event[2], event[4]) for event in self.events[2:]}
         hashes = hashes_of(6)
         self.assertEqual(stored, {(0, hash) for hash in hashes} | {(1, hashes[2]), (1, hashes[5])})
-        for kind, medium, _, tenant, _, description in self.events[1:]:
+        for kind, medium, _, tenant, _, description in self.events[2:]:
             self.assertEqual((kind, medium, tenant, description), (kvscout.FEED_STORED, kvscout.FEED_L1, "", b""))
         self.client.clear()
-        rig.wait_for(lambda: len(self.pull()) == 1 + 8 + 1, what="the clear")
+        rig.wait_for(lambda: len(self.pull()) == 2 + 8 + 1, what="the clear")
         self.assertEqual(self.events[-1], (kvscout.FEED_CLEARED, 0, 0, "", None, b""))
 
     def test_readers_get_what_the_worker_said_of_each_object(self):
@@ -99,8 +100,8 @@ class Feed(Case):
         done = wait_done(self.worker, self.worker.store(
             0, hashes_of(6), {0: list(range(6)), 1: [i if i in (2, 5) else -1 for i in range(6)]}, descriptions=said))
         self.assertTrue(done.ok, done)
-        rig.wait_for(lambda: len(self.pull()) == 1 + 8, what="the begin and eight objects")
-        for _, _, group, _, hash, description in self.events[1:]:
+        rig.wait_for(lambda: len(self.pull()) == 1 + 8 + 1, what="the begin, eight objects and the end of what was there")
+        for _, _, group, _, hash, description in self.events[1:-1]:
             self.assertEqual(description, said[hashes_of(6).index(hash)], group)
         for bad in ([b""], [b""] * 5 + [b"x" * 4097], [b""] * 5 + ["text"]):
             with self.assertRaises((ValueError, TypeError, kvscout.KVScoutError)):
@@ -109,8 +110,9 @@ class Feed(Case):
     def test_a_later_reader_begins_with_what_is_there(self):
         self.store(2)
         self.client = self.open()
-        rig.wait_for(lambda: len(self.pull()) == 3, what="the begin and two objects")
-        self.assertEqual([event[0] for event in self.events], [kvscout.FEED_START_OVER] + 2 * [kvscout.FEED_STORED])
+        rig.wait_for(lambda: len(self.pull()) == 4, what="the begin, two objects and their end")
+        kinds = [kvscout.FEED_START_OVER, kvscout.FEED_STORED, kvscout.FEED_STORED, kvscout.FEED_CAUGHT_UP]
+        self.assertEqual([event[0] for event in self.events], kinds)
 
 
 class Keys(Case):

@@ -301,7 +301,7 @@ class Overflow(Pool):
         self.store_others(50, 75)
         last = ("", hashes_of(74, 16)[-1])
         wait_for(lambda: self.reader.step() or last in self.reader.events._book._live, what="the last one")
-        wait_for(lambda: self.reader.step() or not self.reader.events._book._stale, what="the end of starting over")
+        wait_for(lambda: self.reader.step() or feed.CAUGHT_UP in self.reader.kinds, what="the end of starting over")
         self.assertIn(feed.START_OVER, self.reader.kinds)
         self.assertEqual((len(self.reader.announced(prompts)), self.reader.router.removed), (20, 0))
 

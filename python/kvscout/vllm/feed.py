@@ -2,8 +2,8 @@
 """What can be had, as the server's feed tells it, and what of that was announced to routers. Scheduler's process; imports no vLLM.
 
 Each key has the media that hold it and the one that was announced: host memory if it is there, else L2. A change is the difference of the
-two, so a key that goes and comes back before anybody asked is no change. After a feed has started over, what it told of before counts as gone
-once it seems to have told everything: it says so by no event, so when QUIET_READS readings bring nothing, or after a number that is enough.
+two, so a key that goes and comes back before anybody asked is no change. After a feed has started over, what it told of before and not again
+counts as gone once the feed has caught up.
 
 An object that comes back from L2 comes without its description, so descriptions stay here after their objects have gone. All that is here
 has at most LIMIT_BYTES: then the oldest go, first those of which nothing can be had; of the others it is announced that they are gone.
@@ -13,7 +13,7 @@ import itertools
 import time
 
 # kvscout.FEED_*: importing this package imports no library.
-START_OVER, STORED, REMOVED, CLEARED, DROPPED = range(5)
+START_OVER, STORED, REMOVED, CLEARED, DROPPED, CAUGHT_UP = range(6)
 L1, L2 = 1, 2
 
 LIMIT_BYTES = 128 << 20
@@ -21,8 +21,6 @@ LIMIT_BYTES = 128 << 20
 ENTRY_BYTES = 1200
 # Changes of one step; the others come with the next ones.
 MAX_CHANGES = 128
-QUIET_READS = 2
-LEAST_A_READ = 25  # of what is there, in one page of the feed
 # A server that is away for so long has nothing to offer, and one with other weights not from then on.
 AWAY_S = 5.0
 BACK_S = 0.1  # without an error: by then an answer that was under way has come
@@ -51,7 +49,6 @@ class Book:
         self._bytes = 0
         self._dirty = {}  # entries that may have changed
         self._stale = {}  # keys of live entries that the feed has not told again
-        self._reads_left = self._quiet = 0  # until they count as gone
         self._failing_since = self._failed_at = None
         self._away = False
         self.error = None  # the last one, until the server answers again
@@ -70,8 +67,6 @@ class Book:
             return
         if self.error is not None:
             self._answered(client, events)
-        if self._stale:
-            self._look_for_the_end(events)
         for kind, medium, group, tenant, key, description in events:
             if kind == STORED:
                 if group == self._group:
@@ -81,7 +76,8 @@ class Book:
                     self._removed((tenant, key), medium)
             elif kind == START_OVER:
                 self._stale = dict.fromkeys(self._live)
-                self._reads_left, self._quiet = 2 + len(self._stale) // LEAST_A_READ, 0
+            elif kind == CAUGHT_UP:
+                self._end_stale()
             else:
                 self._drop(tenant if kind == DROPPED else None)
 
@@ -129,13 +125,10 @@ class Book:
         if not entry.media:
             self._idle[name] = self._live.pop(name)
 
-    def _look_for_the_end(self, events):
-        self._reads_left -= 1
-        self._quiet = 0 if events else self._quiet + 1
-        if self._quiet >= QUIET_READS or self._reads_left <= 0:
-            stale, self._stale = self._stale, {}
-            for name in stale:
-                self._removed(name, L1 | L2)
+    def _end_stale(self):
+        stale, self._stale = self._stale, {}
+        for name in stale:
+            self._removed(name, L1 | L2)
 
     def _drop(self, tenant):
         """@tenant: None is all of them."""

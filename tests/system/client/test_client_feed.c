@@ -11,8 +11,8 @@
 #define KEYS 40u
 
 static struct scout_client *client;
-static uint8_t there[KEYS + 1];
-static unsigned n_starts, n_cleared, last_error;
+static uint8_t there[KEYS + 1], caught_up[KEYS + 1];
+static unsigned n_starts, n_caught_up, n_cleared, last_error;
 
 static void
 open_client(const char *endpoint)
@@ -35,6 +35,11 @@ apply(const struct scout_feed_event *e)
 	uint8_t hash[16];
 
 	n_starts += e->kind == SCOUT_FEED_START_OVER;
+	if (e->kind == SCOUT_FEED_CAUGHT_UP) {
+		n_caught_up++;
+		memcpy(caught_up, there, sizeof(there));
+		return;
+	}
 	n_cleared += e->kind == SCOUT_FEED_CLEARED;
 	if (e->kind != SCOUT_FEED_STORED && e->kind != SCOUT_FEED_REMOVED) {
 		memset(there, 0, sizeof(there));
@@ -74,6 +79,10 @@ START_TEST(events_come_after_what_there_was)
 	wait_until(n_there() == 5)
 		;
 	ck_assert_uint_eq(n_starts, 1);
+	wait_until(n_there() == 5 && n_caught_up == 1)
+		;
+	for (uint32_t key = 1; key <= KEYS; key++)
+		ck_assert_uint_eq(caught_up[key], key <= 5);
 	ck_assert_uint_eq(rig_store(&rig.worker, 0, 11, 8), 8);
 	wait_until(n_there() == 8 && there[11] && !there[1] && there[18])
 		;
@@ -81,6 +90,7 @@ START_TEST(events_come_after_what_there_was)
 	wait_until(n_there() == 0 && n_cleared == 1)
 		;
 	ck_assert_uint_eq(n_starts, 1);
+	ck_assert_uint_eq(n_caught_up, 1);
 	scout_client_free(client);
 	rig_down(&rig);
 }
@@ -105,7 +115,7 @@ START_TEST(after_a_restart_it_starts_over)
 	cfg.listen = endpoint;
 	rig_up_with(&rig, &cfg);
 	ck_assert_uint_eq(rig_store(&rig.worker, 0, 21, 2), 2);
-	wait_until(n_there() == 2 && there[21] && there[22])
+	wait_until(n_there() == 2 && there[21] && there[22] && n_caught_up == n_starts)
 		;
 	ck_assert_uint_ge(n_starts, 2);
 	scout_client_free(client);
