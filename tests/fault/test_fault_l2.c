@@ -637,6 +637,7 @@ static const uint32_t outcomes[] = {SCOUT_L2_DONE,       SCOUT_L2_ABSENT,  SCOUT
 START_TEST(whatever_a_plugin_returns_nothing_wrong_is_served)
 {
 	static const enum scout__l2_what calls_of[] = {SCOUT__L2_EXISTS, SCOUT__L2_LOAD, SCOUT__L2_STORE};
+	bool is_late = outcomes[_i] == SCOUT_L2_TIMEOUT || outcomes[_i] == SCOUT_L2_GAVE_UP;
 	struct fault_done done;
 
 	up(LONG, "1");
@@ -660,6 +661,8 @@ START_TEST(whatever_a_plugin_returns_nothing_wrong_is_served)
 			heals(1, 4);
 		out_of_the_pool();
 	}
+	ck_assert_int_eq(count("l2.0.exists.timeout") > 0, is_late);
+	ck_assert_int_eq(count("l2.lookups.late") > 0, is_late);
 	down();
 }
 END_TEST

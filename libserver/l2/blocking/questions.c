@@ -57,6 +57,8 @@ answer(struct scout__blocking *blocking, struct scout__l2_op *op, int errnum)
 		op->result = SCOUT__L2_OK;
 	else if (errnum == ECANCELED)
 		op->result = SCOUT__L2_CANCELLED;
+	else if (errnum == ETIMEDOUT)
+		op->result = SCOUT__L2_TIMEOUT;
 	else
 		op->result = SCOUT__L2_ERROR;
 	op->detail = errnum == ECANCELED ? 0 : errnum;
