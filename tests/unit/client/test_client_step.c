@@ -116,6 +116,7 @@ START_TEST(a_lookup_ahead_is_waited_for_in_the_step_that_asks_first)
 	ck_assert_int_eq(scout_step_wait(client, LONG_US), 0); /* a step before had its turn to wait */
 	ck_assert_int_eq(scout_try_lookup(client, &other, &hit), SCOUT_NOT_YET);
 	ck_assert_int_eq(scout_step_wait(client, 1000), SCOUT_NOT_YET);
+	ck_assert(fake_wait(fake, SCOUT_OP_LOOKUP, 2)); /* it lets go of what it has */
 	fake_release(fake);
 	ck_assert_int_eq(scout_step_wait(client, LONG_US), 0);
 	ck_assert_int_eq(scout_try_lookup(client, &other, &hit), 0);
