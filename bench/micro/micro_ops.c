@@ -11,7 +11,8 @@
  *   store             new chunks, with room for all of them
  *   evict             new chunks, each in place of an old one
  *
- * With --feed the client reads the server's feed after each step, as an engine that publishes events does.
+ * With --feed the client reads the server's feed, as an engine that publishes events does: once after each step of lookups,
+ * and after each step of stores until it has seen the newest. A reader that falls behind would measure the walk alone.
  *
  * It prints the CPU time of each thread for one operation: the caller's (submit and wait), the client's courier, the
  * server's loop, the worker's courier and its copies. A page holds 64 bytes, so that the copies are next to nothing.
@@ -153,6 +154,32 @@ start_worker(struct micro_ops *b)
 	scout_worker_config_fini(&cfg);
 }
 
+/* ---- the feed ---- */
+
+/* Read until @hash is stored; NULL: once. */
+static void
+read_feed(struct micro_ops *b, const uint8_t *hash)
+{
+#if HAS_FEED
+	struct scout_feed_event events[EVENTS];
+	bool found = !hash;
+
+	do {
+		int n = scout_feed(b->client, events, EVENTS);
+
+		check(n, "feed");
+		for (int i = 0; i < n && hash; i++)
+			found |= events[i].kind == SCOUT_FEED_STORED && memcmp(events[i].hash, hash, HASH_BYTES) == 0;
+		b->n_events += (uint64_t)n;
+		if (n == 0 && !found)
+			(void)poll(NULL, 0, 1);
+	} while (!found);
+#else
+	(void)hash;
+	die("--feed: this revision has none");
+#endif
+}
+
 /* ---- jobs of the worker ---- */
 
 /* Wait for @n jobs. */
@@ -209,6 +236,8 @@ store_step(struct micro_ops *b)
 		submit_store(b, hashes);
 	}
 	wait_jobs(b, BATCH);
+	if (b->feed)
+		read_feed(b, b->hashes + (BATCH - 1) * b->chunks * HASH_BYTES);
 }
 
 /* ---- lookups ---- */
@@ -267,25 +296,8 @@ lookup_step(struct micro_ops *b)
 	for (unsigned i = 0; i < BATCH; i++)
 		check(scout_finish(b->client, b->ids[i]), "finish");
 	scout_step_end(b->client);
-}
-
-/* ---- the feed ---- */
-
-/* All events that are there. */
-static void
-read_feed(struct micro_ops *b)
-{
-#if HAS_FEED
-	struct scout_feed_event events[EVENTS];
-	int n;
-
-	while ((n = scout_feed(b->client, events, EVENTS)) != 0) {
-		check(n, "feed");
-		b->n_events += (uint64_t)n;
-	}
-#else
-	die("--feed: this revision has none");
-#endif
+	if (b->feed)
+		read_feed(b, NULL);
 }
 
 /* ---- the measurement ---- */
@@ -296,6 +308,8 @@ prepare(struct micro_ops *b)
 {
 	uint64_t bytes = b->chunks * HASH_BYTES;
 
+	if (b->feed)
+		read_feed(b, NULL);
 	for (uint64_t i = 0; i <= PROMPTS; i++)
 		fill(b->hashes + i * bytes, b->chunks, mix64(i + 1));
 	for (uint64_t i = 0; i < PROMPTS && b->kind != MISS && b->kind < STORE; i++) {
@@ -334,8 +348,6 @@ measure(struct micro_ops *b)
 			store_step(b);
 		else
 			lookup_step(b);
-		if (b->feed)
-			read_feed(b);
 	}
 	say("%-9s", words[b->kind + 1]);
 	for (size_t i = 0; i < N_THREADS; i++)
