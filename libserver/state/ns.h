@@ -169,7 +169,12 @@ SCOUT_ON_LOOP uint32_t scout__ns_space(const struct scout_server *s, const struc
 SCOUT_ON_LOOP uint32_t scout__ns_space_make(struct scout_server *s, struct scout__ns *ns,
 					    const struct scout__str *tenant, uint16_t group);
 /* The index in ns.spaces of a space number that was given under the present weights. */
-SCOUT_ON_LOOP uint32_t scout__ns_space_index(const struct scout__ns *ns, uint32_t id);
+static inline SCOUT_ON_LOOP uint32_t
+scout__ns_space_index(const struct scout__ns *ns, uint32_t id)
+{
+	SCOUT_ASSERT(id - ns->space_first < ns->n_space_at);
+	return ns->space_at[id - ns->space_first];
+}
 
 /*
  * An operator drops what the tenant has stored. Returns its bytes in the pool; chunks that are promised or held leave when

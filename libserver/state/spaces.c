@@ -48,13 +48,6 @@ scout__ns_space(const struct scout_server *s, const struct scout__ns *ns, const 
 	return i == SCOUT__MAP_NONE ? 0 : ns->spaces[i].id;
 }
 
-uint32_t
-scout__ns_space_index(const struct scout__ns *ns, uint32_t id)
-{
-	SCOUT_ASSERT(id - ns->space_first < ns->n_space_at);
-	return ns->space_at[id - ns->space_first];
-}
-
 /* Give the space a number. */
 SCOUT_ON_LOOP static uint32_t
 number_space(struct scout__ns *ns, uint32_t i)
