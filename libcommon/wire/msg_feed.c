@@ -36,27 +36,6 @@ scout__get_feed(const struct scout__op *op, struct scout__feed_msg *ret, const c
 	return status;
 }
 
-/* Each chunk of a STORE that somebody watches comes through here: one look at the room, not one for each field. */
-void
-scout__put_feed_event(struct scout__writer *w, const struct scout__feed_event *m, unsigned hash_bytes)
-{
-	static const uint8_t zeroes[SCOUT_MAX_HASH];
-	uint16_t head[] = {htole16(m->kind), htole16(m->medium), htole16(m->group), 0, htole16(m->tenant.len)};
-	uint16_t described = htole16(m->description.len);
-	size_t len = sizeof(head) + m->tenant.len + hash_bytes + sizeof(described) + m->description.len;
-	uint8_t *at = scout__writer_take(w, len);
-
-	if (!at)
-		return;
-	at = mempcpy(at, head, sizeof(head));
-	if (m->tenant.len > 0)
-		at = mempcpy(at, m->tenant.p, m->tenant.len);
-	at = mempcpy(at, m->hash ? m->hash : zeroes, hash_bytes);
-	at = mempcpy(at, &described, sizeof(described));
-	if (m->description.len > 0)
-		memcpy(at, m->description.p, m->description.len);
-}
-
 /* @ret_reserved: the field that must be 0. */
 static bool
 read_event(struct scout__reader *r, unsigned hash_bytes, struct scout__feed_event *ret, uint16_t *ret_reserved)

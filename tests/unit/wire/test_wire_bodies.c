@@ -417,6 +417,25 @@ START_TEST(each_opcode_goes_both_ways_but_error)
 }
 END_TEST
 
+START_TEST(an_event_of_the_feed_carries_a_hash_of_each_length)
+{
+	const uint8_t hash[] = "0123456789abcdefghijklmnopqrstuv";
+	uint8_t buf[64];
+
+	for (unsigned n = SCOUT_MIN_HASH; n <= SCOUT_MAX_HASH; n++) {
+		const struct scout__feed_event m = {.tenant = str("t"), .hash = hash, .description = str("de")};
+		struct scout__writer w = {.buf = buf, .cap = 11 + n + 4}, small = {.buf = buf, .cap = 11 + n + 3};
+
+		scout__put_feed_event(&w, &m, n);
+		ck_assert(!w.bad && w.len == w.cap);
+		ck_assert_mem_eq(buf + 11, hash, n);
+		ck_assert_mem_eq(buf + 11 + n, "\2\0de", 4);
+		scout__put_feed_event(&small, &m, n);
+		ck_assert(small.bad);
+	}
+}
+END_TEST
+
 /* Bodies with as many parts as there may be, each part with other numbers. */
 static void
 put_largest_hello(struct scout__writer *w)
@@ -664,6 +683,7 @@ suite_of_this_file(void)
 	tcase_add_loop_test(bodies, each_body_is_put_as_its_golden_bytes, 0, N_MSG_CODECS);
 	tcase_add_loop_test(bodies, each_golden_body_is_read_and_put_again, 0, N_MSG_CODECS);
 	tcase_add_test(bodies, each_opcode_goes_both_ways_but_error);
+	tcase_add_test(bodies, an_event_of_the_feed_carries_a_hash_of_each_length);
 	tcase_add_loop_test(bodies, the_largest_bodies_are_read_and_put_again, 0, sizeof(largest) / sizeof(largest[0]));
 	tcase_add_test(bodies, lookup_ahead_reply);
 	tcase_add_test(names, operations_have_names);
