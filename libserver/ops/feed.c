@@ -53,8 +53,7 @@ put_events(const struct scout__feed *feed, struct scout__feed_msg *next, struct 
 {
 	struct scout__feed_run run = scout__feed_ring_get(&feed->ring, next->sequence, PAGE_BYTES);
 
-	scout__put_bytes(w, run.piece[0], run.len[0]);
-	scout__put_bytes(w, run.piece[1], run.len[1]);
+	scout__put_bytes(w, run.bytes, run.len);
 	next->sequence += run.n;
 	return run.n;
 }

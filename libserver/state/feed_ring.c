@@ -6,15 +6,19 @@
 
 #include <kvscout/error.h>
 
-#define EVENT_BYTES 64u /* about the least that an event takes: of smaller ones fewer are kept than would fit */
+#define EVENT_BYTES 64u /* about the least that an event takes: of smaller ones fewer may be kept than would fit */
 
 int
-scout__feed_ring_init(struct scout__feed_ring *ring, uint32_t size)
+scout__feed_ring_init(struct scout__feed_ring *ring, uint32_t size, uint32_t largest)
 {
-	*ring = (struct scout__feed_ring){.size = size, .n_ends = size / EVENT_BYTES, .first = 1, .next = 1};
-	SCOUT_ASSERT(size >= SCOUT__FEED_RING_MIN);
+	uint32_t n_ends = 1;
+
+	SCOUT_ASSERT(size >= SCOUT__FEED_RING_MIN && largest >= EVENT_BYTES && largest <= size / 2);
+	while (n_ends < size / EVENT_BYTES * 2)
+		n_ends *= 2;
+	*ring = (struct scout__feed_ring){.size = size, .largest = largest, .mask = n_ends - 1, .first = 1, .next = 1};
 	ring->bytes = malloc(size);
-	ring->ends = calloc(ring->n_ends, sizeof(*ring->ends));
+	ring->ends = calloc(n_ends, sizeof(*ring->ends));
 	if (ring->bytes && ring->ends)
 		return 0;
 	scout__feed_ring_fini(ring);
@@ -30,47 +34,46 @@ scout__feed_ring_fini(struct scout__feed_ring *ring)
 	ring->ends = NULL;
 }
 
-/* Where event @sequence begins: where the one before it ends. The one before the oldest still says so, see put. */
-SCOUT_ON_LOOP static uint64_t
+/* Where event @sequence begins: where the one before it ends, unless the largest would not fit there. */
+SCOUT_ON_LOOP static uint32_t
 start_of(const struct scout__feed_ring *ring, uint64_t sequence)
 {
-	return ring->ends[(sequence - 1) % ring->n_ends];
+	uint32_t at = ring->ends[(sequence - 1) & ring->mask];
+
+	return at > ring->size - ring->largest ? 0 : at;
 }
 
 void
-scout__feed_ring_put(struct scout__feed_ring *ring, const void *event, size_t len)
+scout__feed_ring_drop(struct scout__feed_ring *ring)
 {
-	uint64_t from = start_of(ring, ring->next);
-	uint32_t at = (uint32_t)(from % ring->size);
-	size_t head = ring->size - at < len ? ring->size - at : len;
+	uint32_t at = start_of(ring, ring->next), end = ring->size;
 
-	SCOUT_ASSERT(len <= ring->size);
-	/* One place of `ends` stays for the event before the oldest. */
-	while (ring->next - ring->first >= ring->n_ends - 1 ||
-	       (ring->first < ring->next && from + len - start_of(ring, ring->first) > ring->size))
+	/* Half of the ends are for events that are put until the next call. */
+	if (ring->next - ring->first > ring->mask / 2)
+		ring->first = ring->next - ring->mask / 2;
+	/* An event before @at is far from it, as an unsigned number. */
+	while (ring->first < ring->next && start_of(ring, ring->first) - at < ring->largest + ring->size / 64)
 		ring->first++;
-	memcpy(ring->bytes + at, event, head);
-	memcpy(ring->bytes, (const uint8_t *)event + head, len - head);
-	ring->ends[ring->next % ring->n_ends] = from + len;
-	ring->next++;
+	if (ring->first < ring->next && start_of(ring, ring->first) > at)
+		end = start_of(ring, ring->first);
+	ring->at = at;
+	ring->n_free = (end - at) / ring->largest;
 }
 
 struct scout__feed_run
-scout__feed_ring_get(const struct scout__feed_ring *ring, uint64_t sequence, size_t max_bytes)
+scout__feed_ring_get(const struct scout__feed_ring *ring, uint64_t sequence, uint32_t max_bytes)
 {
-	uint64_t from = start_of(ring, sequence);
-	uint32_t at = (uint32_t)(from % ring->size);
-	struct scout__feed_run run = {.n = 0};
-	size_t len = 0;
+	uint32_t from = start_of(ring, sequence);
+	struct scout__feed_run run = {.bytes = ring->bytes + from};
 
 	SCOUT_ASSERT(scout__feed_ring_has(ring, sequence));
-	while (sequence + run.n < ring->next && start_of(ring, sequence + run.n + 1) - from <= max_bytes) {
-		run.n++;
-		len = (size_t)(start_of(ring, sequence + run.n) - from);
+	for (; sequence + run.n < ring->next; run.n++) {
+		uint32_t len = ring->ends[(sequence + run.n) & ring->mask] - from;
+
+		/* At the end of the ring @len is far too large: the next event ends before @from. */
+		if (len > max_bytes)
+			break;
+		run.len = len;
 	}
-	run.piece[0] = ring->bytes + at;
-	run.len[0] = ring->size - at < len ? ring->size - at : len;
-	run.piece[1] = ring->bytes;
-	run.len[1] = len - run.len[0];
 	return run;
 }

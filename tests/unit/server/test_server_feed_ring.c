@@ -10,6 +10,7 @@
 
 #define N 20000u
 #define LARGEST 4400u
+#define SIZE SCOUT__FEED_RING_MIN
 
 static uint8_t
 event_byte(uint64_t sequence, size_t i)
@@ -25,41 +26,41 @@ check_run(const struct scout__feed_run *run, const uint16_t *lens, uint64_t sequ
 
 	for (uint64_t s = sequence; s < sequence + run->n; s++)
 		for (size_t i = 0; i < lens[s]; i++, at++) {
-			uint8_t got = at < run->len[0] ? run->piece[0][at] : run->piece[1][at - run->len[0]];
-
-			ck_assert_uint_eq(got, event_byte(s, i));
+			ck_assert_uint_lt(at, run->len);
+			ck_assert_uint_eq(run->bytes[at], event_byte(s, i));
 		}
-	ck_assert_uint_eq(at, run->len[0] + run->len[1]);
+	ck_assert_uint_eq(at, run->len);
 }
 
 START_TEST(the_newest_events_are_there_in_order_and_whole)
 {
 	static uint16_t lens[N + 2];
 	struct scout__feed_ring ring;
-	uint32_t largest = _i ? LARGEST : 100; /* few large ones, or so many small ones that places are short */
+	const uint32_t sizes[] = {25, 100, LARGEST}; /* the smallest ones are so many that places are short */
+	uint32_t largest = sizes[_i];
 	uint64_t reads = 0;
 
 	scout__enter_loop();
-	ck_assert_int_eq(scout__feed_ring_init(&ring, SCOUT__FEED_RING_MIN), 0);
+	ck_assert_int_eq(scout__feed_ring_init(&ring, SIZE, largest < 64 ? 64 : largest), 0);
 	ck_assert(scout__feed_ring_has(&ring, 1));
 	ck_assert(!scout__feed_ring_has(&ring, 0));
 	ck_assert(!scout__feed_ring_has(&ring, 2));
 	srand(1);
 	for (uint64_t s = 1; s <= N; s++) {
-		uint8_t event[LARGEST];
+		uint8_t *event = scout__feed_ring_room(&ring);
 		uint64_t bytes = 0;
 
 		lens[s] = (uint16_t)(1 + (unsigned)rand() % largest);
 		for (size_t i = 0; i < lens[s]; i++)
 			event[i] = event_byte(s, i);
-		scout__feed_ring_put(&ring, event, lens[s]);
+		scout__feed_ring_put(&ring, lens[s]);
 		ck_assert_uint_eq(ring.next, s + 1);
 		for (uint64_t i = ring.first; i <= s; i++)
 			bytes += lens[i];
-		ck_assert_uint_le(bytes, ring.size);
-		/* The oldest one had to go: of bytes or of places there is no room for one more. */
+		ck_assert_uint_le(bytes, SIZE);
+		/* The oldest one had to go: it was in the way of the largest, or the end was too near for one. */
 		if (ring.first > 1)
-			ck_assert(bytes + lens[ring.first - 1] > ring.size || s + 1 - ring.first == ring.n_ends - 1);
+			ck_assert(bytes + 3 * largest + SIZE / 64 > SIZE || s + 1 - ring.first >= SIZE / 64 - 1);
 		if (s % 64 == 0) {
 			uint64_t from = ring.first + (unsigned)rand() % (s + 2 - ring.first);
 			struct scout__feed_run run = scout__feed_ring_get(&ring, from, 1u << (unsigned)rand() % 15);
@@ -80,17 +81,19 @@ START_TEST(a_page_takes_what_fits_and_no_more)
 	struct scout__feed_run run;
 
 	scout__enter_loop();
-	ck_assert_int_eq(scout__feed_ring_init(&ring, SCOUT__FEED_RING_MIN), 0);
-	for (int i = 0; i < 3; i++)
-		scout__feed_ring_put(&ring, "0123456789", 10);
+	ck_assert_int_eq(scout__feed_ring_init(&ring, SIZE, 64), 0);
+	for (int i = 0; i < 3; i++) {
+		memset(scout__feed_ring_room(&ring), i, 10);
+		scout__feed_ring_put(&ring, 10);
+	}
 	run = scout__feed_ring_get(&ring, 1, 29);
 	ck_assert_uint_eq(run.n, 2);
-	ck_assert_uint_eq(run.len[0], 20);
+	ck_assert_uint_eq(run.len, 20);
 	run = scout__feed_ring_get(&ring, 1, 30);
 	ck_assert_uint_eq(run.n, 3);
 	run = scout__feed_ring_get(&ring, 4, 30);
 	ck_assert_uint_eq(run.n, 0);
-	ck_assert_uint_eq(run.len[0] + run.len[1], 0);
+	ck_assert_uint_eq(run.len, 0);
 	scout__feed_ring_fini(&ring);
 }
 END_TEST
@@ -101,7 +104,7 @@ suite_of_this_file(void)
 	Suite *s = suite_create("server_feed_ring");
 	TCase *t = tcase_create("all");
 
-	tcase_add_loop_test(t, the_newest_events_are_there_in_order_and_whole, 0, 2);
+	tcase_add_loop_test(t, the_newest_events_are_there_in_order_and_whole, 0, 3);
 	tcase_add_test(t, a_page_takes_what_fits_and_no_more);
 	suite_add_tcase(s, t);
 	return s;
