@@ -502,6 +502,7 @@ START_TEST(a_disk_that_hangs_holds_its_slots_and_nothing_else)
 	control->ops[SCOUT__L2_LOAD].hang = 0;
 	wait_count("l2.0.late", LOADS_AT_ONCE);
 	fault_wait(&f, "l2.0.breaker.reads", 0);
+	fault_wait(&f, "l2.writes.waiting", 0);
 	ck_assert_uint_eq(fault_pressure(&f, worker, 1), 0);
 	heals(1, 6);
 	down();
