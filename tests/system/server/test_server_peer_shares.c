@@ -18,6 +18,8 @@ static void
 up(struct scout_server_config *cfg)
 {
 	rig_up_with(&rig, cfg);
+	/* With a lease, no silence is too long. */
+	ck_assert_int_eq(wire_lease(&rig.client), SCOUT_LEASE_OK);
 	rig_client(&hog, rig.endpoint);
 	ck_assert_int_eq(wire_lease(&hog), SCOUT_LEASE_OK);
 }
