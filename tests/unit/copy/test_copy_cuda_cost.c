@@ -501,6 +501,7 @@ START_TEST(a_job_takes_no_more_calls_than_ever)
 	struct scout__copy_batch batch;
 	double gb_per_s;
 
+	scout__enter_courier();
 	open_engine(shape);
 	batch = whole_job(shape, _i & 1 ? SCOUT__COPY_SAVE : SCOUT__COPY_LOAD);
 	ck_assert_int_eq(scout__cuda_start(job.cuda, &batch), 0);
@@ -532,6 +533,7 @@ START_TEST(a_fence_waits_for_one_span_and_for_no_strangers)
 	struct scout__copy_pages pages = {.marks = marks};
 	struct cost_stream stream = {0};
 
+	scout__enter_courier();
 	for (uint32_t w = 0; w < 2 * MAX_SLOTS * BLOCKS / 64; w++)
 		marks[w] = UINT64_C(0xaaaaaaaaaaaaaaaa); /* the pages that no job has */
 	open_engine(&shapes[_i]);

@@ -39,6 +39,7 @@ lane_init(struct scout__run_lane *lane)
 static void
 up(void)
 {
+	scout__enter_loop();
 	s = calloc(1, sizeof(*s));
 	ck_assert_ptr_nonnull(s);
 	scout__list_init(&s->queue);
@@ -57,6 +58,7 @@ up(void)
 
 START_TEST(peers_poll_by_turns_and_after_operations)
 {
+	scout__enter_loop();
 	up();
 	scout__run_queue_add(s, &operation);
 	while (n_ran < 3)
@@ -73,6 +75,7 @@ START_TEST(a_turn_has_few_polls_and_none_is_lost)
 {
 	uint32_t before;
 
+	scout__enter_loop();
 	up();
 	while (!scout__run_queue_empty(s)) {
 		before = n_ran;
@@ -87,6 +90,7 @@ END_TEST
 
 START_TEST(a_poll_that_is_cancelled_does_not_run)
 {
+	scout__enter_loop();
 	up();
 	scout__run_queue_remove(&good);
 	scout__run_queue_remove(&polls[0]);

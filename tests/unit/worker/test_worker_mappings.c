@@ -60,6 +60,7 @@ add(uint32_t id)
 		.segment = id, .slots = 1, .slot_stride = PAGE, .bytes = UINT64_C(2) * PAGE, .data_offset = PAGE};
 	int fd = memfd_create("segment", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
+	scout__enter_courier();
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_eq(ftruncate(fd, (off_t)msg.bytes), 0);
 	ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
@@ -88,6 +89,7 @@ collect_all(void)
 {
 	struct pollfd pfd = {.fd = mappings.fd, .events = POLLIN};
 
+	scout__enter_courier();
 	while (scout__mappings_are_leaving(&mappings)) {
 		ck_assert_int_eq(poll(&pfd, 1, wait_limit_ms()), 1);
 		scout__mappings_collect(&mappings);
@@ -97,6 +99,7 @@ collect_all(void)
 
 START_TEST(a_restart_does_not_wait_for_the_driver)
 {
+	scout__enter_courier();
 	up();
 	for (uint32_t i = 1; i <= 3; i++)
 		add(i);
@@ -117,6 +120,7 @@ END_TEST
 
 START_TEST(a_withdrawn_segment_is_told_once_it_is_unmapped)
 {
+	scout__enter_courier();
 	up();
 	add(7);
 	(void)pthread_mutex_lock(&gate);
@@ -138,6 +142,7 @@ START_TEST(what_an_earlier_server_took_away_is_not_told_to_the_next)
 {
 	struct scout__mapping *used;
 
+	scout__enter_courier();
 	up();
 	add(1);
 	add(2);
@@ -157,6 +162,7 @@ END_TEST
 
 START_TEST(an_engine_is_closed_after_it_has_let_go_of_all)
 {
+	scout__enter_courier();
 	up();
 	is_slow = true;
 	for (uint32_t i = 1; i <= 8; i++)
@@ -173,6 +179,7 @@ START_TEST(a_thousand_segments_of_a_millisecond_each)
 {
 	uint64_t begin_us, called_us;
 
+	scout__enter_courier();
 	up();
 	is_slow = true;
 	for (uint32_t i = 1; i <= MANY; i++)
