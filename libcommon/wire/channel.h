@@ -70,7 +70,7 @@ int scout__channel_attach(struct scout__channel *ch, const int fds[SCOUT__CHANNE
 			  uint32_t reply_bytes);
 void scout__channel_close(struct scout__channel *ch);
 
-/* Grows when the other side has read or written some bytes. 0: there is no channel. */
+/* Grows as the other side reads and writes bytes. 0: there is no channel. */
 uint64_t scout__channel_progress(const struct scout__channel *ch);
 
 static inline bool

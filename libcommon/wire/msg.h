@@ -362,7 +362,7 @@ struct scout__feed_event {
 	struct scout__str description;
 };
 #define SCOUT__FEED_EVENT_MAX (12u + SCOUT_MAX_NAME + SCOUT_MAX_HASH + SCOUT_MAX_DESCRIPTION)
-/* Inline, and without a loop over the hash: each chunk of a STORE that somebody watches comes through here. */
+/* Inline, and it copies the hash without a loop: while somebody reads the feed, the server calls it for each stored chunk. */
 static inline void
 scout__put_feed_event(struct scout__writer *w, const struct scout__feed_event *m, unsigned hash_bytes)
 {

@@ -202,7 +202,7 @@ build(struct scout__ask *ask, const struct scout__lookup_op *pending)
 
 /* What is known now is the answer. @late: a store had no answer of its own in time. */
 SCOUT_ON_LOOP static void
-end(struct scout__ask *ask, bool late)
+ask_end(struct scout__ask *ask, bool late)
 {
 	if (ask->pending && !ask->over && late)
 		ask->server->fetch->count.lookups_late++;
@@ -228,7 +228,7 @@ ask_done(void *user, struct scout__l2_op *op)
 	/* Its thread may see the end of the question's time before the loop does. */
 	ask->late |= op->result == SCOUT__L2_TIMEOUT;
 	if (ask->n_running == 0 || ask->n_found == ask->n_keys)
-		end(ask, ask->late && ask->n_found < ask->n_keys);
+		ask_end(ask, ask->late && ask->n_found < ask->n_keys);
 	if (ask->pending && ask->over)
 		scout__run_queue_add(s, &ask->pending->op.run);
 	else if (!ask->pending && ask->n_running == 0)
@@ -501,7 +501,7 @@ SCOUT_ON_LOOP static bool
 ends(struct scout_server *s, struct scout__ask *ask)
 {
 	if (s->now_us >= ask->end_us)
-		end(ask, true);
+		ask_end(ask, true);
 	return ask->over;
 }
 

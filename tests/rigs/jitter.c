@@ -24,9 +24,9 @@
 #define ONE_IN 8u
 #define MAX_US 8000u
 
-static _Atomic uint64_t
-	state; /* of a splitmix64, G. Steele, D. Lea, C. Flood: Fast Splittable Pseudorandom Number Generators, 2014 */
+static _Atomic uint64_t state;
 
+/* splitmix64: G. Steele, D. Lea, C. Flood: Fast Splittable Pseudorandom Number Generators, 2014. */
 static uint64_t
 next_random(void)
 {
