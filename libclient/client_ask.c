@@ -341,7 +341,7 @@ asks_again(const struct scout_client *client, const struct scout__lookup_slot *s
 	return q->id && slot->entry.id_len != 0 && strcmp(slot->id, q->id) == 0 && q->hashes &&
 	       q->hash_len == client->cfg.hash_bytes && same_question(client, slot, q) && !slot->entry.admitted &&
 	       q->want_lengths <= SCOUT_MAX_LENGTHS && fits_prompt(client, q) &&
-	       covers_skipped(client, slot, q->computed_tokens);
+	       q->computed_tokens <= q->prompt_tokens && covers_skipped(client, slot, q->computed_tokens);
 }
 
 __attribute__((noinline)) static int
@@ -350,6 +350,8 @@ try_lookup(struct scout_client *client, const struct scout_query *q, struct scou
 	struct scout__checked checked;
 	int rc = begin(client, q, &checked);
 
+	if (rc == 0 && q->computed_tokens > q->prompt_tokens)
+		rc = SCOUT_ERR_INVALID;
 	if (rc != 0)
 		return rc;
 	if (checked.slot != SCOUT__NO_SLOT) {

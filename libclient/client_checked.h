@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_CLIENT_CHECKED_H
-#define SCOUT_CLIENT_CHECKED_H
+#pragma once
 
 #include <string.h>
 
@@ -105,5 +104,3 @@ scout__slot_submit(struct scout_client *client, uint32_t i)
 	slot->ask.deadline_us = scout__now_us() + (uint64_t)slot->terms.timeout_ms * 1000;
 	scout__client_push(client, SCOUT__WORD(SCOUT__WORD_LOOKUP, i));
 }
-
-#endif

@@ -192,7 +192,7 @@ allocate(struct scout_client *client)
 	client->n_slots = 2 * client->cfg.max_lookups;
 	client->step_no = 1;
 	client->step_head = SCOUT__NO_SLOT;
-	client->todo = client->blocked = (struct scout__lookup_list){SCOUT__NO_SLOT, SCOUT__NO_SLOT};
+	client->todo = client->blocked = client->held = (struct scout__lookup_list){SCOUT__NO_SLOT, SCOUT__NO_SLOT};
 	scout__deadlines_init(client);
 	if (scout__table_init(client) != 0 || scout__arena_init(&client->arena, client->cfg.arena_bytes) != 0 ||
 	    scout__ring_init(&client->freed, client->n_slots) != 0 || init_give_back(client) != 0)
@@ -346,6 +346,10 @@ collect_stats(struct scout_client *client, struct scout_client_counters *s)
 	s->epochs = load(&courier->epochs);
 	s->protocol_errors = load(&courier->protocol_errors);
 	s->live = client->n_live;
+	for (uint32_t what = 0; what < SCOUT__BROADCASTS; what++) {
+		s->servers_untold += atomic_load(&client->broadcasts[what].untold);
+		s->stores_behind += atomic_load(&client->broadcasts[what].behind);
+	}
 }
 
 int
@@ -402,6 +406,8 @@ broadcast(struct scout_client *client, enum scout__broadcast_what what, uint64_t
 	while ((i = scout__table_any(client, &bucket)) != SCOUT__NO_SLOT)
 		scout__client_forget(client, i);
 	atomic_store(&t->number, number);
+	atomic_store(&t->untold, client->n_links);
+	atomic_store(&t->behind, 0);
 	if (!atomic_exchange(&t->queued, true))
 		scout__client_push(client, SCOUT__WORD(SCOUT__WORD_BROADCAST, (uint32_t)what));
 	return 0;
@@ -423,7 +429,7 @@ scout_clear(struct scout_client *client, uint64_t generation, uint64_t *ret_gene
 {
 	int rc;
 
-	if (!client || generation == SCOUT_GENERATION_ANY)
+	if (!client || generation == SCOUT_GENERATION_ANY || scout__generation_of(generation) != generation)
 		return SCOUT_ERR_INVALID;
 	if (scout__courier_forked(client->courier))
 		return SCOUT_ERR_FORKED;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_L2_ADAPTERS_H
-#define SCOUT_SERVER_L2_ADAPTERS_H
+#pragma once
 
 #include "l2.h"
 
@@ -10,5 +9,3 @@
  * array itself runs the server on its own adapters. Tests do. l2.h lists what a new adapter needs.
  */
 extern const struct scout__l2_adapter *const scout__l2_adapters[];
-
-#endif

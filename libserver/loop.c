@@ -223,7 +223,7 @@ take_apart(struct scout_server *s)
 	scout__pending_ops_shut_down(s); /* they had DRAIN_US to be answered otherwise */
 	scout__flush_all(s);
 	if (s->transport->inbox.packet)
-		scout__packet_unref(s->transport->inbox.packet);
+		scout__packet_unref(s, s->transport->inbox.packet);
 	s->transport->inbox.packet = NULL;
 	scout__peers_fini(s);
 	scout__quarantine_run(s);

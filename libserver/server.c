@@ -45,12 +45,6 @@
 #define MIN_EXTENTS 8u
 
 static int
-no_memory(char *err, size_t err_len)
-{
-	return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
-}
-
-static int
 check_kernel(char *err, size_t err_len)
 {
 	int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
@@ -108,6 +102,7 @@ make_pool(struct scout_server *s, char *err, size_t err_len)
 	s->state->l1.user = s;
 	s->state->l1.evicted = scout__ns_evicted;
 	s->state->l1.hit_changed = scout__feed_hit_changed;
+	s->state->l1.max_described = s->cfg.feed_bytes;
 	s->state->pool_ready.fd = s->state->l1.pool.ready_fd;
 	if (scout__watch_add(s, &s->state->pool_ready) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "epoll_ctl: %s", scout__errno_text(errno));
@@ -200,7 +195,7 @@ make_parts(struct scout_server *s, char *err, size_t err_len)
 	if (rc == 0)
 		rc = draw_numbers(s, err, err_len);
 	if (rc == 0 && (scout__state_make_tables(s->state, &s->cfg) != 0 || !(s->stats = calloc(1, sizeof(*s->stats)))))
-		rc = no_memory(err, err_len);
+		rc = scout__fail_no_memory(err, err_len);
 	if (rc == 0)
 		rc = make_events(s, err, err_len);
 	if (rc == 0)
@@ -251,7 +246,7 @@ scout_server_start(const struct scout_server_config *cfg, struct scout_server **
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "cfg and ret_server must not be NULL");
 	s = server_new();
 	if (!s)
-		return no_memory(err, err_len);
+		return scout__fail_no_memory(err, err_len);
 	rc = scout__server_config_accept(&s->cfg, cfg, err, err_len);
 	if (rc) {
 		free_memory(s);

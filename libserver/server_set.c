@@ -9,27 +9,30 @@
 #include "doorbell.h"
 #include "log.h"
 #include "ns.h"
+#include "rights.h"
 #include "server_core.h"
 #include "share_list.h"
 #include "state.h"
+#include "transport.h"
 
 /*
  * DESIGN
  *
- * Keys that a running server takes: tenant_share and namespace_share. The caller's thread judges the text and leaves a
+ * Keys that a running server takes. The caller's thread judges the text, of the value or of curve_rights_file, and leaves a
  * copy for the loop, which takes the newest: a second call before that replaces the first, and neither waits.
  *
  * Threads: scout_server_set() any; the rest the loop.
  */
 
-static const char *const keys[SCOUT__SETTABLE] = {"tenant_share", "namespace_share"};
+#define RIGHTS 2u
+static const char *const keys[SCOUT__SETTABLE] = {"tenant_share", "namespace_share", [RIGHTS] = "curve_rights_file"};
 
 int
 scout_server_set(struct scout_server *server, const char *key, const char *value, char *err, size_t err_len)
 {
 	struct scout__share_list shares = {0};
 	uint32_t i = 0;
-	char *copy;
+	char *copy = NULL;
 	int rc;
 
 	if (!server || !key || !value)
@@ -41,13 +44,14 @@ scout_server_set(struct scout_server *server, const char *key, const char *value
 	if (i == SCOUT__SETTABLE)
 		return scout__fail(
 			err, err_len, SCOUT_ERR_UNSUPPORTED,
-			"%.64s cannot be changed while the server runs: only tenant_share and namespace_share can",
+			"%.64s cannot be changed while the server runs: only tenant_share, namespace_share and curve_rights_file can",
 			key);
-	rc = scout__shares_parse(key, value, &shares, err, err_len);
+	rc = i == RIGHTS && *value ? scout__rights_read(value, &copy, err, err_len)
+				   : scout__shares_parse(key, value, &shares, err, err_len);
 	if (rc)
 		return rc;
 	scout__shares_fini(&shares);
-	copy = strdup(value);
+	copy = copy ? copy : strdup(value);
 	if (!copy)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
 	free(atomic_exchange(&server->set[i], copy));
@@ -58,11 +62,12 @@ scout_server_set(struct scout_server *server, const char *key, const char *value
 void
 scout__server_told(struct scout_server *s)
 {
-	struct scout__share_list *const lists[SCOUT__SETTABLE] = {&s->state->tenant_shares,
-								  &s->state->namespace_shares};
+	struct scout__share_list *const lists[RIGHTS] = {&s->state->tenant_shares, &s->state->namespace_shares};
 	bool changed = false;
 
-	for (uint32_t i = 0; i < SCOUT__SETTABLE; i++) {
+	char *rights = atomic_exchange(&s->set[RIGHTS], NULL);
+
+	for (uint32_t i = 0; i < RIGHTS; i++) {
 		char *value = atomic_exchange(&s->set[i], NULL);
 		struct scout__share_list shares = {0};
 		char err[256] = "";
@@ -81,6 +86,12 @@ scout__server_told(struct scout_server *s)
 	}
 	if (changed)
 		scout__ns_reshare(s);
+	if (!rights)
+		return;
+	free(s->transport->rights);
+	s->transport->rights = rights;
+	s->transport->n_rights++;
+	scout__log(&s->log, SCOUT_LOG_INFO, "curve_rights_file: read again");
 }
 
 void

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_SET_H
-#define SCOUT_SERVER_SET_H
+#pragma once
 
 #include "thread.h"
 
@@ -12,5 +11,3 @@ struct scout_server;
 SCOUT_ON_LOOP void scout__server_told(struct scout_server *s);
 /* Free what the loop has not taken. The loop does not run. */
 SCOUT_ON_LOOP void scout__server_untold(struct scout_server *s);
-
-#endif

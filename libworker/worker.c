@@ -141,6 +141,7 @@ destroy(struct scout_worker *w)
 {
 	scout__worker_free_jobs(w);
 	/* Before the engine's close: the engine is told of the end of each mapping. */
+	scout__verifier_fini(&w->verifier, &w->mappings);
 	scout__mappings_fini(&w->mappings);
 	scout__worker_drop_layout(w);
 	if (w->done_fd >= 0)
@@ -242,7 +243,7 @@ err_free:
 int
 scout_worker_probe_cuda(char *err, size_t err_len)
 {
-	return scout__cuda_check_driver(&scout__cuda_api, err, err_len);
+	return scout__cuda_check_driver(err, err_len);
 }
 
 void

@@ -31,7 +31,7 @@
 int
 scout_worker_clear(struct scout_worker *w, uint64_t generation, uint64_t *ret_generation)
 {
-	if (!w)
+	if (!w || (generation != SCOUT_GENERATION_NEWEST && scout__generation_of(generation) != generation))
 		return SCOUT_ERR_INVALID;
 	if (scout__courier_forked(w->courier))
 		return SCOUT_ERR_FORKED;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_WORKER_CONFIG_H
-#define SCOUT_WORKER_CONFIG_H
+#pragma once
 
 #include <stddef.h>
 
@@ -18,5 +17,3 @@ extern const struct scout__option_table scout__worker_options;
  */
 int scout__worker_config_accept(struct scout_worker_config *dst, const struct scout_worker_config *src, char *err,
 				size_t err_len);
-
-#endif

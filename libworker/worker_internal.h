@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_WORKER_INTERNAL_H
-#define SCOUT_WORKER_INTERNAL_H
+#pragma once
 
 #include "job.h"
 #include "worker_config.h"
@@ -134,5 +133,3 @@ void scout__worker_clear_pump(struct scout_worker *w) SCOUT_ON_COURIER;
 void scout__worker_clear_answer(struct scout_worker *w, const struct scout__op *op) SCOUT_ON_COURIER;
 /* The answer to a HELLO that asks which clear the server has; @op NULL: the connection was lost. */
 void scout__worker_clear_looked(struct scout_worker *w, const struct scout__op *op) SCOUT_ON_COURIER;
-
-#endif

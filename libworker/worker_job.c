@@ -43,7 +43,7 @@ at(struct scout__job_data *data, size_t offset)
 struct scout__job_data *
 scout__job_data_new(const struct scout_worker *w, const struct scout__job_shape *s)
 {
-	bool is_retrieve = s->kind == SCOUT_JOB_RETRIEVE;
+	bool is_verify = s->kind == SCOUT_JOB_VERIFY, is_retrieve = s->kind == SCOUT_JOB_RETRIEVE || is_verify;
 	struct plan plan = {.bytes = 0};
 	struct scout__job_data *data;
 	size_t n_planes = s->n_layers ? ((size_t)s->n_layers + 1) * w->n_tables : 0;
@@ -56,6 +56,7 @@ scout__job_data_new(const struct scout_worker *w, const struct scout__job_shape 
 	size_t item_chunk = place(&plan, s->n_grants, sizeof(*data->item_chunk));
 	size_t filled = place(&plan, is_retrieve ? s->n_chunks : 0, sizeof(*data->filled));
 	size_t missing = place(&plan, is_retrieve ? s->n_blocks : 0, sizeof(*data->missing));
+	size_t verified = place(&plan, is_verify ? s->n_chunks : 0, sizeof(*data->verified));
 	size_t hashes = place(&plan, s->hash_bytes, 1);
 	size_t tenant = place(&plan, s->tenant_len, 1);
 	size_t descriptions = place(&plan, s->description_bytes, 1);
@@ -80,6 +81,7 @@ scout__job_data_new(const struct scout_worker *w, const struct scout__job_shape 
 	data->item_chunk = at(data, item_chunk);
 	data->filled = at(data, filled);
 	data->missing = at(data, missing);
+	data->verified = at(data, verified);
 	data->hashes = at(data, hashes);
 	data->tenant = at(data, tenant);
 	data->descriptions = s->description_bytes ? at(data, descriptions) : NULL;

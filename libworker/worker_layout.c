@@ -115,6 +115,39 @@ scout__worker_check_tables(const struct scout_worker *w, const struct scout_tabl
 	return rc;
 }
 
+/*
+ * Whether blocks of the planes share bytes; @a begins first. Planes with one stride may lie in each other's gaps, as the layers of one
+ * tensor do.
+ */
+static bool
+overlap(const struct scout__copy_plane *a, const struct scout__copy_plane *b, uint64_t n_blocks)
+{
+	uint64_t gap = (uint64_t)((uintptr_t)b->base - (uintptr_t)a->base), blocks = gap / a->stride;
+
+	if (a->stride != b->stride || gap < a->block_bytes)
+		return gap < a->block_bytes;
+	gap -= blocks * a->stride;
+	return (blocks < n_blocks && gap < a->block_bytes) ||
+	       (blocks + 1 < n_blocks && gap + b->block_bytes > a->stride);
+}
+
+/* Check that no two planes of a table are the same memory: a load would write one over the other. */
+static int
+check_apart(const struct scout__copy_layout *layout, const char *name, char *err, size_t err_len)
+{
+	for (uint32_t i = 0; i < layout->n_planes; i++)
+		for (uint32_t k = 0; k < i; k++) {
+			const struct scout__copy_plane *a = &layout->planes[i], *b = &layout->planes[k];
+			bool is_first = (uintptr_t)a->base < (uintptr_t)b->base;
+
+			if (overlap(is_first ? a : b, is_first ? b : a, layout->n_blocks))
+				return scout__fail(err, err_len, SCOUT_ERR_INVALID,
+						   "%splanes[%u] and planes[%u] share memory: must be apart", name,
+						   (unsigned)k, (unsigned)i);
+		}
+	return 0;
+}
+
 /* Copy one table; its planes go to @planes. */
 static int
 take_table(struct scout_worker *w, const struct scout_table *from, struct scout__copy_plane *planes,
@@ -142,11 +175,13 @@ take_table(struct scout_worker *w, const struct scout_table *from, struct scout_
 		.n_blocks = n_blocks,
 		.group = from->group,
 	};
+	scout__copy_name_table(&table->layout, w->groups.n, name);
 	rc = scout__copy_check_layout(&table->layout, text, sizeof(text));
-	if (rc) {
-		scout__copy_name_table(&table->layout, w->groups.n, name);
+	if (rc)
 		return scout__fail(err, err_len, rc, "%s%s", name, text);
-	}
+	rc = check_apart(&table->layout, name, err, err_len);
+	if (rc)
+		return rc;
 	table->shard_bytes = scout__copy_shard_bytes(&table->layout);
 	table->marks = calloc((size_t)(n_blocks / 64 + 1), sizeof(*table->marks));
 	if (n_blocks <= SIZE_MAX / sizeof(*table->uses))
@@ -219,12 +254,8 @@ open_engine(struct scout_worker *w, char *err, size_t err_len)
 		.more = more,
 		.n_more = w->n_tables - 1,
 		.max_batches = w->cfg.max_jobs < MAX_BATCHES ? w->cfg.max_jobs : MAX_BATCHES,
-		.priority = -(int32_t)w->cfg.copy_priority, /* CUDA counts downwards */
 		.method = w->cfg.copy_method,
 		.stage_bytes = w->cfg.stage_bytes,
-		.blocks = w->cfg.copy_blocks,
-		.threads = w->cfg.copy_threads,
-		.batch_from = w->cfg.copy_batch_from,
 		.n_pinning = w->cfg.kv_ranks * w->cfg.readers, /* all of them map the pool that is on this host */
 		.log = &w->log,
 	};

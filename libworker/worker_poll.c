@@ -68,6 +68,9 @@ add_end(struct scout_worker *w, struct scout__job_data *data, struct scout_done 
 	done->null_chunks += data->null_chunks;
 	done->n_missing = data->n_missing; /* only a retrieve has missing blocks, and it is one job */
 	done->missing = data->n_missing ? data->missing : NULL;
+	done->mismatched = data->mismatched; /* as missing */
+	done->n_verified = data->n_verified;
+	done->verified = data->n_verified ? data->verified : NULL;
 	if (total_us < done->total_us)
 		return; /* another job took longer */
 	done->queued_us = data->queued_us;

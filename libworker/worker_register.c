@@ -245,8 +245,10 @@ scout__worker_on_forget(struct scout_worker *w)
 {
 	w->reg_wanted = false;
 	w->reg_in_flight = false;
+	scout__jobs_collect_compared(w, true);
 	scout__jobs_sweep(w); /* no job looks at the tables again */
 	scout__worker_unregistered(w);
+	scout__verifier_forget(&w->verifier, &w->mappings);
 	scout__mappings_detach(&w->mappings);
 	conclude(w, SCOUT__REG_NONE, 0, "");
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_WORKER_REQUEST_H
-#define SCOUT_WORKER_REQUEST_H
+#pragma once
 
 #include "worker_internal.h"
 
@@ -20,7 +19,7 @@ struct scout__named {
 
 /* All groups of a job, ascending. */
 struct scout__all_named {
-	const char *call; /* "retrieve" or "store" */
+	const char *call; /* "retrieve", "store" or "verify" */
 	uint32_t n;
 	struct scout__named of[SCOUT__GROUPS_MAX];
 };
@@ -44,5 +43,3 @@ int scout__request_check_layers(struct scout_worker *w, const struct scout__all_
 /* Find the caller's pages of the blocks [first, end) of the prompt. All must be there, and be registered pages. */
 int scout__request_find_pages(struct scout_worker *w, const struct scout__all_named *all, struct scout__named *named,
 			      uint64_t first, uint64_t end) SCOUT_ON_CALLER;
-
-#endif

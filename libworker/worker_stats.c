@@ -16,10 +16,9 @@
 void
 scout__worker_count_submit(struct scout_worker *w, int kind)
 {
-	if (kind == SCOUT_JOB_STORE)
-		w->stats.stores++;
-	else
-		w->stats.retrieves++;
+	w->stats.stores += kind == SCOUT_JOB_STORE;
+	w->stats.retrieves += kind == SCOUT_JOB_RETRIEVE;
+	w->stats.verifies += kind == SCOUT_JOB_VERIFY;
 }
 
 /* The counter of how a job ended. */
@@ -28,6 +27,8 @@ end_of(struct scout_worker_counters *s, int kind, int status)
 {
 	bool is_store = kind == SCOUT_JOB_STORE;
 
+	if (kind == SCOUT_JOB_VERIFY)
+		return status && status != SCOUT_ERR_MISSING ? &s->verifies_failed : &s->verifies_ok;
 	switch (status) {
 	case 0:
 		return is_store ? &s->stores_ok : &s->retrieves_ok;
@@ -67,10 +68,15 @@ scout__worker_count_end(struct scout_worker *w, const struct scout__job_data *da
 		s->store_total_us += done->total_us;
 		return;
 	}
+	s->mismatches += data->mismatches;
+	if (done->kind == SCOUT_JOB_VERIFY) {
+		s->verified_chunks += done->chunks;
+		s->mismatched_chunks += done->mismatched;
+		return;
+	}
 	s->retrieved_chunks += done->chunks;
 	s->retrieved_bytes += done->bytes;
 	s->missing_blocks += done->n_missing;
-	s->mismatches += data->mismatches;
 	s->retrieve_queued_us += done->queued_us;
 	s->retrieve_server_us += done->server_us;
 	s->retrieve_copy_us += done->copy_us;

@@ -12,7 +12,7 @@
  *
  * Purpose: makes a request into a job of the courier, on the caller's thread: check, copy, hand over.
  *
- * Every fault of a request is found before anything starts (worker_request.c has the checks of both kinds).
+ * Every fault of a request is found before anything starts (worker_request.c has the checks of all kinds).
  *
  * Pages. The caller's ids may begin before the range of the job and end after it (its whole block table, say); ids outside are
  * not looked at. A job of several groups has one such list for each.
@@ -166,13 +166,13 @@ shape_retrieve(struct scout_worker *w, struct scout__all_named *all, struct scou
 	return 0;
 }
 
+/* @kind: of a retrieve, or of a verification. */
 static int
-retrieve(struct scout_worker *w, const struct scout_retrieve *r, struct scout__all_named *all, uint64_t *ret_job)
+retrieve(struct scout_worker *w, const struct scout_retrieve *r, int kind, struct scout__all_named *all,
+	 uint64_t *ret_job)
 {
-	struct scout__job_shape shape = {.kind = SCOUT_JOB_RETRIEVE,
-					 .n_groups = all->n,
-					 .n_layers = r->n_layers,
-					 .has_events = r->layer_events != NULL};
+	struct scout__job_shape shape = {
+		.kind = kind, .n_groups = all->n, .n_layers = r->n_layers, .has_events = r->layer_events != NULL};
 	int rc = check_retrieve(w, r, all);
 	uint64_t ids_at = 0, missing_at = 0;
 	const struct scout__job *job;
@@ -217,7 +217,7 @@ retrieve(struct scout_worker *w, const struct scout_retrieve *r, struct scout__a
 		free(data);
 		return SCOUT_ERR_BUSY;
 	}
-	scout__worker_count_submit(w, SCOUT_JOB_RETRIEVE);
+	scout__worker_count_submit(w, kind);
 	*ret_job = job->id;
 	return 0;
 }
@@ -229,12 +229,12 @@ count_busy(struct scout_worker *w, int rc)
 	return rc;
 }
 
-int
-scout_worker_retrieve_sized(struct scout_worker *w, const struct scout_retrieve *request, size_t size,
-			    size_t blocks_size, uint64_t *ret_job)
+static int
+read_retrieve(struct scout_worker *w, const struct scout_retrieve *request, size_t size, size_t blocks_size, int kind,
+	      uint64_t *ret_job)
 {
 	int rc = check_worker(w, request, ret_job);
-	struct scout__all_named all = {.call = "retrieve", .n = 0};
+	struct scout__all_named all = {.call = kind == SCOUT_JOB_VERIFY ? "verify" : "retrieve", .n = 0};
 	struct scout_retrieve own;
 
 	if (rc == 0)
@@ -243,10 +243,51 @@ scout_worker_retrieve_sized(struct scout_worker *w, const struct scout_retrieve 
 	if (rc == 0)
 		rc = w->registered ? scout__request_take_blocks(w, own.blocks, own.n_groups, blocks_size, &all)
 				   : SCOUT_ERR_NOT_REGISTERED;
-	return rc ? rc : count_busy(w, retrieve(w, &own, &all, ret_job));
+	if (rc == 0 && kind == SCOUT_JOB_VERIFY && (own.n_layers || own.event || own.layer_events))
+		rc = scout__request_refuse(w, &all, SCOUT_ERR_INVALID,
+					   "a verification has no layers, and records no events");
+	return rc ? rc : count_busy(w, retrieve(w, &own, kind, &all, ret_job));
+}
+
+int
+scout_worker_retrieve_sized(struct scout_worker *w, const struct scout_retrieve *request, size_t size,
+			    size_t blocks_size, uint64_t *ret_job)
+{
+	return read_retrieve(w, request, size, blocks_size, SCOUT_JOB_RETRIEVE, ret_job);
+}
+
+int
+scout_worker_verify_sized(struct scout_worker *w, const struct scout_retrieve *request, size_t size, size_t blocks_size,
+			  uint64_t *ret_job)
+{
+	return read_retrieve(w, request, size, blocks_size, SCOUT_JOB_VERIFY, ret_job);
 }
 
 /* ---- store ---- */
+
+/* Check that each page stands for one block: else the chunk of one of two blocks would be stored with bytes of another one. */
+static int
+check_once(struct scout_worker *w, const struct scout__all_named *all, const struct scout__named *named)
+{
+	uint64_t *marks = named->table->marks, n = named->end - named->first, i = 0;
+	int64_t id = -1;
+
+	for (; i < n; i++) {
+		id = scout__worker_plain_id(named->table, named->ids[i]);
+		if (id >= 0 && marks[id / 64] >> (id % 64) & 1)
+			break;
+		if (id >= 0)
+			marks[id / 64] |= (uint64_t)1 << (id % 64);
+	}
+	for (uint64_t k = 0; k < i; k++)
+		if (scout__worker_plain_id(named->table, named->ids[k]) >= 0)
+			marks[named->ids[k] / 64] = 0;
+	if (i == n)
+		return 0;
+	return scout__request_refuse(w, all, SCOUT_ERR_BLOCK_ID,
+				     "block id %lld of group %u stands for two blocks of the store: must be for one",
+				     (long long)id, (unsigned)named->blocks.group);
+}
 
 /* Find the chunks of a group that end in the range of the hashes, and whose first page is among the caller's. */
 static int
@@ -255,6 +296,7 @@ find_chunks(struct scout_worker *w, const struct scout_store *s, const struct sc
 {
 	uint64_t unit = named->table->unit_tokens, bpc = named->table->layout.blocks_per_chunk;
 	uint64_t ids_from = (named->blocks.first_token + unit - 1) / unit;
+	int rc;
 
 	if (named->blocks.first_token > s->first_token)
 		return scout__request_refuse(
@@ -266,7 +308,8 @@ find_chunks(struct scout_worker *w, const struct scout_store *s, const struct sc
 	named->to = (s->first_token + s->n * (uint64_t)w->cfg.hash_tokens) / unit;
 	named->from = named->from > ids_from ? named->from : ids_from;
 	named->to = named->to > named->from ? named->to : named->from;
-	return scout__request_find_pages(w, all, named, named->from * bpc, named->to * bpc);
+	rc = scout__request_find_pages(w, all, named, named->from * bpc, named->to * bpc);
+	return rc ? rc : check_once(w, all, named);
 }
 
 static int

@@ -93,8 +93,9 @@ scout__worker_outdate(const struct scout_worker *w, struct scout__job_data *data
 		break;
 	}
 	data->chunks = 0;
-	if (data->kind != SCOUT_JOB_RETRIEVE)
+	if (data->kind == SCOUT_JOB_STORE)
 		return;
+	data->n_verified = data->mismatched = 0;
 	memset(data->filled, 0, data->n_chunks);
 	scout__job_name_missing(data);
 }

@@ -62,6 +62,27 @@ configure()
 	ninja -C "$cf_dir" build.ninja >/dev/null 2>&1 || setup_anew "$cf_dir" "$@"
 }
 
+# compile DIR [TARGET...]
+compile()
+{
+	ninja -C "$@" || {
+		say "dev: building in $1 failed; the first error is above" >&2
+		return 1
+	}
+}
+
+# chosen DIR names|targets WORD..., or chosen DIR needed MESON-ARGS...: see tests/rigs/chosen.py.
+chosen()
+{
+	"$(python_of_tests)" -B "$ROOT/tests/rigs/chosen.py" "$@"
+}
+
+# The one that Debian's python3-zmq is for.
+python_of_tests()
+{
+	[ -x /usr/bin/python3 ] && echo /usr/bin/python3 || echo python3
+}
+
 # build DIR [--target TARGET] OPTIONS...
 build()
 {
@@ -77,19 +98,17 @@ build()
 		return 1
 	}
 	# shellcheck disable=SC2086 # one target, or nothing
-	ninja -C "$bd_dir" $bd_target || {
-		say "dev: building in $bd_dir failed; the first error is above" >&2
-		return 1
-	}
+	compile "$bd_dir" $bd_target
 }
 
+# build_default [MESON-ARGS...]: what `meson test MESON-ARGS` needs.
 build_default()
 {
-	if wants_werror; then
-		build "$ROOT/build" -Dwerror=true
-	else
-		build "$ROOT/build" -Dwerror=false
-	fi
+	bf_werror=false
+	wants_werror && bf_werror=true
+	build "$ROOT/build" --target build.ninja -Dwerror=$bf_werror && bf_targets=$(chosen "$ROOT/build" needed "$@") || return 1
+	# shellcheck disable=SC2086 # a list of names
+	compile "$ROOT/build" $bf_targets
 }
 
 # meson_test DIR LOG MESON-ARGS...: leaves meson's exit status in RT_STATUS if that is not 0.
@@ -122,7 +141,5 @@ run_tests()
 		meson_test "$rt_dir" testlog --no-suite timing
 		meson_test "$rt_dir" testlog-timing --suite timing
 	fi
-	rt_python=/usr/bin/python3
-	[ -x "$rt_python" ] || rt_python=python3
-	"$rt_python" -B "$ROOT/tests/rigs/summary.py" "$rt_dir" "$RT_STATUS" --timeout-multiplier "$TIMEOUT_MULTIPLIER" "$@"
+	"$(python_of_tests)" -B "$ROOT/tests/rigs/summary.py" "$rt_dir" "$RT_STATUS" --timeout-multiplier "$TIMEOUT_MULTIPLIER" "$@"
 }

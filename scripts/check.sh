@@ -88,14 +88,6 @@ is_long()
 	[ "${KVSCOUT_LONG:-}" = 1 ]
 }
 
-# chosen DIR names|targets WORD...
-chosen()
-{
-	ch_python=/usr/bin/python3
-	[ -x "$ch_python" ] || ch_python=python3
-	"$ch_python" -B "$ROOT/tests/rigs/chosen.py" "$@"
-}
-
 # build_chosen DIR WORD... -- OPTIONS...: the product, and those tests that tests/rigs/chosen.py chooses by the words.
 build_chosen()
 {
@@ -107,10 +99,9 @@ build_chosen()
 		shift
 	done
 	shift
-	configure "$bc_dir" "$@" || return 1
-	# shellcheck disable=SC2086 # a list of words
-	bc_targets=$(chosen "$bc_dir" targets $bc_words) || return 1
-	build "$bc_dir" --target "$bc_targets" "$@"
+	build "$bc_dir" --target build.ninja "$@" || return 1
+	# shellcheck disable=SC2086 # lists of words
+	bc_targets=$(chosen "$bc_dir" targets $bc_words) && compile "$bc_dir" $bc_targets
 }
 
 # Without CUDA, Redis and HTTP. The short form has the tests of what differs then: ABI, configuration, L2 and monitor.
@@ -349,7 +340,7 @@ cmd_check()
 		need_packages $ck_packages
 	fi
 	case $ck_packages in
-	*meson*) need_meson_version ;;
+	*meson*) need_meson ;;
 	esac
 	mkdir -p "$ROOT/build-check" || die "cannot create $ROOT/build-check"
 	CHECK_PASSED=0

@@ -29,7 +29,7 @@ SOURCES = (
     "bench/micro/micro_ops.c",
     *(f"bench/common/{name}.c" for name in ("cli", "say", "thread_cpu")),
     "libcommon/config/option_parse.c",
-    *(f"libcommon/base/{name}.c" for name in ("log", "utf8")),
+    *(f"libcommon/base/{name}.c" for name in ("log", "secret", "utf8")),
 )
 CASES = ("miss", "half", "hit", "retrieve", "store", "evict")
 # What a call of the scheduler or the engine costs its caller; the client's courier with an answer; the server's loop

@@ -20,10 +20,11 @@ usage: ./dev engine [--short] [SESSION...]
        ./dev engine --peers [--rounds N]
 
   --short    at most four starts of the engine instead of all; this is the stage `engine` of ./dev check
-  --list     names of the sessions
+  --list     names of the sessions; with names, of those that would run: a session runs after what it reads the files of
   --install  only install the environment
   sglang     the real SGLang instead of vLLM: sglang, sglang-layers, sglang-buffer, sglang-kills, sglang-tp2,
-             sglang-clear, sglang-weights, sglang-hybrid, sglang-hybrid-buffer; without a name all of them
+             sglang-clear, sglang-weights, sglang-weights-unflushed, sglang-attach, sglang-hybrid, sglang-hybrid-buffer;
+             without a name all of them
   --contract compare what connector and tier use of vLLM with the newest three minor versions on PyPI (1 GB, deleted afterwards)
   --peers    compare with no connector, Mooncake's store and LMCache, by turns in one run; ./dev engine --peers --help says more
 
@@ -131,7 +132,7 @@ cmd_engine()
 		return
 		;;
 	--list)
-		python3 -B "$ROOT/tests/engine/run.py" --root "$ENGINE_DIR" --kvscoutd none --list
+		python3 -B "$ROOT/tests/engine/run.py" --root "$ENGINE_DIR" --kvscoutd none "$@"
 		return
 		;;
 	--contract)

@@ -26,6 +26,8 @@ gpu_usage()
 	cat <<'END'
 usage: ./dev gpu [--quick] [--build | --pack] [OPTIONS OF kvscout-copy...]
        ./dev gpu --sweep [PART...]
+       ./dev gpu --pack-vllm [--trim compact|zero|none] [--lock] [VERSION]
+       ./dev gpu --vllm [--budget-s N] [CASE...]
 
   --quick   at most 5 minutes instead of 10: fewer rounds, no compute-sanitizer
   --sweep   only the sweep of a worker's copies, alone and beside a product of cuBLAS and an attention in Triton, in at most GPU_SWEEP_LIMIT_S
@@ -35,6 +37,9 @@ usage: ./dev gpu [--quick] [--build | --pack] [OPTIONS OF kvscout-copy...]
   --pack    write all that a machine with a GPU may lack to build-gpu-carry, at most 64 MiB: the wheel (of build-wheel/dist, or built
             now) with its tests, the programs of --build, gpu_worker with its libraries, and the revision. Copy the folder to the
             GPU machine with the tree; ./dev gpu tests it there
+  --pack-vllm  write vLLM's CUDA wheel and what it needs to build-gpu-vllm, in parts of at most 50 MiB; try them without a GPU in an environment
+            of their own (build-gpu-vllm-trial, 7 GB). Reaches PyPI; needs Python 3.12 as python3.12 or as GPU_PYTHON. docs/gpu.md says more
+  --vllm    real vLLM on the GPU, from build-gpu-vllm and build-gpu-carry: cases of tests/gpu/vllm_gpu.py, a line and a log for each
 
 Results go to the folder that OUT names in the environment (default: build-gpu): kvscout-copy.md (the table for docs/gpu.md),
 kvscout-copy.jsonl (a line for each result, as it comes), kvscout-copy.json, gpu.log (what the programs print); of the sweep sweep.md and
@@ -474,10 +479,14 @@ gpu_measure()
 	say "== kvscout-copy, at most $gm_budget s"
 	# shellcheck disable=SC2086 # an option or nothing
 	gpu_logged $((gm_budget + 30)) "$GPU_DIR/kvscout-copy.log" "$GPU_DIR/bin/kvscout-copy" --backend cuda --sweep $gm_quick \
-		--budget-s $gm_budget --lines "$GPU_OUT/kvscout-copy.jsonl" --json "$GPU_OUT/kvscout-copy.json" \
-		--markdown "$GPU_OUT/kvscout-copy.md" "$@"
+		--budget-s $gm_budget --lines "$GPU_OUT/kvscout-copy.jsonl" --json "$GPU_OUT/kvscout-copy.json" "$@"
 	gpu_case kvscout-copy "$GPU_STATUS"
 	gpu_goals "$GPU_DIR/kvscout-copy.log"
+	if ! command -v python3 >/dev/null; then
+		say "no table for docs/gpu.md: there is no python3"
+		return
+	fi
+	python3 "$ROOT/bench/scripts/copy_markdown.py" "$GPU_OUT/kvscout-copy.jsonl" >"$GPU_OUT/kvscout-copy.md" || return 0
 	say "the table for docs/gpu.md is $GPU_OUT/kvscout-copy.md"
 }
 
@@ -531,6 +540,16 @@ gpu_main()
 		--build) gp_build_only=yes ;;
 		--pack)
 			gpu_pack
+			return
+			;;
+		--pack-vllm)
+			shift
+			"${GPU_PYTHON:-python3.12}" -B "$ROOT/scripts/gpu_vllm_pack.py" "$ROOT" "$@"
+			return
+			;;
+		--vllm)
+			shift
+			OUT=${OUT:-$GPU_DIR} python3 -B "$ROOT/tests/gpu/vllm_gpu.py" "$@"
 			return
 			;;
 		-h | --help)

@@ -7,12 +7,15 @@
 BASE_PACKAGES='gcc libc6-dev dpkg-dev pkgconf meson ninja-build libzmq3-dev libck-dev libxxhash-dev libssl-dev libjansson-dev
 	libhiredis-dev libmicrohttpd-dev libcurl4-openssl-dev check'
 # shellcheck disable=SC2034 # used by dev and the other scripts
-TEST_PACKAGES='g++ python3 python3-dev python3-zmq python3-cbor2 mypy'
+TEST_PACKAGES='g++ openssl python3 python3-dev python3-venv python3-zmq python3-cbor2 mypy'
 # shellcheck disable=SC2034
 TEST_SERVICES='redis-server'
 # shellcheck disable=SC2034
 CLANG_PACKAGES='clang'
 MESON_OLDEST=1.0
+# No PyPI has these in a newer version.
+OLDEST='libssl-dev=3.0 libzmq3-dev=4.3 check=0.15'
+BUILD_TOOLS=$ROOT/build-tools
 APT_LOG=$ROOT/build/apt.log
 INSTALLED_NOW=no
 ASK_ALSO=
@@ -27,15 +30,54 @@ tool_of()
 	esac
 }
 
-# Prints those of the named packages that are not installed.
+# is_since OLDEST VERSION
+is_since()
+{
+	[ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]
+}
+
+meson_is_new()
+{
+	mn_found=$(meson --version 2>/dev/null) && is_since "$MESON_OLDEST" "$mn_found"
+}
+
+# The version that apt would install, or has; nothing where its lists say nothing.
+candidate_of()
+{
+	LC_ALL=C apt-cache policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: *\([0-9]\)/\1/p'
+}
+
+# Whether neither this machine nor its archive has a meson that is new enough: need_meson() has one from PyPI then.
+is_meson_too_old()
+{
+	if command -v meson >/dev/null 2>&1; then
+		! meson_is_new
+	else
+		mo_found=$(candidate_of meson)
+		[ -n "$mo_found" ] && ! is_since "$MESON_OLDEST" "$mo_found"
+	fi
+}
+
+# Prints those of the named packages that are not installed; for a meson that is too old what need_meson() needs.
 missing_of()
 {
-	mo_have=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "$@" 2>/dev/null | sed -n 's/ installed$//p')
+	mo_have=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "$@" python3-venv 2>/dev/null | sed -n 's/ installed$//p')
 	for mo_name; do
+		[ "$mo_name" = meson ] && is_meson_too_old && mo_name=python3-venv
 		printf '%s\n' "$mo_have" | grep -Fqx -e "$mo_name" && continue
 		mo_tool=$(tool_of "$mo_name")
 		[ -n "$mo_tool" ] && command -v "$mo_tool" >/dev/null 2>&1 && continue
 		echo "$mo_name"
+	done | sort -u
+}
+
+# Before minutes of packages are installed: what the archive has of them is new enough.
+refuse_old_archive()
+{
+	for ro_rule in $OLDEST; do
+		ro_found=$(candidate_of "${ro_rule%=*}")
+		[ -z "$ro_found" ] || is_since "${ro_rule#*=}" "$ro_found" ||
+			not_ready "${ro_rule%=*} $ro_found of this system is too old: ${ro_rule#*=} or newer is needed, which Debian 12 and Ubuntu 22.04 have"
 	done
 }
 
@@ -140,6 +182,10 @@ need_packages()
 	say "dev: reading apt's package lists"
 	# A broken list of some other archive is no reason to stop: what matters is whether the packages can be had.
 	apt_get update || say "dev: apt-get update failed; trying with the lists that are there"
+	refuse_old_archive
+	# shellcheck disable=SC2086 # a list of names
+	np_missing=$(missing_of $np_names | tr '\n' ' ')
+	np_missing=${np_missing% }
 	[ $np_runtime = yes ] && np_missing="$np_missing $(clang_runtime_package)"
 	np_missing=${np_missing# }
 	say "dev: installing $np_missing" "dev: this takes a minute or two; apt's log is $APT_LOG"
@@ -168,19 +214,30 @@ need_libraries()
 	not_ready "not found:$nl_missing"
 }
 
-need_meson_version()
+# meson from PyPI where that of this machine is too old, in an environment of its own. It alone comes into PATH.
+need_meson()
 {
-	mv_found=$(meson --version) || not_ready "meson does not run"
-	mv_oldest=$(printf '%s\n%s\n' "$MESON_OLDEST" "$mv_found" | sort -V | head -n 1)
-	[ "$mv_oldest" = "$MESON_OLDEST" ] ||
-		not_ready "meson $mv_found is too old; $MESON_OLDEST or newer is needed (for example: pipx install meson)"
+	meson_is_new && return
+	nm_found=$(meson --version 2>/dev/null || candidate_of meson)
+	PATH=$BUILD_TOOLS/bin:$PATH
+	export PATH
+	meson_is_new && return
+	need_packages python3-venv
+	say "dev: meson ${nm_found:-of this machine} is too old, $MESON_OLDEST or newer is needed: taking it from PyPI into $BUILD_TOOLS"
+	rm -rf "$BUILD_TOOLS"
+	mkdir -p "$BUILD_TOOLS/bin" || die "cannot create $BUILD_TOOLS"
+	{
+		python3 -m venv --system-site-packages "$BUILD_TOOLS/venv" &&
+			"$BUILD_TOOLS/venv/bin/python" -m pip install --disable-pip-version-check "meson>=$MESON_OLDEST" &&
+			ln -s ../venv/bin/meson "$BUILD_TOOLS/bin/meson" && meson_is_new
+	} >"$BUILD_TOOLS/log" 2>&1 || not_ready "no meson from PyPI, see $BUILD_TOOLS/log; put meson $MESON_OLDEST or newer on PATH (for example: pipx install meson)"
 }
 
 need_base()
 {
 	# shellcheck disable=SC2086 # lists of names
 	need_packages $BASE_PACKAGES "$@"
-	need_meson_version
+	need_meson
 }
 
 # get_promtool DIR: the program in DIR/promtool, for the test of the alerts. Its package would start a server when it is installed, so it is

@@ -183,6 +183,12 @@ configure(struct prompt *q, const struct snapshot *s, struct scout_client_config
 	q->chunk_tokens = cfg->chunk_tokens = (uint32_t)snapshot_ns(s, q->name_space, "chunk_tokens");
 	q->hash_tokens = cfg->hash_tokens = (uint32_t)snapshot_ns(s, q->name_space, "hash_tokens");
 	q->hash_bytes = cfg->hash_bytes = (uint32_t)snapshot_ns(s, q->name_space, "hash_bytes");
+	if (q->chunk_tokens == 0 || q->hash_tokens == 0 || q->hash_bytes < 16 || q->hash_bytes > SCOUT_SHA256_BYTES) {
+		complain("the server tells numbers of \"%s\" that no namespace has: chunk_tokens %u, hash_tokens %u, "
+			 "hash_bytes %u",
+			 q->name_space, (unsigned)q->chunk_tokens, (unsigned)q->hash_tokens, (unsigned)q->hash_bytes);
+		return EXIT_FAILED;
+	}
 	cfg->kv_ranks = (uint32_t)ranks;
 	cfg->readers = (uint32_t)snapshot_ns(s, q->name_space, "readers");
 	cfg->lookup_timeout_ms = TIMEOUT_MS;

@@ -11,6 +11,8 @@
 
 /* kvscout peers: who is connected, and what each peer holds and has queued. Main thread. */
 
+#define PEERS_MOST 65536u
+
 /* What needs an operator comes first: replies that are not read, then operations that wait, then silence. */
 static int
 compare(const void *a, const void *b)
@@ -37,7 +39,7 @@ add(struct peer_list *list, const struct scout__peer_item *item)
 		list->rows = rows;
 	}
 	row = &list->rows[list->n++];
-	*row = (struct peer_row){.token = item->token,
+	*row = (struct peer_row){.id = item->id,
 				 .role = item->role,
 				 .kv_rank = item->kv_rank,
 				 .pid = item->pid,
@@ -66,7 +68,9 @@ peers_take(struct operator* op, struct peer_list *ret)
 		rc = operator_ask(op, &reply);
 		if (rc)
 			return rc;
-		if (scout__get_peers_reply(&reply, &m, &field) != SCOUT_WIRE_OK || (m.head && m.head <= before))
+		/* A page that is not the last one has a peer; no server has more than max_peers may be. */
+		if (scout__get_peers_reply(&reply, &m, &field) != SCOUT_WIRE_OK ||
+		    (m.head && (m.head <= before || m.n == 0)) || m.n > PEERS_MOST - ret->n)
 			return operator_bad_reply(op);
 		for (uint32_t i = 0; i < m.n && scout__get_peer_item(&m.items, &item); i++)
 			add(ret, &item);
@@ -104,8 +108,8 @@ print_json(const struct peer_list *list)
 	for (uint32_t i = 0; i < list->n; i++) {
 		const struct peer_row *row = &list->rows[i];
 
-		scout__text_add(&text, "%s{\"role\": \"%s\", \"token\": \"%016" PRIx64 "\", \"namespace\": \"",
-				i ? ",\n " : "[", row->role == SCOUT_ROLE_WORKER ? "worker" : "client", row->token);
+		scout__text_add(&text, "%s{\"role\": \"%s\", \"id\": \"%016" PRIx64 "\", \"namespace\": \"",
+				i ? ",\n " : "[", row->role == SCOUT_ROLE_WORKER ? "worker" : "client", row->id);
 		scout__text_json(&text, row->name_space, strlen(row->name_space));
 		scout__text_add(&text, "\", \"pid\": %u, \"kv_rank\": %d, \"sessions\": %u, \"holds\": %u, ",
 				(unsigned)row->pid, (int)row->kv_rank - 1, (unsigned)row->sessions,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TOOLS_OPERATOR_H
-#define KVSCOUT_TOOLS_OPERATOR_H
+#pragma once
 
 #include <stdint.h>
 
@@ -56,5 +55,3 @@ void operator_close(struct operator* op);
 
 /* Wait so long, for the next sheet of numbers. */
 void operator_sleep(double seconds);
-
-#endif

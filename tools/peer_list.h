@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TOOLS_PEER_LIST_H
-#define KVSCOUT_TOOLS_PEER_LIST_H
+#pragma once
 
 #include <stdint.h>
 
@@ -9,7 +8,7 @@
 /* All peers of a server (cmd_peers.c). Main thread. */
 
 struct peer_row {
-	uint64_t token;
+	uint64_t id;            /* as in the server's log */
 	uint16_t role, kv_rank; /* plus 1; 0: none */
 	uint32_t pid;
 	uint64_t unread_bytes;
@@ -26,5 +25,3 @@ struct peer_list {
 int peers_take(struct operator* op, struct peer_list *ret);
 /* As a table, at most @most of them. */
 void peers_print(const struct peer_list *list, uint32_t most);
-
-#endif

@@ -3,9 +3,12 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "say.h"
 #include "show.h"
+
+#define STORES_MOST 16u /* no server has more; any server may tell any number */
 
 /*
  * DESIGN
@@ -78,13 +81,13 @@ l2_row(char buf[64], uint64_t i, const char *name)
 	return buf;
 }
 
-/* "l2.0.url fs:///path" has its text in its name. */
+/* "l2.0.url fs:///path" has its text in its name, as has "l2.0.words ...". */
 static const char *
-l2_url(const struct snapshot *s, uint64_t i)
+l2_text(const struct snapshot *s, uint64_t i, const char *name)
 {
 	char prefix[64];
 
-	(void)l2_row(prefix, i, "url ");
+	(void)l2_row(prefix, i, name);
 	for (uint32_t at = 0; at < s->n; at++)
 		if (strncmp(s->items[at].name, prefix, strlen(prefix)) == 0)
 			return s->items[at].name + strlen(prefix);
@@ -92,15 +95,32 @@ l2_url(const struct snapshot *s, uint64_t i)
 }
 
 static const char *
-l2_state(const struct snapshot *s, uint64_t i)
+l2_state(char buf[128], const struct snapshot *s, uint64_t i)
 {
-	char row[64];
+	char row[64], since[32], wait[SHOWN];
+	time_t at = (time_t)(snapshot_value(s, l2_row(row, i, "state_since_ms")) / 1000 % (UINT64_C(1) << 36));
+	bool reads = snapshot_value(s, l2_row(row, i, "breaker.reads"));
+	bool writes = snapshot_value(s, l2_row(row, i, "breaker.writes"));
+	uint64_t wait_ms = snapshot_value(s, l2_row(row, i, "next_try_ms"));
+	struct tm tm;
 
-	if (!snapshot_value(s, l2_row(row, i, "ready")))
-		return "not ready";
-	if (snapshot_value(s, l2_row(row, i, "breaker.reads")) == 1)
-		return "reads are switched off";
-	return snapshot_value(s, l2_row(row, i, "breaker.writes")) == 1 ? "writes are switched off" : "works";
+	switch (snapshot_value_or(s, l2_row(row, i, "state"), snapshot_value(s, l2_row(row, i, "ready")))) {
+	case 0:
+		return "starting";
+	case 1:
+		return "works";
+	case 2:
+		(void)strftime(since, sizeof(since), "%F %T UTC", gmtime_r(&at, &tm));
+		(void)snprintf(buf, 128, "failing since %s", since);
+		return buf;
+	default:
+		(void)snprintf(buf, 128, "%soff, next try %s%s",
+			       reads && writes ? ""
+			       : reads         ? "reads are "
+					       : "writes are ",
+			       wait_ms ? "in " : "with the next write", wait_ms ? show_time(wait, wait_ms) : "");
+		return buf;
+	}
 }
 
 int
@@ -109,13 +129,18 @@ sheet_l2(const struct snapshot *s, const struct snapshot *before)
 	double seconds = snapshot_seconds(s, before);
 	int lines = 0;
 
-	for (uint64_t i = 0; i < snapshot_value(s, "l2.adapters"); i++) {
+	for (uint64_t i = 0; i < snapshot_value(s, "l2.adapters") && i < STORES_MOST; i++) {
 		double loaded, stored;
 		uint64_t limit, bytes;
-		char row[64], url[320], a[SHOWN], b[SHOWN], c[SHOWN], d[SHOWN];
+		char row[64], url[320], state[128], a[SHOWN], b[SHOWN], c[SHOWN], d[SHOWN];
+		const char *words = l2_text(s, i, "words ");
 
-		say("L2 %-7llu %s: %s\n", (unsigned long long)i, show_name(url, sizeof(url), l2_url(s, i), 40),
-		    l2_state(s, i));
+		say("L2 %-7llu %s: %s\n", (unsigned long long)i, show_name(url, sizeof(url), l2_text(s, i, "url "), 32),
+		    l2_state(state, s, i));
+		if (*words) {
+			say("           %s\n", show_name(url, sizeof(url), words, 68));
+			lines++;
+		}
 		loaded = (double)snapshot_since(s, before, l2_row(row, i, "bytes_loaded"));
 		stored = (double)snapshot_since(s, before, l2_row(row, i, "bytes_stored"));
 		bytes = snapshot_value_or(s, l2_row(row, i, "bytes"), UINT64_MAX);
@@ -159,6 +184,16 @@ sheet_attention(const struct snapshot *s, const struct snapshot *before)
 
 	if (snapshot_value(s, "draining")) {
 		say("%-10s the server is stopping\n", lead);
+		lead = "";
+		lines++;
+	}
+	for (uint64_t i = 0; i < snapshot_value(s, "l2.adapters") && i < STORES_MOST; i++) {
+		const char *words = l2_text(s, i, "words ");
+		char text[320];
+
+		if (!*words)
+			continue;
+		say("%-10s L2 %llu: %s\n", lead, (unsigned long long)i, show_name(text, sizeof(text), words, 62));
 		lead = "";
 		lines++;
 	}

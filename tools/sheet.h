@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TOOLS_SHEET_H
-#define KVSCOUT_TOOLS_SHEET_H
+#pragma once
 
 #include "snapshot.h"
 
@@ -17,5 +16,3 @@ int sheet_pool(const struct snapshot *s, const struct snapshot *before);
 int sheet_l2(const struct snapshot *s, const struct snapshot *before);
 /* "attention": what needs an operator */
 int sheet_attention(const struct snapshot *s, const struct snapshot *before);
-
-#endif

@@ -2,8 +2,11 @@
 #include "show.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "utf8.h"
 
 const char *
 show_bytes(char buf[SHOWN], double bytes)
@@ -39,7 +42,7 @@ show_count(char buf[SHOWN], uint64_t n)
 const char *
 show_rate(char buf[SHOWN], double n, double seconds)
 {
-	double rate = seconds > 0 ? n / seconds : 0;
+	double rate = seconds > 0 ? fmin(n / seconds, 1e18) : 0; /* any server may have told n */
 	char count[SHOWN];
 
 	if (rate < 10)
@@ -114,15 +117,14 @@ show_name(char *buf, size_t len, const char *name, unsigned width)
 		to = bytes_of_characters(name, width / 2 + left_out);
 	}
 	for (size_t i = 0; name[i] && at + 5 < len; i++) {
-		unsigned char c = (unsigned char)name[i];
-
 		if (i == from) {
 			buf[at++] = '~';
 			i = to - 1;
 			continue;
 		}
-		buf[at++] = c < ' ' || c == 127 ? '?' : name[i];
+		buf[at++] = name[i];
 	}
 	buf[at] = '\0';
+	scout__utf8_clean(buf);
 	return buf;
 }

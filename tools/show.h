@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TOOLS_SHOW_H
-#define KVSCOUT_TOOLS_SHOW_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -26,5 +25,3 @@ const char *show_us(char buf[SHOWN], uint32_t us);
  * engines of one model apart is at its end.
  */
 const char *show_name(char *buf, size_t len, const char *name, unsigned width);
-
-#endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "snapshot.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,7 +145,7 @@ snapshot_ns_since(const struct snapshot *s, const struct snapshot *before, const
 double
 snapshot_seconds(const struct snapshot *s, const struct snapshot *before)
 {
-	return (double)snapshot_since(s, before, "uptime_ms") / 1000;
+	return fmin((double)snapshot_since(s, before, "uptime_ms"), 1e18) / 1000; /* any server may have told it */
 }
 
 uint32_t

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TOOLS_SNAPSHOT_H
-#define KVSCOUT_TOOLS_SNAPSHOT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -41,5 +40,3 @@ uint64_t snapshot_ns_since(const struct snapshot *s, const struct snapshot *befo
 double snapshot_seconds(const struct snapshot *s, const struct snapshot *before);
 /* Within how many microseconds @share of these lookups were answered; 0: there were none; UINT32_MAX: more than 10 s. */
 uint32_t snapshot_within_us(const struct snapshot *s, const struct snapshot *before, double share);
-
-#endif

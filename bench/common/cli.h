@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BENCH_CLI_H
-#define SCOUT_BENCH_CLI_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -121,5 +120,3 @@ int cli_exit_of(int code);
 
 /* "TOOL: sentence" on standard error; returns CLI_EXIT_USAGE. For checks that need more than one option. */
 __attribute__((format(printf, 2, 3))) int cli_usage_error(const struct cli *cli, const char *fmt, ...);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BENCH_ENGINE_H
-#define SCOUT_BENCH_ENGINE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -121,5 +120,3 @@ int engine_poll(struct engine *engine);
 int engine_wait(struct engine *engine, const struct engine_transfer *transfer, uint32_t timeout_ms);
 /* Free what an ended transfer owns. */
 void engine_transfer_fini(struct engine_transfer *transfer);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BENCH_HIST_H
-#define SCOUT_BENCH_HIST_H
+#pragma once
 
 #include <stdint.h>
 
@@ -34,5 +33,3 @@ uint64_t scout__hist_quantile(const struct scout__hist *hist, double q);
 /* Bounds of bucket @i, for export. */
 uint64_t scout__hist_bucket_low(unsigned i);
 uint64_t scout__hist_bucket_high(unsigned i);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BENCH_JSON_ENV_H
-#define SCOUT_BENCH_JSON_ENV_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -33,5 +32,3 @@ bool json_env_is_slow_build(const char **ret_why);
 
 /* To a file, or to standard output for "-". Takes the reference. Returns 0, or -1 and a sentence in @err. */
 int json_write_file(json_t *value, const char *path, char *err, size_t err_len);
-
-#endif

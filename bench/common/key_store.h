@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BENCH_KEY_STORE_H
-#define SCOUT_BENCH_KEY_STORE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,5 +27,3 @@ int key_store_open(struct key_store *store, const struct scout_worker_config *cf
 /* Store @n leading chunks of one prompt. Returns as key_store_open(); 0 too when stopped. */
 int key_store_put(struct key_store *store, const uint8_t *hashes, uint64_t n, char *err, size_t err_len);
 void key_store_close(struct key_store *store);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BENCH_KVMEM_H
-#define SCOUT_BENCH_KVMEM_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -42,5 +41,3 @@ uint64_t kvmem_wrong(const struct kvmem *mem, int64_t id, struct kvmem_key key);
 
 /* Bytes of one block over all planes. */
 uint64_t kvmem_block_bytes(const struct kvmem *mem);
-
-#endif

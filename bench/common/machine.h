@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BENCH_MACHINE_H
-#define SCOUT_BENCH_MACHINE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -18,5 +17,3 @@ const char *machine_kernel(char buf[MACHINE_TEXT]);
 const char *machine_time(char buf[MACHINE_TEXT]);
 const char *machine_revision(void);
 const char *machine_build_type(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BENCH_MIX_H
-#define SCOUT_BENCH_MIX_H
+#pragma once
 
 #include <stdint.h>
 
@@ -31,5 +30,3 @@ mix_range(uint64_t *state, uint64_t low, uint64_t high)
 {
 	return low + mix_next(state) % (high - low + 1);
 }
-
-#endif

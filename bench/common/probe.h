@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BENCH_PROBE_H
-#define SCOUT_BENCH_PROBE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -38,5 +37,3 @@ int probe_finish(struct probe *probe, const uint64_t *tickets, uint64_t n, char 
 
 /* One of the server's counters. Returns 0, SCOUT_ERR_UNSUPPORTED (it has none of this name), or another SCOUT_ERR_*. */
 int probe_counter(struct probe *probe, const char *name, uint64_t *ret_value, char *err, size_t err_len);
-
-#endif

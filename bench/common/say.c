@@ -10,6 +10,8 @@
 #include <kvscout/error.h>
 #include <kvscout/types.h>
 
+#include "utf8.h"
+
 /* Const after say_begin(), which runs before there are threads. */
 static const char *tool_name;
 /* Why standard output failed first: the stream itself remembers only that. Main thread. */
@@ -71,6 +73,7 @@ complain(const char *fmt, ...)
 	va_start(ap, fmt);
 	(void)vsnprintf(text, sizeof(text), fmt, ap); /* a text that is cut is still a text */
 	va_end(ap);
+	scout__utf8_clean(text); /* parts of it may come from a server */
 	(void)fprintf(stderr, "%s: %s\n", tool_name ? tool_name : "kvscout",
 		      text); /* there is no other place to report it */
 }

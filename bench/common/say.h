@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BENCH_SAY_H
-#define SCOUT_BENCH_SAY_H
+#pragma once
 
 #include <stdio.h>
 
@@ -45,5 +44,3 @@ const char *say_error(char buf[SAY_ERROR], int error);
 
 /* All of it is written, or an errno value. Closes @out unless it is standard output. */
 int say_close(FILE *out);
-
-#endif

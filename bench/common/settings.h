@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BENCH_SETTINGS_H
-#define SCOUT_BENCH_SETTINGS_H
+#pragma once
 
 #include <kvscout/client.h>
 #include <kvscout/server.h>
@@ -49,5 +48,3 @@ struct keys_option {
  * is said.
  */
 int keys_option_check(const struct keys_option *keys, const struct cli *cli, const char *endpoint);
-
-#endif

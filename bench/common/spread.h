@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BENCH_SPREAD_H
-#define SCOUT_BENCH_SPREAD_H
+#pragma once
 
 #include <stddef.h>
 
@@ -17,5 +16,3 @@ struct spread {
 
 /* Of 1 to SPREAD_MAX values; all 0 without any. */
 struct spread spread_of(const double *values, size_t n);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BENCH_TABLE_H
-#define SCOUT_BENCH_TABLE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -11,5 +10,3 @@
 const char *table_ns(uint64_t ns, char buf[TABLE_TEXT]);
 /* "12 B", "4.1 KiB", "1.25 GiB" */
 const char *table_bytes(uint64_t bytes, char buf[TABLE_TEXT]);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef BENCH_THREAD_CPU_H
-#define BENCH_THREAD_CPU_H
+#pragma once
 
 #include <stdint.h>
 
@@ -10,5 +9,3 @@
 int thread_cpu_find(const char *name);
 /* How long it has run; UINT64_MAX: that cannot be read. */
 uint64_t thread_cpu_ns(int tid);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BENCH_TRACE_H
-#define SCOUT_BENCH_TRACE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -44,5 +43,3 @@ void trace_close(struct trace *trace);
 
 /* A chunk hash for a hash id: other ids, other hashes. An id stands for its prefix too, as a chained hash does. */
 void trace_hash(uint64_t id, uint8_t ret_hash[TRACE_HASH_BYTES]);
-
-#endif

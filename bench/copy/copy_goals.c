@@ -2,10 +2,8 @@
 /*
  * DESIGN: what a GPU has to show, judged from the results.
  *
- * Pieces of 2 KiB and more move at 95 % of one contiguous copy of the same bytes in the same round, and kernels
- * beside the copies are at most 2 % slower. A copy that waits for the kernel costs it nothing and is worth nothing:
- * it must reach half of its speed alone, or the point fails. So does a point with wrong bytes. All by the median of
- * the rounds.
+ * Pieces of 2 KiB and more move at 95 % of one contiguous copy of the same bytes in the same round, by the median of the
+ * rounds. A point with wrong bytes fails.
  */
 #include <stdio.h>
 
@@ -22,9 +20,7 @@ copy_judge(const struct copy_point *point, const struct copy_result *result, enu
 		return COPY_NO_GOAL;
 	if (result->status != COPY_MEASURED || !got->ran)
 		return COPY_INCOMPLETE;
-	if (point->load == COPY_NO_LOAD)
-		return got->ratio.p50 >= COPY_GOAL_RATIO ? COPY_PASS : COPY_FAIL;
-	return got->slower.p50 <= COPY_GOAL_SLOWER && got->ratio.p50 >= COPY_GOAL_MOVED ? COPY_PASS : COPY_FAIL;
+	return got->ratio.p50 >= COPY_GOAL_RATIO ? COPY_PASS : COPY_FAIL;
 }
 
 static const struct {
@@ -40,10 +36,6 @@ static const struct {
 	{"slots in huge pages", {.slots = COPY_HUGE, .groups = 1}},
 	{"slots spread over 16 GiB", {.slots = COPY_WIDE, .groups = 1}},
 	{"several groups", {.groups = 2}},
-	{"beside a matrix product", {.load = COPY_GEMM, .groups = 1}},
-	{"beside a memory-bound kernel", {.load = COPY_MEMORY, .groups = 1}},
-	{"beside a persistent kernel", {.load = COPY_PERSISTENT, .groups = 1}},
-	{"beside a graph of small kernels", {.load = COPY_GRAPH, .groups = 1}},
 };
 
 /* Whether a point belongs to row @i of the table. */
@@ -52,10 +44,8 @@ belongs(unsigned int i, const struct copy_point *point)
 {
 	const struct copy_point *like = &table[i].like;
 
-	if (point->piece_bytes < COPY_GOAL_PIECE || point->load != like->load)
+	if (point->piece_bytes < COPY_GOAL_PIECE)
 		return false;
-	if (like->load != COPY_NO_LOAD)
-		return true;
 	if (like->groups > 1 || point->groups > 1)
 		return like->groups > 1 && point->groups > 1;
 	if (point->slots != like->slots)
@@ -66,13 +56,9 @@ belongs(unsigned int i, const struct copy_point *point)
 static void
 note_worst(struct copy_goal *goal, const struct copy_point *point, const struct copy_way_result *got)
 {
-	double value = goal->is_slowdown ? got->slower.p50 : got->ratio.p50;
-	bool is_worse = goal->is_slowdown ? value > goal->worst : value < goal->worst;
-
-	goal->waited |= goal->is_slowdown && got->ratio.p50 < COPY_GOAL_MOVED;
-	if (goal->worst_piece != 0 && !is_worse)
+	if (goal->worst_piece != 0 && got->ratio.p50 >= goal->worst)
 		return;
-	goal->worst = value;
+	goal->worst = got->ratio.p50;
 	goal->worst_piece = point->piece_bytes;
 }
 
@@ -82,7 +68,7 @@ judge_row(unsigned int row, const struct copy_point *points, const struct copy_r
 {
 	bool any_failed = false;
 
-	*goal = (struct copy_goal){.name = table[row].name, .is_slowdown = table[row].like.load != COPY_NO_LOAD};
+	*goal = (struct copy_goal){.name = table[row].name};
 	for (unsigned int i = 0; i < n_points; i++) {
 		if (!belongs(row, &points[i]))
 			continue;
@@ -130,9 +116,5 @@ copy_goal_text(const struct copy_goal *goal, char *buf, size_t len)
 	if (goal->worst_piece == 0)
 		return;
 	copy_size_text(size, sizeof(size), goal->worst_piece);
-	if (goal->is_slowdown)
-		(void)snprintf(buf, len, "%+.1f %% at %s%s", goal->worst, size,
-			       goal->waited ? ", and the copy waited" : "");
-	else
-		(void)snprintf(buf, len, "%.1f %% at %s", goal->worst * 100, size);
+	(void)snprintf(buf, len, "%.1f %% at %s", goal->worst * 100, size);
 }

@@ -12,32 +12,32 @@
 void
 copy_world_prepare(struct copy_world *w, unsigned int way, enum copy_course course)
 {
-	const struct scout__cuda_api *api = w->gpu->api;
 	struct copy_share bytes = copy_world_share_bytes(w, course);
 
 	if (way == COPY_CONTIGUOUS) {
-		CHECK(w, w->gpu->flat(COPY_SPOIL, w->flat, bytes.up, 0, w->wrong, w->work));
-		CHECK(w, w->gpu->flat(COPY_FILL, w->flat + bytes.up, bytes.down, bytes.up / 8, w->wrong, w->work));
+		CHECK(w->gpu->flat(COPY_SPOIL, w->flat, bytes.up, 0, w->wrong, w->work));
+		CHECK(w->gpu->flat(COPY_FILL, w->flat + bytes.up, bytes.down, bytes.up / 8, w->wrong, w->work));
 		if (bytes.down)
-			CHECK(w, api->copy(w->host_flat + bytes.up, w->spoiled + bytes.up, bytes.down, false, w->work));
+			CHECK(scout__cuda_api_copy(w->host_flat + bytes.up, w->spoiled + bytes.up, bytes.down, false,
+						   w->work));
 	}
 	for (uint32_t g = 0; g < w->n_groups && way != COPY_CONTIGUOUS; g++) {
 		const struct copy_group *group = &w->groups[g];
 		struct copy_share items = copy_world_share(w, g, course);
 		uint64_t words = group->slot_bytes / 8, first = group->n_items - items.down;
 
-		CHECK(w, w->gpu->pages(COPY_SPOIL, &group->pages, 0, items.up * words, w->wrong, w->work));
-		CHECK(w, w->gpu->pages(COPY_FILL, &group->pages, first * words, group->n_items * words, w->wrong,
-				       w->work));
+		CHECK(w->gpu->pages(COPY_SPOIL, &group->pages, 0, items.up * words, w->wrong, w->work));
+		CHECK(w->gpu->pages(COPY_FILL, &group->pages, first * words, group->n_items * words, w->wrong,
+				    w->work));
 		for (uint64_t i = first; i < group->n_items; i++)
-			CHECK(w,
-			      api->copy(copy_world_slot(w, way, g, i), w->spoiled + (group->first_word + i * words) * 8,
-					group->slot_bytes, false, w->work));
+			CHECK(scout__cuda_api_copy(copy_world_slot(w, way, g, i),
+						   w->spoiled + (group->first_word + i * words) * 8, group->slot_bytes,
+						   false, w->work));
 	}
 	/* The layers of a save are computed. */
 	for (unsigned int l = 0; l < COPY_MAX_PLANES; l++)
-		CHECK(w, api->event_record(w->layer_events[1][l], w->work));
-	copy_world_wait(w, w->work, w->mark_up);
+		CHECK(scout__cuda_api_event_record(w->layer_events[1][l], w->work));
+	copy_world_wait(w->work, w->mark_up);
 }
 
 static uint64_t
@@ -62,41 +62,41 @@ verify_group(struct copy_world *w, unsigned int way, uint32_t g, enum copy_cours
 	struct copy_share items = copy_world_share(w, g, course);
 	uint64_t words = group->slot_bytes / 8, first = group->n_items - items.down, wrong = 0;
 
-	CHECK(w, w->gpu->pages(COPY_CHECK, &group->pages, 0, items.up * words, w->wrong, w->work));
+	CHECK(w->gpu->pages(COPY_CHECK, &group->pages, 0, items.up * words, w->wrong, w->work));
 	for (uint64_t i = first; i < group->n_items; i++) {
 		uint64_t word = group->first_word + i * words;
 
-		CHECK(w, w->gpu->api->copy(w->flat + word * 8, copy_world_slot(w, way, g, i), group->slot_bytes, true,
+		CHECK(scout__cuda_api_copy(w->flat + word * 8, copy_world_slot(w, way, g, i), group->slot_bytes, true,
 					   w->work));
 		if (by_cpu)
 			wrong += count_on_cpu(copy_world_slot(w, way, g, i), group->slot_bytes, word);
 	}
 	if (items.down)
-		CHECK(w, w->gpu->flat(COPY_CHECK, w->flat + (group->first_word + first * words) * 8,
-				      items.down * group->slot_bytes, group->first_word + first * words, w->wrong,
-				      w->work));
+		CHECK(w->gpu->flat(COPY_CHECK, w->flat + (group->first_word + first * words) * 8,
+				   items.down * group->slot_bytes, group->first_word + first * words, w->wrong,
+				   w->work));
 	return wrong;
 }
 
 uint64_t
 copy_world_verify(struct copy_world *w, unsigned int way, enum copy_course course, bool by_cpu)
 {
-	const struct scout__cuda_api *api = w->gpu->api;
 	struct copy_share bytes = copy_world_share_bytes(w, course);
 	uint64_t by_this_cpu = 0;
 
-	CHECK(w, api->copy(w->wrong, w->host_wrong + 1, sizeof(*w->wrong), true, w->work));
+	CHECK(scout__cuda_api_copy(w->wrong, w->host_wrong + 1, sizeof(*w->wrong), true, w->work));
 	if (way == COPY_CONTIGUOUS) {
-		CHECK(w, w->gpu->flat(COPY_CHECK, w->flat, bytes.up, 0, w->wrong, w->work));
+		CHECK(w->gpu->flat(COPY_CHECK, w->flat, bytes.up, 0, w->wrong, w->work));
 		if (bytes.down)
-			CHECK(w, api->copy(w->flat + bytes.up, w->host_flat + bytes.up, bytes.down, true, w->work));
-		CHECK(w, w->gpu->flat(COPY_CHECK, w->flat + bytes.up, bytes.down, bytes.up / 8, w->wrong, w->work));
+			CHECK(scout__cuda_api_copy(w->flat + bytes.up, w->host_flat + bytes.up, bytes.down, true,
+						   w->work));
+		CHECK(w->gpu->flat(COPY_CHECK, w->flat + bytes.up, bytes.down, bytes.up / 8, w->wrong, w->work));
 		if (by_cpu)
 			by_this_cpu = count_on_cpu(w->host_flat + bytes.up, bytes.down, bytes.up / 8);
 	}
 	for (uint32_t g = 0; g < w->n_groups && way != COPY_CONTIGUOUS; g++)
 		by_this_cpu += verify_group(w, way, g, course, by_cpu);
-	CHECK(w, api->copy(w->host_wrong, w->wrong, sizeof(*w->wrong), false, w->work));
-	copy_world_wait(w, w->work, w->mark_up);
+	CHECK(scout__cuda_api_copy(w->host_wrong, w->wrong, sizeof(*w->wrong), false, w->work));
+	copy_world_wait(w->work, w->mark_up);
 	return w->host_wrong[0] > by_this_cpu ? w->host_wrong[0] : by_this_cpu;
 }

@@ -37,23 +37,22 @@
 #define SPREAD_BYTES (UINT64_C(16) << 30)
 
 void
-copy_check_cuda(const struct copy_world *w, int rc, const char *what)
+copy_check_cuda(int rc, const char *what)
 {
 	if (rc)
-		copy_die(EXIT_WRONG, "%s: %s", what, w->gpu->api->error_name(rc));
+		copy_die(EXIT_WRONG, "%s: %s", what, scout__cuda_api_error_name(rc));
 }
 void
-copy_world_wait(const struct copy_world *w, void *stream, void *mark)
+copy_world_wait(void *stream, void *mark)
 {
-	const struct scout__cuda_api *api = w->gpu->api;
 	uint64_t until_us = scout__now_us() + WAIT_MS * UINT64_C(1000);
 	int rc;
 
-	CHECK(w, api->event_record(mark, stream));
-	while ((rc = api->event_query(mark)) == SCOUT__CUDA_NOT_READY)
+	CHECK(scout__cuda_api_event_record(mark, stream));
+	while ((rc = scout__cuda_api_event_query(mark)) == SCOUT__CUDA_NOT_READY)
 		if (scout__now_us() > until_us)
 			copy_die(EXIT_WRONG, "a stream did not end in %u s", WAIT_MS / 1000);
-	copy_check_cuda(w, rc, "a stream");
+	copy_check_cuda(rc, "a stream");
 }
 
 /* ---- what the engines log ---- */
@@ -103,28 +102,25 @@ is_pinned(void)
 /* ---- what is there for all points ---- */
 
 static void *
-gpu_alloc(const struct copy_world *w, uint64_t bytes)
+gpu_alloc(uint64_t bytes)
 {
 	void *p = NULL;
 
-	CHECK(w, w->gpu->api->malloc(&p, bytes));
+	CHECK(scout__cuda_api_malloc(&p, bytes));
 	return p;
 }
 
 void
-copy_world_open(struct copy_world *w, const struct copy_options *opt, const struct copy_gpu *gpu,
-		const struct copy_load_size *size)
+copy_world_open(struct copy_world *w, const struct copy_options *opt, const struct copy_gpu *gpu)
 {
-	const struct scout__cuda_api *api = gpu->api;
 	char err[300] = "";
 	void *p;
 
-	*w = (struct copy_world){.opt = opt, .gpu = gpu, .part = 1};
-	w->load_size = *size;
+	*w = (struct copy_world){.opt = opt, .gpu = gpu};
 	if (gpu->ops->probe(opt->device, err, sizeof(err)) != 0)
 		copy_die(EXIT_NOT_HERE, "SCOUT_ERR_DEVICE: %s", err);
-	CHECK(w, api->enter_thread(opt->device));
-	CHECK(w, gpu->info(opt->device, &w->info));
+	CHECK(scout__cuda_api_enter_thread(opt->device));
+	CHECK(gpu->info(opt->device, &w->info));
 	w->total = opt->total_bytes / 4096 * 4096;
 	w->pool_bytes = opt->pool_bytes ? opt->pool_bytes : POOL_BYTES;
 	if (!opt->pool_bytes && w->pool_bytes > w->info.free_bytes / 2)
@@ -132,27 +128,27 @@ copy_world_open(struct copy_world *w, const struct copy_options *opt, const stru
 	if (w->pool_bytes < w->total * 2)
 		copy_die(EXIT_NOT_HERE, "%" PRIu64 " MiB of free GPU memory are too few for copies of %" PRIu64 " MiB",
 			 w->info.free_bytes >> 20, w->total >> 20);
-	w->pool = gpu_alloc(w, w->pool_bytes);
-	w->flat = gpu_alloc(w, w->total);
-	w->spoiled = gpu_alloc(w, w->total);
-	w->wrong = gpu_alloc(w, sizeof(*w->wrong));
-	CHECK(w, gpu->host_alloc(&p, w->total));
+	w->pool = gpu_alloc(w->pool_bytes);
+	w->flat = gpu_alloc(w->total);
+	w->spoiled = gpu_alloc(w->total);
+	w->wrong = gpu_alloc(sizeof(*w->wrong));
+	CHECK(gpu->host_alloc(&p, w->total));
 	w->host_flat = p;
-	CHECK(w, gpu->host_alloc(&p, 2 * sizeof(*w->host_wrong)));
+	CHECK(gpu->host_alloc(&p, 2 * sizeof(*w->host_wrong)));
 	w->host_wrong = p;
 	w->host_wrong[1] = 0;
-	CHECK(w, api->stream_new(&w->up, 0));
-	CHECK(w, api->stream_new(&w->down, 0));
-	CHECK(w, api->stream_new(&w->work, 0));
-	CHECK(w, api->event_new(&w->mark_up));
-	CHECK(w, api->event_new(&w->mark_down));
+	CHECK(scout__cuda_api_stream_new(&w->up));
+	CHECK(scout__cuda_api_stream_new(&w->down));
+	CHECK(scout__cuda_api_stream_new(&w->work));
+	CHECK(scout__cuda_api_event_new(&w->mark_up));
+	CHECK(scout__cuda_api_event_new(&w->mark_down));
 	for (unsigned int d = 0; d < 2; d++)
 		for (unsigned int l = 0; l < COPY_MAX_PLANES; l++)
-			CHECK(w, api->event_new(&w->layer_events[d][l]));
+			CHECK(scout__cuda_api_event_new(&w->layer_events[d][l]));
 	for (uint64_t i = 0; i < w->total / 8; i++)
 		((uint64_t *)(void *)w->host_flat)[i] = copy_pattern_word(i);
-	CHECK(w, gpu->flat(COPY_SPOIL, w->spoiled, w->total, 0, w->wrong, w->work));
-	copy_world_wait(w, w->work, w->mark_up);
+	CHECK(gpu->flat(COPY_SPOIL, w->spoiled, w->total, 0, w->wrong, w->work));
+	copy_world_wait(w->work, w->mark_up);
 }
 
 static void
@@ -166,26 +162,24 @@ unmap_region(struct copy_region *region)
 void
 copy_world_close(struct copy_world *w)
 {
-	const struct scout__cuda_api *api = w->gpu->api;
-
 	copy_world_clear(w);
 	for (unsigned int way = 0; way < COPY_N_WAYS; way++)
 		for (uint32_t g = 0; g < COPY_MAX_GROUPS; g++)
 			unmap_region(&w->regions[way][g]);
 	for (unsigned int d = 0; d < 2; d++)
 		for (unsigned int l = 0; l < COPY_MAX_PLANES; l++)
-			api->event_free(w->layer_events[d][l]);
-	api->event_free(w->mark_up);
-	api->event_free(w->mark_down);
-	api->stream_free(w->up);
-	api->stream_free(w->down);
-	api->stream_free(w->work);
+			scout__cuda_api_event_free(w->layer_events[d][l]);
+	scout__cuda_api_event_free(w->mark_up);
+	scout__cuda_api_event_free(w->mark_down);
+	scout__cuda_api_stream_free(w->up);
+	scout__cuda_api_stream_free(w->down);
+	scout__cuda_api_stream_free(w->work);
+	scout__cuda_api_free(w->wrong);
+	scout__cuda_api_free(w->spoiled);
+	scout__cuda_api_free(w->flat);
+	scout__cuda_api_free(w->pool);
 	w->gpu->host_free(w->host_wrong);
 	w->gpu->host_free(w->host_flat);
-	api->free(w->wrong);
-	api->free(w->spoiled);
-	api->free(w->flat);
-	api->free(w->pool);
 }
 
 /* ---- layout ---- */
@@ -226,16 +220,15 @@ static void
 choose_pages(struct copy_world *w, struct copy_group *group, uint64_t *seed)
 {
 	uint64_t n_ids = group->n_items * COPY_BLOCKS_PER_CHUNK, bytes = n_ids * sizeof(*group->ids);
-	const struct scout__cuda_api *api = w->gpu->api;
 	void *ids = NULL;
 
 	group->ids = copy_alloc(group->layout.n_blocks * sizeof(*group->ids));
 	copy_shuffle(group->ids, group->layout.n_blocks, seed);
-	group->ids_on_gpu = gpu_alloc(w, bytes);
-	CHECK(w, w->gpu->host_alloc(&ids, bytes));
+	group->ids_on_gpu = gpu_alloc(bytes);
+	CHECK(w->gpu->host_alloc(&ids, bytes));
 	memcpy(ids, group->ids, bytes);
-	CHECK(w, api->copy(group->ids_on_gpu, ids, bytes, true, w->work));
-	copy_world_wait(w, w->work, w->mark_up);
+	CHECK(scout__cuda_api_copy(group->ids_on_gpu, ids, bytes, true, w->work));
+	copy_world_wait(w->work, w->mark_up);
 	w->gpu->host_free(ids);
 	group->pages = (struct copy_pages){.base = w->pool + group->pool_at,
 					   .ids = group->ids_on_gpu,
@@ -331,11 +324,7 @@ open_engine(struct copy_world *w, unsigned int way)
 					 .log = &engine_log,
 					 .max_batches = 2,
 					 .method = copy_way_names[way],
-					 .priority = -(int32_t)w->opt->priority, /* CUDA counts downwards */
-					 .blocks = (uint32_t)w->opt->blocks,
-					 .threads = (uint32_t)w->opt->threads,
-					 .stage_bytes = w->opt->stage_bytes,
-					 .batch_from = w->opt->batch_from};
+					 .stage_bytes = w->opt->stage_bytes};
 	void **engine = &w->engines[way];
 	char err[300] = "";
 	int rc;
@@ -427,7 +416,7 @@ copy_world_clear(struct copy_world *w)
 	for (uint32_t g = 0; g < w->n_groups; g++) {
 		free(w->groups[g].ids);
 		if (w->groups[g].ids_on_gpu)
-			w->gpu->api->free(w->groups[g].ids_on_gpu);
+			scout__cuda_api_free(w->groups[g].ids_on_gpu);
 		w->groups[g] = (struct copy_group){.piece = 0};
 	}
 	for (int d = 0; d < 2; d++) {
@@ -442,7 +431,7 @@ copy_world_clear(struct copy_world *w)
 struct copy_share
 copy_world_share(const struct copy_world *w, uint32_t g, enum copy_course course)
 {
-	uint64_t n = w->groups[g].n_items, half = n / 2, part = course == COPY_BOTH ? half / w->part : n / w->part;
+	uint64_t n = w->groups[g].n_items, part = course == COPY_BOTH ? n / 2 : n;
 
 	part = part ? part : 1;
 	switch (course) {
@@ -489,17 +478,16 @@ copy_world_slot(const struct copy_world *w, unsigned int way, uint32_t g, uint64
 static uint64_t
 copy_contiguous(struct copy_world *w, enum copy_course course)
 {
-	const struct scout__cuda_api *api = w->gpu->api;
 	struct copy_share bytes = copy_world_share_bytes(w, course);
 
 	if (bytes.up)
-		CHECK(w, api->copy(w->flat, w->host_flat, bytes.up, true, w->up));
+		CHECK(scout__cuda_api_copy(w->flat, w->host_flat, bytes.up, true, w->up));
 	if (bytes.down)
-		CHECK(w, api->copy(w->host_flat + bytes.up, w->flat + bytes.up, bytes.down, false, w->down));
+		CHECK(scout__cuda_api_copy(w->host_flat + bytes.up, w->flat + bytes.up, bytes.down, false, w->down));
 	if (bytes.up)
-		copy_world_wait(w, w->up, w->mark_up);
+		copy_world_wait(w->up, w->mark_up);
 	if (bytes.down)
-		copy_world_wait(w, w->down, w->mark_down);
+		copy_world_wait(w->down, w->mark_down);
 	return bytes.up + bytes.down;
 }
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_BENCH_COPY_GPU_WORLD_H
-#define KVSCOUT_BENCH_COPY_GPU_WORLD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -41,7 +40,6 @@ struct copy_world {
 	const struct copy_options *opt;
 	const struct copy_gpu *gpu;
 	struct copy_gpu_info info;
-	struct copy_load_size load_size;
 	uint64_t total, pool_bytes;
 	uint8_t *pool, *flat, *spoiled; /* GPU */
 	uint64_t *wrong;                /* GPU */
@@ -50,7 +48,6 @@ struct copy_world {
 	void *up, *down, *work;         /* streams */
 	void *mark_up, *mark_down;      /* events */
 	void *layer_events[2][COPY_MAX_PLANES];
-	uint64_t part; /* copies move one part of so many of the items */
 
 	/* Of the point that is set up. */
 	struct copy_point point;
@@ -63,8 +60,7 @@ struct copy_world {
 	uint32_t first_plane[(COPY_MAX_PLANES + 1) * COPY_MAX_GROUPS];
 };
 
-void copy_world_open(struct copy_world *w, const struct copy_options *opt, const struct copy_gpu *gpu,
-		     const struct copy_load_size *size);
+void copy_world_open(struct copy_world *w, const struct copy_options *opt, const struct copy_gpu *gpu);
 void copy_world_close(struct copy_world *w);
 
 /* Layout, engines and slots for @point. False: the machine lacks something; @text says what. */
@@ -81,9 +77,9 @@ uint64_t copy_world_verify(struct copy_world *w, unsigned int way, enum copy_cou
 uint64_t copy_world_bytes(const struct copy_world *w, enum copy_course course);
 
 /* For what is enqueued in a stream; @mark is an event for it. */
-void copy_world_wait(const struct copy_world *w, void *stream, void *mark);
-void copy_check_cuda(const struct copy_world *w, int rc, const char *what);
-#define CHECK(w, call) copy_check_cuda((w), (call), #call)
+void copy_world_wait(void *stream, void *mark);
+void copy_check_cuda(int rc, const char *what);
+#define CHECK(call) copy_check_cuda((call), #call)
 
 /* Of a group's items, the first @up go to the GPU and the last @down come from it. */
 struct copy_share {
@@ -93,5 +89,3 @@ struct copy_share copy_world_share(const struct copy_world *w, uint32_t g, enum 
 /* Bytes that go up, and that come down, in all groups. */
 struct copy_share copy_world_share_bytes(const struct copy_world *w, enum copy_course course);
 uint8_t *copy_world_slot(const struct copy_world *w, unsigned int way, uint32_t g, uint64_t item);
-
-#endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DESIGN: one point of the sweep without a kernel beside it. All ways take turns within each round, in an order that
+ * DESIGN: one point of the sweep. All ways take turns within each round, in an order that
  * rotates, so that what else goes on in the machine meets all of them alike; ratios are taken within a round. The
  * first round warms up and does not count, but for a way that is very slow: it has its turn once or twice.
  */

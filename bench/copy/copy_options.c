@@ -24,7 +24,7 @@ copy_options_parse(struct copy_options *opt, int argc, char **argv, int *ret_sta
 {
 	static const char *const backends[] = {"host", "cuda", NULL};
 	static const char *const directions[] = {"h2d", "d2h", "both", NULL};
-	static const char *const methods[] = {"memcpy", "staged", "batch", "direct", "auto", NULL};
+	static const char *const methods[] = {"memcpy", "staged", "batch", "auto", NULL};
 	unsigned int backend = 0, direction = 2, method = 0;
 	uint64_t device = 0;
 	bool devices = false;
@@ -41,7 +41,7 @@ copy_options_parse(struct copy_options *opt, int argc, char **argv, int *ret_sta
 		CLI_NUMBER("repeat", &opt->repeat, 1, COPY_MAX_REPEAT,
 			   "rounds; without it 5 on cuda, and 3 with --quick"),
 		CLI_SWITCH("sweep", &opt->sweep,
-			   "pieces of 256 bytes to 2 MiB, by layers, in other memory, in groups and beside kernels"),
+			   "pieces of 256 bytes to 2 MiB, by layers, in other memory and in groups"),
 		CLI_SWITCH("quick", &opt->quick, "a shorter sweep"),
 		CLI_NUMBER("budget-s", &opt->budget_s, 0, 86400,
 			   "begin no new point after so many seconds; 0: no limit"),
@@ -50,17 +50,9 @@ copy_options_parse(struct copy_options *opt, int argc, char **argv, int *ret_sta
 		CLI_BYTES("total-bytes", &opt->total_bytes, COPY_MIN_TOTAL, COPY_MAX_TOTAL, "of one copy"),
 		CLI_BYTES("pool-bytes", &opt->pool_bytes, COPY_MIN_TOTAL, MAX_BYTES,
 			  "GPU memory that the pages are spread over; without it 17 GiB, or half of what is free"),
-		CLI_NUMBER("priority", &opt->priority, 0, 16,
-			   "of the copies' streams, in steps above the lowest; the worker's key copy_priority"),
-		CLI_NUMBER("blocks", &opt->blocks, 0, 1024, "of the copy kernel, at most; 0: 128; key copy_blocks"),
-		CLI_NUMBER("threads", &opt->threads, 0, 1024,
-			   "of each block, a multiple of 32; 0: 128; key copy_threads"),
 		CLI_BYTES("stage-bytes", &opt->stage_bytes, 0, UINT64_C(16) << 30,
 			  "staging memory for each direction; 0: 128 MiB; key stage_bytes"),
-		CLI_BYTES("batch-from", &opt->batch_from, 0, UINT64_C(1) << 30,
-			  "mean piece from which method auto takes batch; 0: 32 KiB; key copy_batch_from"),
 		CLI_TEXT("lines", "FILE", &opt->lines, "write each result as a line of JSON as soon as it is there"),
-		CLI_TEXT("markdown", "FILE", &opt->markdown, "tables, written anew after each result"),
 		CLI_NUMBER("device", &device, 0, 1023, "which GPU"),
 		CLI_SWITCH("devices", &devices, "print the GPUs and end: 0 if there is one, 77 if there is none"),
 	};

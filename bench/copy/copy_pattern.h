@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_BENCH_COPY_PATTERN_H
-#define KVSCOUT_BENCH_COPY_PATTERN_H
+#pragma once
 
 /*
  * The data that kvscout-copy copies: word i is a hash of i, so that the CPU and the GPU can each make and check any
@@ -84,5 +83,3 @@ copy_pattern_do(enum copy_mode mode, COPY_PATTERN_GLOBAL uint64_t *word, uint64_
 	*word = mode == COPY_FILL ? right : ~right;
 	return 0;
 }
-
-#endif

@@ -3,7 +3,7 @@
  * DESIGN: which points are measured, and in which order.
  *
  * A GPU may be there for minutes only, so what matters most comes first: the usual pieces in each direction, then
- * what the copies cost a running kernel, then copies by layers, other memory and groups, then the rest of the sizes.
+ * copies by layers, other memory and groups, then the rest of the sizes.
  * Points that share a layout stand together, because a new layout opens the engines anew and pins their slots.
  */
 #include <stdio.h>
@@ -11,10 +11,9 @@
 
 #include "copy_plan.h"
 
-const char *const copy_way_names[COPY_N_WAYS] = {"contiguous", "staged", "batch", "direct", "auto"};
+const char *const copy_way_names[COPY_N_WAYS] = {"contiguous", "staged", "batch", "auto"};
 const char *const copy_course_names[COPY_N_COURSES] = {"h2d", "d2h", "both"};
 const char *const copy_slots_names[COPY_N_SLOTS] = {"memfd", "huge pages", "memfd of 16 GiB"};
-const char *const copy_load_names[COPY_N_LOADS] = {"none", "gemm", "memory", "persistent", "graph"};
 
 /* Above this a slot has one or two planes: no layers to speak of. */
 #define LARGEST_LAYERED (256u << 10)
@@ -30,7 +29,7 @@ is_planned(const struct plan_builder *plan, const struct copy_point *point)
 {
 	for (unsigned int i = 0; i < plan->n; i++)
 		if (copy_same_setup(&plan->points[i], point) && plan->points[i].course == point->course &&
-		    plan->points[i].load == point->load && plan->points[i].layered == point->layered)
+		    plan->points[i].layered == point->layered)
 			return true;
 	return false;
 }
@@ -61,29 +60,13 @@ add_courses(struct plan_builder *plan, struct copy_point point)
 	}
 }
 
-static void
-add_loads(struct plan_builder *plan, struct copy_point point)
-{
-	point.course = COPY_BOTH;
-	if (strcmp(plan->opt->direction, "h2d") == 0)
-		point.course = COPY_H2D;
-	if (strcmp(plan->opt->direction, "d2h") == 0)
-		point.course = COPY_D2H;
-	for (unsigned int load = COPY_NO_LOAD + 1; load < COPY_N_LOADS; load++) {
-		point.load = (enum copy_load)load;
-		add(plan, point);
-	}
-}
-
 /* Everything about one piece size in the usual memory. */
 static void
-add_size(struct plan_builder *plan, uint64_t piece, bool layers, bool loads)
+add_size(struct plan_builder *plan, uint64_t piece, bool layers)
 {
 	struct copy_point point = {.piece_bytes = piece, .groups = 1};
 
 	add_courses(plan, point);
-	if (loads)
-		add_loads(plan, point);
 	point.layered = true;
 	if (layers)
 		add_courses(plan, point);
@@ -96,28 +79,28 @@ copy_plan(const struct copy_options *opt, struct copy_point points[COPY_MAX_POIN
 	struct copy_point special = {.piece_bytes = 16 << 10, .only_auto = true, .groups = 1};
 
 	if (!opt->sweep) {
-		add_size(&plan, opt->piece_bytes, true, true);
+		add_size(&plan, opt->piece_bytes, true);
 		return plan.n;
 	}
-	add_size(&plan, 16 << 10, true, true);
-	add_size(&plan, 2 << 10, true, true);
-	add_size(&plan, 64 << 10, true, false);
+	add_size(&plan, 16 << 10, true);
+	add_size(&plan, 2 << 10, true);
+	add_size(&plan, 64 << 10, true);
 	special.slots = COPY_HUGE;
 	add_courses(&plan, special);
 	special.slots = COPY_MEMFD;
 	special.groups = COPY_MAX_GROUPS;
 	add_courses(&plan, special);
-	add_size(&plan, 4 << 10, true, false);
-	add_size(&plan, 2 << 20, false, !opt->quick);
+	add_size(&plan, 4 << 10, true);
+	add_size(&plan, 2 << 20, false);
 	special.slots = COPY_WIDE;
 	special.groups = 1;
 	if (!opt->quick)
 		add_courses(&plan, special);
 	for (uint64_t piece = COPY_GOAL_PIECE; piece <= COPY_LARGEST_PIECE; piece *= 2)
-		add_size(&plan, piece, !opt->quick, false);
+		add_size(&plan, piece, !opt->quick);
 	/* No goal is for these, and some methods take long. */
 	for (uint64_t piece = COPY_SMALLEST_PIECE; piece < COPY_GOAL_PIECE; piece *= 2)
-		add_size(&plan, piece, false, false);
+		add_size(&plan, piece, false);
 	return plan.n;
 }
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_BENCH_COPY_PLAN_H
-#define KVSCOUT_BENCH_COPY_PLAN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,7 +16,6 @@ enum copy_way {
 	COPY_CONTIGUOUS,
 	COPY_STAGED,
 	COPY_BATCH,
-	COPY_DIRECT,
 	COPY_AUTO,
 	COPY_N_WAYS
 };
@@ -37,23 +35,12 @@ enum copy_slots {
 	COPY_N_SLOTS
 };
 
-/* Kernels that run beside the copies. */
-enum copy_load {
-	COPY_NO_LOAD,
-	COPY_GEMM,
-	COPY_MEMORY,
-	COPY_PERSISTENT,
-	COPY_GRAPH,
-	COPY_N_LOADS
-};
-
 #define COPY_MAX_POINTS 256u
 
 struct copy_point {
 	uint64_t piece_bytes; /* of the first group */
 	enum copy_course course;
 	enum copy_slots slots;
-	enum copy_load load;
 	uint32_t groups;
 	bool layered;
 	bool only_auto;  /* by plan: other memory, groups */
@@ -62,12 +49,9 @@ struct copy_point {
 
 struct copy_way_result {
 	bool ran;
-	uint32_t n;              /* rounds */
-	struct spread gbps;      /* beside a kernel: while it ran */
-	struct spread ratio;     /* to contiguous in the same round; beside a kernel: to the same copy alone */
-	struct spread alone_ms;  /* a kernel, without copies */
-	struct spread beside_ms; /* a kernel, beside copies */
-	struct spread slower;    /* in percent, by rounds; negative: faster */
+	uint32_t n; /* rounds */
+	struct spread gbps;
+	struct spread ratio; /* to contiguous in the same round */
 };
 
 enum copy_status {
@@ -98,22 +82,17 @@ struct copy_goal {
 	const char *name;
 	enum copy_verdict verdict;
 	unsigned int n_measured, n_points;
-	double worst;         /* ratio, or percent slower; of the measured ones */
+	double worst;         /* ratio; of the measured ones */
 	uint64_t worst_piece; /* where; 0: nothing measured */
-	bool is_slowdown;     /* what worst is */
-	bool waited;          /* a copy beside a kernel hardly moved */
 };
 
 #define COPY_MAX_GOALS 16u
 #define COPY_GOAL_PIECE 2048u /* the goals are for pieces of at least so many bytes */
 #define COPY_GOAL_RATIO 0.95
-#define COPY_GOAL_SLOWER 2.0 /* percent */
-#define COPY_GOAL_MOVED 0.5  /* of its speed alone: what a copy must reach beside a kernel for its cost to count */
 
 extern const char *const copy_way_names[COPY_N_WAYS];
 extern const char *const copy_course_names[COPY_N_COURSES];
 extern const char *const copy_slots_names[COPY_N_SLOTS];
-extern const char *const copy_load_names[COPY_N_LOADS];
 
 /* Fill @points, most important first; points of one layout stand together. Returns their number. */
 unsigned int copy_plan(const struct copy_options *opt, struct copy_point points[COPY_MAX_POINTS]);
@@ -130,9 +109,7 @@ const char *copy_verdict_name(enum copy_verdict verdict);
 /* All goals that have points. Returns their number. */
 unsigned int copy_goals(const struct copy_point *points, const struct copy_result *results, unsigned int n_points,
 			enum copy_way way, struct copy_goal goals[COPY_MAX_GOALS]);
-/* "93.1 % at 4 KiB", "+1.2 % at 16 KiB, and the copy waited", "" */
+/* "93.1 % at 4 KiB", "" */
 void copy_goal_text(const struct copy_goal *goal, char *buf, size_t len);
 /* "layers", "4 groups", "huge pages", "" */
 void copy_extras_text(const struct copy_point *point, char *buf, size_t len);
-
-#endif

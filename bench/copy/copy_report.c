@@ -17,12 +17,9 @@ static const char *const status_names[] = {"not measured", "measured", "unavaila
 /* ---- a line for people ---- */
 
 static void
-say_way(const struct copy_point *point, const struct copy_way_result *got, unsigned int way)
+say_way(const struct copy_way_result *got, unsigned int way)
 {
-	if (point->load != COPY_NO_LOAD)
-		say(" | %s %+.1f %% (%.3f/%.3f/%.3f ms), %.1f GB/s (%.0f %%)", copy_way_names[way], got->slower.p50,
-		    got->beside_ms.min, got->beside_ms.p50, got->beside_ms.max, got->gbps.p50, got->ratio.p50 * 100);
-	else if (way == COPY_CONTIGUOUS)
+	if (way == COPY_CONTIGUOUS)
 		say(" | %s %.1f", copy_way_names[way], got->gbps.p50);
 	else
 		say(" | %s %.1f (%.0f %%)", copy_way_names[way], got->gbps.p50, got->ratio.p50 * 100);
@@ -39,13 +36,11 @@ say_point(const struct copy_report *report, unsigned int i)
 	copy_extras_text(point, extras, sizeof(extras));
 	say("[%6.1f s] %s %s%s", (double)(scout__now_us() - report->begin_us) / 1e6, copy_course_names[point->course],
 	    size, extras);
-	if (point->load != COPY_NO_LOAD)
-		say(" beside %s", copy_load_names[point->load]);
 	if (result->status != COPY_MEASURED)
 		say(": %s: %s", status_names[result->status], result->text);
 	for (unsigned int way = 0; way < COPY_N_WAYS && result->status == COPY_MEASURED; way++)
 		if (result->ways[way].ran)
-			say_way(point, &result->ways[way], way);
+			say_way(&result->ways[way], way);
 	if (result->status == COPY_MEASURED && result->text[0])
 		say(" | FAILED %s", result->text);
 	if (result->wrong_bytes)
@@ -57,20 +52,12 @@ say_point(const struct copy_report *report, unsigned int i)
 /* ---- JSON ---- */
 
 static void
-json_way(FILE *out, const struct copy_point *point, const struct copy_way_result *got)
+json_way(FILE *out, const struct copy_way_result *got)
 {
 	say_to(out, "{");
 	copy_json_summary(out, "gbps", got->gbps, got->n);
 	say_to(out, ", ");
 	copy_json_summary(out, "ratio", got->ratio, got->n);
-	if (point->load != COPY_NO_LOAD) {
-		say_to(out, ", ");
-		copy_json_summary(out, "slower_percent", got->slower, got->n);
-		say_to(out, ", ");
-		copy_json_summary(out, "alone_ms", got->alone_ms, got->n);
-		say_to(out, ", ");
-		copy_json_summary(out, "beside_ms", got->beside_ms, got->n);
-	}
 	say_to(out, "}");
 }
 
@@ -83,10 +70,9 @@ json_point(FILE *out, const struct copy_report *report, unsigned int i)
 	say_to(out,
 	       "\"point\": %u, \"direction\": \"%s\", \"piece_bytes\": %" PRIu64
 	       ", \"layered\": %s, \"slots\": \"%s\", "
-	       "\"groups\": %u, \"beside\": \"%s\", \"status\": \"%s\", \"text\": ",
+	       "\"groups\": %u, \"status\": \"%s\", \"text\": ",
 	       i, copy_course_names[point->course], point->piece_bytes, point->layered ? "true" : "false",
-	       copy_slots_names[point->slots], point->groups, copy_load_names[point->load],
-	       status_names[result->status]);
+	       copy_slots_names[point->slots], point->groups, status_names[result->status]);
 	copy_json_string(out, result->text);
 	say_to(out,
 	       ", \"total_bytes\": %" PRIu64 ", \"pool_bytes\": %" PRIu64 ", \"slot_region_bytes\": %" PRIu64
@@ -97,7 +83,7 @@ json_point(FILE *out, const struct copy_report *report, unsigned int i)
 		if (!result->ways[way].ran)
 			continue;
 		say_to(out, "%s\"%s\": ", any++ ? ", " : "", copy_way_names[way]);
-		json_way(out, point, &result->ways[way]);
+		json_way(out, &result->ways[way]);
 	}
 	say_to(out, "}");
 }
@@ -119,10 +105,7 @@ json_run(FILE *out, const struct copy_report *report)
 	       ", \"method\": \"%s\", \"planned_points\": %u",
 	       info->driver, info->has_batch ? "true" : "false", info->total_bytes, opt->seed,
 	       copy_way_names[copy_goal_way(opt)], report->n_points);
-	say_to(out,
-	       ", \"priority\": %" PRIu64 ", \"blocks\": %" PRIu64 ", \"threads\": %" PRIu64
-	       ", \"stage_bytes\": %" PRIu64 ", \"batch_from\": %" PRIu64,
-	       opt->priority, opt->blocks, opt->threads, opt->stage_bytes, opt->batch_from);
+	say_to(out, ", \"stage_bytes\": %" PRIu64, opt->stage_bytes);
 }
 
 static void
@@ -180,8 +163,7 @@ copy_report_begin(struct copy_report *report)
 
 	if (!report->is_quiet)
 		say("kvscout-copy: %s%s%s, the driver's CUDA %d.%d, batch copies %s; %u points planned\n"
-		    "each line: GB/s (%% of one contiguous copy in the same round); beside a kernel: how much slower it is, its "
-		    "min/p50/max,\nand the GB/s of the copy meanwhile (%% of its speed alone)\n",
+		    "each line: GB/s (%% of one contiguous copy in the same round)\n",
 		    info->name, info->link[0] ? ", " : "", info->link, info->driver / 1000, info->driver % 1000 / 10,
 		    info->has_batch ? "in one call" : "one by one", report->n_points);
 	say_flush();
@@ -205,8 +187,6 @@ copy_report_point(struct copy_report *report, unsigned int i)
 		json_point(report->lines, report, i);
 		end_line(report);
 	}
-	if (report->opt->markdown)
-		copy_markdown_write(report, report->opt->markdown);
 }
 
 static void
@@ -218,7 +198,7 @@ say_goals(const struct copy_report *report)
 		copy_goals(report->points, report->results, report->n_points, copy_goal_way(report->opt), goals);
 	char text[96];
 
-	say("\ngoals, for method %s and pieces of 2 KiB and more: 95 %% of a contiguous copy; a kernel at most 2 %% slower\n",
+	say("\ngoals, for method %s and pieces of 2 KiB and more: 95 %% of a contiguous copy\n",
 	    copy_way_names[copy_goal_way(report->opt)]);
 	for (unsigned int i = 0; i < n; i++) {
 		copy_goal_text(&goals[i], text, sizeof(text));
@@ -245,9 +225,7 @@ say_unmeasured(const struct copy_report *report)
 			continue;
 		copy_size_text(size, sizeof(size), point->piece_bytes);
 		copy_extras_text(point, extras, sizeof(extras));
-		say("%s %s %s%s%s%s", any ? ";" : why, copy_course_names[point->course], size, extras,
-		    point->load != COPY_NO_LOAD ? " beside " : "",
-		    point->load != COPY_NO_LOAD ? copy_load_names[point->load] : "");
+		say("%s %s %s%s", any ? ";" : why, copy_course_names[point->course], size, extras);
 		any = true;
 	}
 	say("%s", any ? "\n" : "");
@@ -268,8 +246,6 @@ copy_report_end(struct copy_report *report)
 		copy_finish(report->lines, report->opt->lines);
 		report->lines = NULL;
 	}
-	if (report->opt->markdown)
-		copy_markdown_write(report, report->opt->markdown);
 	if (report->opt->json)
 		write_json(report);
 }

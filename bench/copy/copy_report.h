@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_BENCH_COPY_REPORT_H
-#define KVSCOUT_BENCH_COPY_REPORT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,12 +23,8 @@ struct copy_report {
 	FILE *lines; /* NULL: none */
 };
 
-/* One line on standard output, and one of JSON, flushed; the table is written anew. */
+/* One line on standard output, and one of JSON, flushed. */
 void copy_report_begin(struct copy_report *report);
 void copy_report_point(struct copy_report *report, unsigned int i);
 /* The goals, on standard output and in all files. */
 void copy_report_end(struct copy_report *report);
-
-void copy_markdown_write(const struct copy_report *report, const char *path); /* copy_markdown.c */
-
-#endif

@@ -118,16 +118,12 @@ measure(struct copy_world *w, const struct copy_point *point, bool is_set_up, st
 	result->total_bytes = copy_world_bytes(w, point->course);
 	result->pool_bytes = spread_bytes(w);
 	result->slot_region_bytes = region_bytes(w);
-	if (point->load == COPY_NO_LOAD)
-		copy_measure_point(w, point, result);
-	else
-		copy_measure_beside(w, point, result);
+	copy_measure_point(w, point, result);
 	result->status = COPY_MEASURED;
 }
 
 __attribute__((noreturn)) static void
-child_main(const struct copy_report *report, const struct copy_gpu *gpu, const struct copy_load_size *size,
-	   uint64_t end_us)
+child_main(const struct copy_report *report, const struct copy_gpu *gpu, uint64_t end_us)
 {
 	static struct copy_world w;
 	struct copy_message message = {.kind = MESSAGE_INFO};
@@ -135,7 +131,7 @@ child_main(const struct copy_report *report, const struct copy_gpu *gpu, const s
 
 	(void)prctl(PR_SET_PDEATHSIG, (unsigned long)SIGKILL, 0UL, 0UL, 0UL);
 	copy_on_death = send_death;
-	copy_world_open(&w, report->opt, gpu, size);
+	copy_world_open(&w, report->opt, gpu);
 	message.u.info = w.info;
 	send_message(&message);
 	for (unsigned int i = 0; i < report->n_points && scout__now_us() < end_us; i++) {
@@ -159,8 +155,8 @@ child_main(const struct copy_report *report, const struct copy_gpu *gpu, const s
 
 struct copy_run {
 	struct copy_report report;
-	struct copy_load_size size;
-	uint64_t end_us; /* no point begins after this */
+	unsigned int point_limit_s; /* for a point that says nothing */
+	uint64_t end_us;            /* no point begins after this */
 	pid_t child;
 	int fd;
 	int at;                 /* the point that the child is at; -1: none yet */
@@ -191,7 +187,7 @@ start_child(struct copy_run *run, const struct copy_gpu *gpu)
 	if (run->child == 0) {
 		(void)close(fds[0]);
 		child_pipe = fds[1];
-		child_main(&run->report, gpu, &run->size, run->end_us);
+		child_main(&run->report, gpu, run->end_us);
 	}
 	(void)close(fds[1]);
 	run->fd = fds[0];
@@ -202,7 +198,7 @@ static int
 patience_ms(const struct copy_run *run)
 {
 	uint64_t now_us = scout__now_us(), last_us = run->end_us + GRACE_S * UINT64_C(1000000);
-	uint64_t limit_ms = (run->report.has_info ? run->size.point_limit_s : INIT_LIMIT_S) * UINT64_C(1000);
+	uint64_t limit_ms = (run->report.has_info ? run->point_limit_s : INIT_LIMIT_S) * UINT64_C(1000);
 
 	if (run->end_us == UINT64_MAX)
 		return (int)limit_ms;
@@ -271,7 +267,7 @@ listen_to_child(struct copy_run *run)
 			run->is_out_of_time = scout__now_us() >= run->end_us;
 			if (!run->has_said)
 				(void)snprintf(run->text, sizeof(run->text), "nothing happened for %u s",
-					       run->size.point_limit_s);
+					       run->point_limit_s);
 			(void)kill(run->child, SIGKILL); /* it is our child: it is there until we wait for it */
 			return;
 		}
@@ -375,13 +371,11 @@ static void
 check_options(const struct copy_options *opt)
 {
 	if (opt->has_method && strcmp(opt->method, "memcpy") == 0)
-		copy_die(EXIT_USAGE, "--method = \"memcpy\": on cuda one of staged, batch, direct, auto");
+		copy_die(EXIT_USAGE, "--method = \"memcpy\": on cuda one of staged, batch, auto");
 	if (opt->has_piece_bytes &&
 	    (opt->piece_bytes < COPY_SMALLEST_PIECE || opt->piece_bytes > COPY_LARGEST_PIECE || opt->piece_bytes % 8))
 		copy_die(EXIT_USAGE, "--piece-bytes: on cuda a multiple of 8 from %u to %u", COPY_SMALLEST_PIECE,
 			 COPY_LARGEST_PIECE);
-	if (opt->threads % 32)
-		copy_die(EXIT_USAGE, "--threads: a multiple of 32");
 }
 
 /* --pieces counts the pieces of one copy, as on the host. */
@@ -398,20 +392,14 @@ settle_options(struct copy_options *opt)
 }
 
 int
-copy_run(const struct copy_options *given, const struct copy_gpu *gpu, const struct copy_load_size *size)
+copy_run(const struct copy_options *given, const struct copy_gpu *gpu, unsigned int point_limit_s)
 {
-	static const struct copy_load_size usual = {.matmul_n = 2048,
-						    .stream_floats = 128 << 20,
-						    .persistent_rounds = 500000,
-						    .graph_kernels = 200,
-						    .window_ms = 80,
-						    .point_limit_s = 90};
 	static struct copy_run run; /* large: all results */
 	struct copy_options opt = *given;
 
 	check_options(&opt);
 	settle_options(&opt);
-	run = (struct copy_run){.report = {.opt = &opt, .begin_us = scout__now_us()}, .size = size ? *size : usual};
+	run = (struct copy_run){.report = {.opt = &opt, .begin_us = scout__now_us()}, .point_limit_s = point_limit_s};
 	run.end_us = opt.budget_s ? run.report.begin_us + opt.budget_s * UINT64_C(1000000) : UINT64_MAX;
 	run.report.is_quiet = opt.json && strcmp(opt.json, "-") == 0;
 	run.report.n_points = copy_plan(&opt, run.report.points);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_BENCH_COPY_SLOTS_H
-#define KVSCOUT_BENCH_COPY_SLOTS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -13,5 +12,3 @@
  */
 uint8_t *copy_slots_map(enum copy_slots slots, uint64_t want, uint64_t *ret_bytes, char *text, size_t len);
 void copy_slots_unmap(uint8_t *base, uint64_t bytes);
-
-#endif

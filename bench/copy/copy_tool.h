@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_BENCH_COPY_TOOL_H
-#define KVSCOUT_BENCH_COPY_TOOL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,9 +26,8 @@ struct copy_options {
 	const char *backend;
 	const char *direction;
 	const char *method;
-	const char *json;     /* NULL: none */
-	const char *lines;    /* cuda; NULL: none */
-	const char *markdown; /* cuda; NULL: none */
+	const char *json;  /* NULL: none */
+	const char *lines; /* cuda; NULL: none */
 	uint64_t piece_bytes;
 	uint64_t pieces;
 	uint64_t total_bytes; /* of one copy on cuda */
@@ -39,7 +37,7 @@ struct copy_options {
 	uint64_t budget_s; /* cuda; 0: none */
 	uint64_t groups;   /* cuda; 0: as planned */
 	/* cuda, as in struct scout__copy_config; 0: the default */
-	uint64_t priority, blocks, threads, stage_bytes, batch_from;
+	uint64_t stage_bytes;
 	int device;
 	bool sweep, quick;
 	bool has_piece_bytes, has_pieces, has_method, has_repeat; /* were given */
@@ -81,5 +79,3 @@ int copy_cuda_run(const struct copy_options *opt);
  * EXIT_WRONG where there is a driver and it cannot be used.
  */
 int copy_cuda_devices(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BENCH_DEMO_H
-#define SCOUT_BENCH_DEMO_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -75,5 +74,3 @@ int demo_step(struct demo *demo);
 bool demo_is_over(const struct demo *demo);
 /* Frees the jobs that are left; the engine has been stopped. */
 void demo_drop_jobs(struct demo *demo);
-
-#endif

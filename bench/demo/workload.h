@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BENCH_WORKLOAD_H
-#define SCOUT_BENCH_WORKLOAD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -52,5 +51,3 @@ bool workload_is_over(const struct workload *workload);
 uint64_t workload_total(const struct workload *workload);
 /* One line for a person: what this workload is. Static or the workload's. */
 const char *workload_text(const struct workload *workload);
-
-#endif

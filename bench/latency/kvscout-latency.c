@@ -75,7 +75,6 @@ start_server(struct lat_session *session)
 	cfg.max_promised = cfg.l1_bytes;
 	cfg.spin_us = (uint32_t)opt->server_spin_us;
 	cfg.reply_delay_us = (uint32_t)opt->server_delay_us;
-	cfg.reply_jitter_us = (uint32_t)opt->server_jitter_us;
 	/* The modes beside async and polled have one connection each; nothing here may run into these limits. */
 	if (cfg.max_peers < 2 * opt->clients + SPARE_PEERS)
 		cfg.max_peers = (uint32_t)(2 * opt->clients + SPARE_PEERS);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BENCH_LAT_H
-#define SCOUT_BENCH_LAT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -92,7 +91,6 @@ struct lat_options {
 	double hit_ratio;
 	uint64_t prompts; /* 0: chosen by chunks */
 	uint64_t server_delay_us;
-	uint64_t server_jitter_us;
 	uint64_t l1_bytes; /* 0: what the prompts need */
 	uint64_t spin_us;
 	uint64_t server_spin_us;
@@ -265,5 +263,3 @@ void lat_print_table(const struct lat *lat);
 /* ---- lat_json.c, lat_plot.c: 0, or -1 with lat->err. "-" is standard output. ---- */
 int lat_write_json(struct lat *lat, const char *path);
 int lat_write_plot(struct lat *lat, const char *path);
-
-#endif

@@ -379,30 +379,6 @@ abandon(struct lat_loop *loop)
 	}
 }
 
-static int
-async_run(void *self, struct lat_result *result, uint64_t requests)
-{
-	struct lat_fleet *fleet = self;
-	struct lat_arrivals arrivals;
-	struct lat_pace pace;
-	uint64_t done = 0;
-	int rc = 0;
-
-	lat_arrivals_begin(&arrivals, fleet->lat, requests);
-	lat_pace_begin(&pace, fleet->lat);
-	while (!rc && done < requests && !lat_is_stopped()) {
-		for (uint64_t i = 0; i < fleet->n && !rc; i++) {
-			/* A step that asks nothing is not one that costs nothing: it does not count. */
-			if (renew_idle(&fleet->loops[i], &arrivals))
-				rc = async_step(&fleet->loops[i], result, &done);
-		}
-		lat_pace_wait(&pace);
-	}
-	for (uint64_t i = 0; i < fleet->n; i++)
-		abandon(&fleet->loops[i]);
-	return rc;
-}
-
 /* One step of blocking lookups; *done grows. */
 static int
 polled_step(struct lat_loop *loop, struct lat_result *result, uint64_t *done)
@@ -444,10 +420,11 @@ polled_step(struct lat_loop *loop, struct lat_result *result, uint64_t *done)
 	return rc;
 }
 
+/* Steps until so many requests are done. A step that asks nothing is not one that costs nothing: it does not count. */
 static int
-polled_run(void *self, struct lat_result *result, uint64_t requests)
+run(struct lat_fleet *fleet, struct lat_result *result, uint64_t requests,
+    int (*step)(struct lat_loop *loop, struct lat_result *result, uint64_t *done))
 {
-	struct lat_fleet *fleet = self;
 	struct lat_arrivals arrivals;
 	struct lat_pace pace;
 	uint64_t done = 0;
@@ -456,15 +433,26 @@ polled_run(void *self, struct lat_result *result, uint64_t requests)
 	lat_arrivals_begin(&arrivals, fleet->lat, requests);
 	lat_pace_begin(&pace, fleet->lat);
 	while (!rc && done < requests && !lat_is_stopped()) {
-		for (uint64_t i = 0; i < fleet->n && !rc && !lat_is_stopped(); i++) {
+		for (uint64_t i = 0; i < fleet->n && !rc && !lat_is_stopped(); i++)
 			if (renew_idle(&fleet->loops[i], &arrivals))
-				rc = polled_step(&fleet->loops[i], result, &done);
-		}
+				rc = step(&fleet->loops[i], result, &done);
 		lat_pace_wait(&pace);
 	}
 	for (uint64_t i = 0; i < fleet->n; i++)
 		abandon(&fleet->loops[i]);
 	return rc;
+}
+
+static int
+async_run(void *self, struct lat_result *result, uint64_t requests)
+{
+	return run(self, result, requests, async_step);
+}
+
+static int
+polled_run(void *self, struct lat_result *result, uint64_t requests)
+{
+	return run(self, result, requests, polled_step);
 }
 
 const struct lat_runner lat_async_runner = {

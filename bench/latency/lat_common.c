@@ -37,7 +37,7 @@ lat_fail(struct lat *lat, const char *fmt, ...)
 uint32_t
 lat_timeout_ms(const struct lat_options *opt)
 {
-	return LAT_TIMEOUT_MS + (uint32_t)(2 * (opt->server_delay_us + opt->server_jitter_us) / 1000);
+	return LAT_TIMEOUT_MS + (uint32_t)(2 * opt->server_delay_us / 1000);
 }
 
 bool

@@ -9,16 +9,15 @@ static json_t *
 options_json(const struct lat_options *opt)
 {
 	return json_pack(
-		"{s:s?, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:s?, "
+		"{s:s?, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:b, s:b, s:I, s:I, s:I, s:I, s:s?, "
 		"s:s?, s:I, s:b}",
 		"endpoint", opt->endpoint, "namespace", opt->name_space, "requests", (json_int_t)opt->requests,
 		"warmup", (json_int_t)opt->warmup, "rounds", (json_int_t)opt->rounds, "chunks", (json_int_t)opt->chunks,
 		"inflight", (json_int_t)opt->inflight, "step_us", (json_int_t)opt->step_us, "hit_ratio", opt->hit_ratio,
 		"server_delay_us", (json_int_t)opt->server_delay_us, "spin_us", (json_int_t)opt->spin_us, "seed",
 		(json_int_t)opt->seed, "compare", opt->compare, "verify", opt->verify, "clients",
-		(json_int_t)opt->clients, "rate", (json_int_t)opt->rate, "server_jitter_us",
-		(json_int_t)opt->server_jitter_us, "prompts", (json_int_t)opt->prompts, "l1_bytes",
-		(json_int_t)opt->l1_bytes, "pin", opt->pin, "peer", opt->peer, "server_spin_us",
+		(json_int_t)opt->clients, "rate", (json_int_t)opt->rate, "prompts", (json_int_t)opt->prompts,
+		"l1_bytes", (json_int_t)opt->l1_bytes, "pin", opt->pin, "peer", opt->peer, "server_spin_us",
 		(json_int_t)opt->server_spin_us, "curve", opt->keys.secret_file != NULL);
 }
 

@@ -155,8 +155,7 @@ probe_outputs(const struct lat_options *opt)
 static int
 check_options(const struct cli *cli, struct lat_options *opt)
 {
-	static const char *const embedded_only[] = {"server-delay-us", "server-jitter-us", "server-spin-us",
-						    "l1-bytes"};
+	static const char *const embedded_only[] = {"server-delay-us", "server-spin-us", "l1-bytes"};
 
 	if (opt->compare && cli_is_given(cli, "mode"))
 		return cli_usage_error(cli, "--mode and --compare exclude each other");
@@ -224,8 +223,6 @@ lat_options_parse(struct lat_options *opt, int argc, char **argv, int *ret_statu
 		CLI_FRACTION("hit-ratio", &opt->hit_ratio, 0, 1, "share of the chunks that are cached"),
 		CLI_NUMBER("prompts", &opt->prompts, 0, 1000000, "different prompts; 0: 1 to 64, by --chunks"),
 		CLI_NUMBER("server-delay-us", &opt->server_delay_us, 0, 10000000, "hold answers back, embedded"),
-		CLI_NUMBER("server-jitter-us", &opt->server_jitter_us, 0, 10000000,
-			   "hold answers back by up to this much more"),
 		CLI_BYTES("l1-bytes", &opt->l1_bytes, 0, UINT64_C(1) << 40, "embedded server's pool; 0: enough"),
 		CLI_NUMBER("server-spin-us", &opt->server_spin_us, 0, 1000000,
 			   "the embedded server's loop spins before it sleeps"),

@@ -5,7 +5,7 @@
  * Purpose: another implementation of the same scheduler loop in the same run (bench/scripts/peer_python.py), so that
  * both meet the same machine. The program lives through all rounds, as our modes' connections do, and speaks lines:
  *
- *   it is started as   COMMAND --serve --chunks N --inflight N --step-us N --hit-ratio X --delay-us N --jitter-us N
+ *   it is started as   COMMAND --serve --chunks N --inflight N --step-us N --hit-ratio X --delay-us N
  *                      --rate N
  *   it reads           run N
  *   it writes          METRIC NANOSECONDS         for each time; METRIC as in our JSON
@@ -165,9 +165,9 @@ peer_open(struct lat *lat, void **ret_self)
 	(void)signal(SIGPIPE, SIG_IGN);
 	n = snprintf(command, sizeof(command),
 		     "exec %s --serve --chunks %" PRIu64 " --inflight %" PRIu64 " --step-us %" PRIu64
-		     " --hit-ratio %.6f --delay-us %" PRIu64 " --jitter-us %" PRIu64 " --rate %" PRIu64,
+		     " --hit-ratio %.6f --delay-us %" PRIu64 " --rate %" PRIu64,
 		     opt->peer, opt->chunks, opt->inflight, opt->step_us, opt->hit_ratio, opt->server_delay_us,
-		     opt->server_jitter_us, opt->rate);
+		     opt->rate);
 	if (n < 0 || (size_t)n >= sizeof(command)) {
 		(void)lat_fail(lat, "--peer: the command is too long");
 		goto err_close;

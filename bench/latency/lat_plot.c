@@ -198,8 +198,8 @@ put_head(FILE *out, const struct lat *lat)
 		      ", %" PRIu64 " chunks in a lookup, %" PRIu64 " in flight, step %" PRIu64 " us", opt->chunks,
 		      opt->inflight, opt->step_us);
 	if (!opt->endpoint)
-		(void)snprintf(text + n, sizeof(text) - (size_t)n, ", server delay %" PRIu64 "..%" PRIu64 " us",
-			       opt->server_delay_us, opt->server_delay_us + opt->server_jitter_us);
+		(void)snprintf(text + n, sizeof(text) - (size_t)n, ", server delay %" PRIu64 " us",
+			       opt->server_delay_us);
 	put_text(out, WIDTH / 2.0, 24, "middle", "font-size=\"15\"", text);
 	json_env_line(text, sizeof(text));
 	put_text(out, WIDTH / 2.0, 42, "middle", "fill=\"#555\"", text);

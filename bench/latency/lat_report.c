@@ -112,8 +112,7 @@ print_head(const struct lat *lat)
 		say("server at %s%s; the floor is within this machine, on %s\n", opt->endpoint,
 		    opt->keys.secret_file ? ", encrypted (CURVE)" : "", lat_floor_transport(opt));
 	else
-		say("embedded server on ipc, answers held back by %" PRIu64 "..%" PRIu64 " us\n", opt->server_delay_us,
-		    opt->server_delay_us + opt->server_jitter_us);
+		say("embedded server on ipc, answers held back by %" PRIu64 " us\n", opt->server_delay_us);
 	if (opt->spin_us || opt->server_spin_us)
 		say("spinning before they sleep: client %" PRIu64 " us, server %" PRIu64 " us\n", opt->spin_us,
 		    opt->server_spin_us);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BENCH_L2_FLOOR_H
-#define SCOUT_BENCH_L2_FLOOR_H
+#pragma once
 
 #include <stdint.h>
 
@@ -16,5 +15,3 @@ void l2_floor_begin(const char *path, uint32_t n, uint64_t bytes);
 void l2_floor_store(uint32_t round, const uint8_t *data);
 void l2_floor_load(uint32_t round, uint8_t *data);
 void l2_floor_end(void);
-
-#endif

@@ -49,7 +49,8 @@ struct silent_server {
 static void
 reply(void *router, const void *identity, size_t len, const struct scout__op *op)
 {
-	struct scout__hello_reply hello = {.credits = 4096, .max_frame = SCOUT_MAX_FRAME, .software = {"silent", 6}};
+	struct scout__hello_reply hello = {
+		.credits = 4096, .max_frame = SCOUT_MAX_FRAME, .secret = {{1, 0}}, .software = {"silent", 6}};
 	uint8_t buf[512];
 	struct scout__writer w = {.buf = buf, .cap = sizeof(buf)};
 	size_t at;

@@ -109,7 +109,7 @@ fill(struct micro_index *b, uint64_t interleave, struct scout__hist *per_store)
 				uint64_t t0;
 
 				make_key(b, prefix, b->version[prefix], i, hash);
-				if (b->index->slots.n_free == 0)
+				if (b->index->slots.n_free == 0 && b->version[prefix] == 0) /* the pool still grows */
 					wait_for_extent(b);
 				t0 = scout__now_ns();
 				store(b, prefix, i, hash);
@@ -123,24 +123,9 @@ fill(struct micro_index *b, uint64_t interleave, struct scout__hist *per_store)
 static SCOUT_ON_LOOP void
 churn(struct micro_index *b, struct scout__hist *per_store)
 {
-	uint8_t hash[HASH_BYTES];
-
 	for (uint64_t prefix = 0; prefix < b->n_prefixes; prefix++)
 		b->version[prefix]++;
-	for (uint64_t first = 0; first < b->n_prefixes; first += 64) {
-		uint64_t last = first + 64 < b->n_prefixes ? first + 64 : b->n_prefixes;
-
-		for (uint32_t i = 0; i < PREFIX; i++) {
-			for (uint64_t prefix = first; prefix < last; prefix++) {
-				uint64_t t0;
-
-				make_key(b, prefix, b->version[prefix], i, hash);
-				t0 = scout__now_ns();
-				store(b, prefix, i, hash);
-				scout__hist_add(per_store, scout__now_ns() - t0);
-			}
-		}
-	}
+	fill(b, 64, per_store);
 }
 
 /* One lookup with its finish. Returns the hit length. */

@@ -55,9 +55,9 @@ hear_lease(const struct micro_link *link, int fds[SCOUT__CHANNEL_FDS])
 }
 
 static void
-say_lease(const struct micro_link *link, uint16_t type, uint64_t word)
+say_lease(const struct micro_link *link, uint16_t type, uint64_t word, const struct scout__secret *secret)
 {
-	const struct scout__lease_msg m = {.type = type, .word = word};
+	const struct scout__lease_msg m = {.type = type, .word = word, .secret = *secret};
 	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
 	size_t len = scout__put_lease(buf, &m);
 
@@ -66,8 +66,9 @@ say_lease(const struct micro_link *link, uint16_t type, uint64_t word)
 }
 
 static void
-open_channel(struct micro_link *link, const struct scout__str *path, uint64_t token)
+open_channel(struct micro_link *link, const struct scout__hello_reply *reply, uint64_t token)
 {
+	const struct scout__str *path = &reply->lease_path;
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	int fds[SCOUT__CHANNEL_FDS] = {-1, -1, -1};
 	struct scout__lease_msg m;
@@ -78,10 +79,10 @@ open_channel(struct micro_link *link, const struct scout__str *path, uint64_t to
 	link->lease_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (link->lease_fd < 0 || connect(link->lease_fd, (struct sockaddr *)&address, sizeof(address)) != 0)
 		die("lease: cannot connect");
-	say_lease(link, SCOUT_LEASE_HELLO, token);
+	say_lease(link, SCOUT_LEASE_HELLO, token, &reply->secret);
 	if (hear_lease(link, fds).type != SCOUT_LEASE_OK)
 		die("lease: refused");
-	say_lease(link, SCOUT_LEASE_ASK_CHANNEL, 0);
+	say_lease(link, SCOUT_LEASE_ASK_CHANNEL, 0, &reply->secret);
 	m = hear_lease(link, fds);
 	if (fds[0] < 0 || scout__channel_attach(&link->channel, fds, m.request_bytes, m.reply_bytes) != 0)
 		die("channel: none to be had");
@@ -127,7 +128,7 @@ micro_link_open(struct micro_link *link, const char *endpoint, bool use_socket, 
 	if (!scout__frame_next(&ops, &op) || scout__get_hello_reply(&op, &reply, &field) != SCOUT_WIRE_OK)
 		die("HELLO: refused");
 	if (!use_socket)
-		open_channel(link, &reply.lease_path, hello->token);
+		open_channel(link, &reply, hello->token);
 }
 
 void

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BENCH_MICRO_LINK_H
-#define SCOUT_BENCH_MICRO_LINK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,5 +34,3 @@ void micro_link_send(struct micro_link *link, struct scout__writer *w, uint32_t 
 void micro_link_receive(struct micro_link *link, bool wait);
 /* Until there is something to read, or @until_ns. All was read just before: the descriptor tells of what came since. */
 void micro_link_sleep_until(struct micro_link *link, double until_ns);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BENCH_MICRO_PEER_H
-#define SCOUT_BENCH_MICRO_PEER_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -35,5 +34,3 @@ void micro_questions_init(struct micro_questions *q, uint64_t n, uint64_t chunks
 void micro_questions_fini(struct micro_questions *q);
 /* All are new requests from now on. Ids are as engines make them: as long as a UUID. */
 void micro_questions_rename(struct micro_questions *q);
-
-#endif

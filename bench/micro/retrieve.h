@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BENCH_RETRIEVE_H
-#define SCOUT_BENCH_RETRIEVE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -78,5 +77,3 @@ uint64_t retrieve_counter(struct micro_retrieve *b, struct retrieve_node *node, 
 void retrieve_wait_counter(struct micro_retrieve *b, struct retrieve_node *node, const char *name, uint64_t value);
 /* Until job @job, the only one, has ended. */
 struct scout_done retrieve_wait_job(struct micro_retrieve *b, struct retrieve_node *node, uint64_t job);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_BENCH_TIMER_FLOOR_H
-#define KVSCOUT_BENCH_TIMER_FLOOR_H
+#pragma once
 
 #include <pthread.h>
 #include <stddef.h>
@@ -21,5 +20,3 @@ struct timer_floor {
 /* Fields above are set, but for `thread`. 0 or an errno value. */
 int timer_floor_start(struct timer_floor *floor);
 void timer_floor_join(struct timer_floor *floor);
-
-#endif

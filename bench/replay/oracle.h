@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BENCH_ORACLE_H
-#define SCOUT_BENCH_ORACLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,5 +34,3 @@ bool oracle_parse(const char *text, double *ret_recall, double *ret_false_alarms
  * prompt are used at least as often and as soon as those behind them, so what is kept are leading runs.
  */
 uint64_t oracle_optimum(const struct policy_load *load, uint64_t blocks);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BENCH_POLICY_LOAD_H
-#define SCOUT_BENCH_POLICY_LOAD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,5 +23,3 @@ void load_free(struct policy_load *load);
 void load_trace(struct policy_load *load, const char *path);
 /* A synthetic one by name. False: no such name. */
 bool load_synthetic(struct policy_load *load, const char *name, uint64_t seed, uint32_t n_requests);
-
-#endif

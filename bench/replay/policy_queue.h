@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BENCH_POLICY_QUEUE_H
-#define SCOUT_BENCH_POLICY_QUEUE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -41,5 +40,3 @@ void policy_queue_init(struct policy_queue *queue, const struct policy_load *loa
 void policy_queue_fini(struct policy_queue *queue);
 /* Request @i is about to be served: it gives back what it was promised, and others begin to wait. */
 SCOUT_ON_LOOP void policy_queue_serve(struct policy_queue *queue, uint64_t i);
-
-#endif

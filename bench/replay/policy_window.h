@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BENCH_POLICY_WINDOW_H
-#define SCOUT_BENCH_POLICY_WINDOW_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,5 +20,3 @@ struct policy_window {
 /* A pool of @objects blocks, of either group. Percent of the blocks asked for that were a hit. */
 SCOUT_ON_LOOP double policy_window_run(const struct policy_load *load, const char *eviction, uint64_t objects,
 				       const struct policy_window *window);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BENCH_REPLAY_H
-#define SCOUT_BENCH_REPLAY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -66,5 +65,3 @@ struct replay {
 double replay_hit_ratio(const struct replay *replay);
 /* The results as text, and as JSON where that is asked for. Returns the exit status. */
 int replay_report(const struct replay *replay, bool interrupted);
-
-#endif

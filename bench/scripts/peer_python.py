@@ -45,7 +45,7 @@ def make_prompts(chunks, hit_ratio):
     return prompts, truth
 
 
-def serve(endpoint, cached, delay_s, jitter_s, parent):
+def serve(endpoint, cached, delay_s, parent):
     """The worker's side: one thread that answers one question after the other."""
     socket = zmq.Context().socket(zmq.REP)
     socket.setsockopt(zmq.RCVTIMEO, 1000)
@@ -60,8 +60,8 @@ def serve(endpoint, cached, delay_s, jitter_s, parent):
         if not blob and struct.unpack("<Q", count)[0] == 0:
             socket.send(b"")
             return
-        if delay_s or jitter_s:
-            time.sleep(delay_s + random.uniform(0, jitter_s))
+        if delay_s:
+            time.sleep(delay_s)
         hit = 0
         for at in range(0, len(blob), HASH_BYTES):
             if blob[at : at + HASH_BYTES] not in cached:
@@ -237,13 +237,12 @@ def parse():
     parser.add_argument("--step-us", type=int, default=1000)
     parser.add_argument("--hit-ratio", type=float, default=1.0)
     parser.add_argument("--delay-us", type=int, default=0)
-    parser.add_argument("--jitter-us", type=int, default=0)
     parser.add_argument("--rate", type=int, default=0, help="open loop: arrivals per second")
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--warmup", type=int, default=200)
     parser.add_argument("--serve", action="store_true", help="take commands from standard input")
     options = parser.parse_args()
-    for name, low in (("chunks", 1), ("inflight", 1), ("step_us", 0), ("delay_us", 0), ("jitter_us", 0), ("rate", 0),
+    for name, low in (("chunks", 1), ("inflight", 1), ("step_us", 0), ("delay_us", 0), ("rate", 0),
                       ("requests", 1), ("warmup", 0)):
         if getattr(options, name) < low:
             parser.error(f"--{name.replace('_', '-')} must be at least {low}")
@@ -261,8 +260,7 @@ def main():
     child = os.fork()  # before there are threads and sockets
     if child == 0:
         try:
-            serve(endpoint, {h for p, hashes in enumerate(prompts) for h in hashes[: truth[p]]}, options.delay_us / 1e6,
-                  options.jitter_us / 1e6, parent)
+            serve(endpoint, {h for p, hashes in enumerate(prompts) for h in hashes[: truth[p]]}, options.delay_us / 1e6, parent)
         finally:
             os._exit(0)
     client = LookupClient(endpoint)

@@ -190,7 +190,7 @@ struct scout_query {
 	size_t n;                 /* hashes, at most (prompt_tokens - from_token) / hash_tokens; n * hash_len bytes
 				     fit into half of arena_bytes. 0 is legal and answers 0 at once */
 	uint64_t prompt_tokens;   /* length of the prompt */
-	uint64_t computed_tokens; /* leading tokens that the GPU's own cache has already */
+	uint64_t computed_tokens; /* leading tokens that the GPU's own cache has already, at most prompt_tokens */
 	/* Leading tokens that should be cached by now or soon (disaggregated prefill): with lookup_poll_key_timeout_ms
 	   and lookup_poll_key_intervals_ms both set, the server waits for late chunks. 0: no expectation, or, with
 	   lookup_poll_key_all, all n chunks. */
@@ -395,7 +395,8 @@ SCOUT_API SCOUT_MUST_CHECK int scout_lookup_lengths(struct scout_client *client,
 
 /**
  * Begin a step: until scout_step_end(), submits are only queued. They then travel in one message, for at most one ring
- * of the courier's doorbell. Steps do not nest; beginning twice is one step.
+ * of the courier's doorbell. Steps do not nest; beginning twice is one step. What came before this step, another step
+ * or a submit outside of steps, travels while this step is open. So does scout_reset(), with the ends it implies.
  *
  * Thread:   the caller's.
  * Blocks:   never.
@@ -488,8 +489,10 @@ SCOUT_API SCOUT_MUST_CHECK int scout_reset(struct scout_client *client, uint64_t
  * Drop everything that is cached in this namespace, in host memory and in L2, without a new version of the weights
  * ("reset prefix cache"). All live requests of this client end as if finished. From the moment a server has read this
  * nothing older is served, to any client of the namespace; neither a restart of the server nor another server on a
- * shared L2 store brings it back: each store records the clear (files: a small file, Redis: a key). A store that
- * cannot record the clear is not used for the namespace until it has; the logs of client and server say so.
+ * shared L2 store brings it back: each store records the clear (files: a small file, Redis: a key), and until it has,
+ * this client and its workers tell each server that they meet. Only if server and engine are both killed before the
+ * store has the record, a moment after this call, is the store's old content served again. A store that cannot record
+ * the clear is not used for the namespace until it has; the logs of client and server say so.
  *
  * A clear is named by its generation. Client and workers of one engine call with the same generation, in any order
  * and as often as they like; the clear is carried out once. So the scheduler calls with 0 and hands @ret_generation
@@ -506,7 +509,8 @@ SCOUT_API SCOUT_MUST_CHECK int scout_reset(struct scout_client *client, uint64_t
  *
  * Thread:   the caller's.
  * Blocks:   never.
- * Returns:  0, SCOUT_ERR_INVALID, SCOUT_ERR_BUSY (no random number yet, at boot), SCOUT_ERR_FORKED.
+ * Returns:  0, SCOUT_ERR_INVALID (also: no call has returned @generation), SCOUT_ERR_BUSY (no random number yet, at
+ *           boot), SCOUT_ERR_FORKED.
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_clear(struct scout_client *client, uint64_t generation, uint64_t *ret_generation);
 

@@ -9,6 +9,9 @@
  * Keep a set of (tenant, group, hash, medium) and apply the events in their order: then it holds what lookups find, some
  * milliseconds late. An event may say again what is known already. In L2 the set is what was written there: what a store
  * evicts by itself has no event.
+ *
+ * After START_OVER, an object with a description comes after what its store or session had before it in the prompt. Later, an object
+ * may come back after others that follow it: to pass events on in order, let descriptions say what comes before, and wait for that.
  */
 
 #include <stddef.h>

@@ -34,7 +34,7 @@ enum scout_l2_outcome {
 	SCOUT_L2_ABSENT = 1,     /* load: not there */
 	SCOUT_L2_PRESENT = 2,    /* store: it was there already and stays */
 	SCOUT_L2_WRONG_SIZE = 3, /* load: the object is longer or shorter than the parts */
-	SCOUT_L2_FULL = 4,       /* store: no room */
+	SCOUT_L2_FULL = 4,       /* store: no room; no failure, so the server goes on storing */
 	SCOUT_L2_TIMEOUT = 5,    /* the store did not answer in time */
 	SCOUT_L2_FAILED = 6,     /* anything else; @why says what */
 	SCOUT_L2_GAVE_UP = 7     /* watch->goes_on() returned false */
@@ -52,7 +52,7 @@ struct scout_l2_open {
 	const struct scout_l2_option *options; /* n_options */
 	uint32_t timeout_ms;                   /* l2_timeout_ms: the longest time without progress */
 	uint32_t threads;                      /* calls of load, store and remove at once, and as many of exists */
-	scout_log_fn log;                      /* for lines of the plugin's own; any thread. May be NULL */
+	scout_log_fn log;                      /* for lines of the plugin's own; any thread, no newline. May be NULL */
 	void *log_user;
 };
 
@@ -64,7 +64,8 @@ struct scout_l2_watch {
 	uint32_t size; /* of this structure, as the server has it */
 	/*
 	 * @moved: bytes (of exists: requests) of this call so far. More than before is progress, and the clock of the
-	 * deadline starts anew. False: nobody waits any more, or nothing has moved for timeout_ms: return SCOUT_L2_GAVE_UP.
+	 * deadline starts anew; bytes beyond the object's are no progress. False: nobody waits any more, or nothing has
+	 * moved for timeout_ms: return SCOUT_L2_GAVE_UP.
 	 */
 	bool (*goes_on)(void *user, uint64_t moved);
 	void *user;
@@ -137,7 +138,7 @@ struct scout_l2_plugin {
 	int (*remove)(void *store, const char *name, const struct scout_l2_watch *watch, char *why);
 	/**
 	 * End. All other calls have returned, and none follows. The library is unloaded afterwards: no thread of the plugin
-	 * may run then.
+	 * may run then. A stop of the server waits for it two seconds in all.
 	 */
 	void (*close)(void *store);
 };

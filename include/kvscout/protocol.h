@@ -3,7 +3,7 @@
 #define KVSCOUT_PROTOCOL_H
 
 /*
- * The kvscout wire protocol, version 2. This file is the specification: a client in any language can be written
+ * The kvscout wire protocol, version 3. This file is the specification: a client in any language can be written
  * from it alone (protocol_local.h has what only peers on the server's machine need). It contains constants only;
  * nothing here is ever overlaid onto bytes.
  *
@@ -80,13 +80,30 @@
  * ORDER OF A CONVERSATION
  *   HELLO first: before it every operation but PING, STATUS and those of operators (PEERS, TENANTS, DROP) is
  *   refused with SCOUT_WIRE_NO_HELLO (even if the epoch is wrong, too). HELLO again after each
- *   reconnect (a DEALER that reconnects is a new peer for the ROUTER; `token` tells the server that it is the
- *   same peer), and after every STALE_EPOCH. A peer without a lease connection that sends no frame for
+ *   reconnect (a DEALER that reconnects is a new peer for the ROUTER; `token` names the peer that it was, and `secret`
+ *   proves it), and after every STALE_EPOCH. A peer without a lease connection that sends no frame for
  *   peer_timeout_ms (a key of the server, default 10 s), and for three of its heartbeats (at most half an hour), is
  *   forgotten within a second more: its sessions end, and its next operation is refused with NO_HELLO. So is a peer
- *   without a lease connection whose ZeroMQ connection ends, unless it says HELLO with its token within
+ *   without a lease connection whose ZeroMQ connection ends, unless it says HELLO with its token and secret within
  *   SCOUT_RECONNECT_MS; until then it keeps what it had. Time in which
  *   the server did not run does not count. A peer with a lease connection lives as long as its process.
+ *   Only the connection of the last HELLO is the peer's. Operations from another one are refused with NO_HELLO, also if
+ *   a client chose a ZeroMQ identity and a later connection has the same one.
+ *
+ *   A server may give rights to keys and users: HELLO for some namespaces only, PEERS, TENANTS and DROP for operators only,
+ *   in STATUS only own namespaces. All else is refused with SCOUT_WIRE_RIGHTS, at any time.
+ *
+ * WHO MAY SPEAK FOR A PEER
+ *   The reply to a client's first HELLO has a secret, which the server draws for each peer. Keep it, and show it with
+ *   every further HELLO and with LEASE_HELLO. A HELLO that repeats the token of a peer without its secret is refused
+ *   with SCOUT_WIRE_SECRET and changes nothing; a LEASE_HELLO is answered with LEASE_GONE. A server that does not know
+ *   the token does not look at the secret and draws a new one: take the secret from each reply. If the reply to a first
+ *   HELLO is lost, the client has no secret: HELLO again is refused with SECRET. Then draw a new token and send zeroes as
+ *   the secret: you are a new peer. The old one ends as after a crash.
+ *   Everything else that names something of a peer counts only from that peer's connection: tickets (but a worker of
+ *   the namespace that was told one may RETRIEVE and STORE with it), store_id and retrieve_id. Draw tickets and
+ *   correlation ids at random, or let them begin at a random number. Logs and PEERS show a peer's `id`, from which
+ *   neither token nor secret can be found.
  *
  * STOPPING
  *   A server that was told to stop refuses every operation but PING, STATUS, PEERS and TENANTS with
@@ -98,7 +115,7 @@
  * FLOW CONTROL
  *   Operations: a peer may have `credits` (of HELLO's reply) unanswered; one more is refused with
  *   SCOUT_WIRE_LIMIT. PING and STATUS need no credit, nor do PEERS, TENANTS and DROP. A frame may have one of
- *   STATUS, PEERS and TENANTS; each further one in it is refused with SCOUT_WIRE_LIMIT. Wait for the reply before
+ *   STATUS, PEERS, TENANTS, DROP and FEED; each further one in it is refused with SCOUT_WIRE_LIMIT. Wait for the reply before
  *   the next of them: a reply may have several hundred KB.
  *   Bytes: read replies as they come. The server ends the connection of a peer that has more than SCOUT_MAX_UNREAD
  *   bytes of unread replies (on the ZeroMQ connection: bytes that its sockets could not pass on; in a channel:
@@ -136,7 +153,8 @@
  * BODIES. Requests first, then the reply with status 0. Each is followed by nothing: a body that is longer or
  * shorter than its fields is refused with SCOUT_WIRE_BAD_BODY.
  *
- * HELLO          u64 token           random, not 0, the same for the life of the client: names the client
+ * HELLO          u64 token           random, not 0, the same until a HELLO is refused with SECRET: names the client.
+ *                                    Tell it to nobody else
  *                u16 role            SCOUT_ROLE_*
  *                u16 hash_bytes      16..32, all hashes of this namespace
  *                u32 chunk_tokens    tokens in a chunk, not 0: the unit of groups that have no reason for another
@@ -158,6 +176,7 @@
  *                                    more than SCOUT_MAX_STAMP_AHEAD_US ahead of this server's clock is refused
  *                                    with RANGE unless this server drew it. A stamp that a server handed out may
  *                                    always be repeated, in requests and to other servers with a right clock
+ *                bytes[16] secret    of the last reply to HELLO; zeroes before the first one, and with a new token
  *                str namespace       1..255 bytes
  *                u16 n_groups        1..SCOUT_MAX_GROUPS; more: SCOUT_WIRE_GROUP_LIMIT
  *                u16 reserved        0
@@ -170,8 +189,8 @@
  *                refused with SCOUT_WIRE_NAMESPACE, or with SCOUT_WIRE_GROUPS_DIFFER if the groups differ, and the
  *                text names the field. When all peers have left, a HELLO with other parameters makes the namespace
  *                anew, and its cached objects are lost (while sessions or holds of those peers are still being
- *                ended: LIMIT, try again). A HELLO that repeats a known token replaces the old connection of that
- *                client; its sessions stay. A peer that gave a version of the weights is refused with
+ *                ended: LIMIT, try again). A HELLO that repeats a known token and shows its secret replaces the old
+ *                connection of that client; its sessions stay. A peer that gave a version of the weights is refused with
  *                SCOUT_WIRE_WEIGHTS, at HELLO and at LOOKUP, FEED, STORE and RETRIEVE, while the namespace has another
  *                version; if all peers have left, the namespace changes to the new version. In a namespace without
  *                a version, the first version that a peer gives becomes that of all it has: if that could be of
@@ -189,6 +208,8 @@
  *                                    HELLOs. Client: 0
  *                u64 generation      the last CLEAR that the server knows of, and
  *                u64 cleared         its stamp; send both in later HELLOs. Both 0: none
+ *                bytes[16] secret    random, not all 0: show it in later HELLOs and in LEASE_HELLO
+ *                u64 id              random: names this peer in the server's logs and in PEERS, and nothing else
  *                str software        for logs
  *                str lease_path      unix socket (SOCK_SEQPACKET) of the lease connection; empty when the server
  *                                    is not on this machine
@@ -295,8 +316,10 @@
  * FINISH         u64 ticket          touches the objects that the session looked up and stored, gives back its
  *                                    promises, ends it
  *                u32 hint            SCOUT_FINISH_*: what the caller expects of the conversation
+ *                u32 keep_ms         reserved for how long the promises shall outlive the session: 0
+ *   reply:       u32 kept            reserved for what of them does: 0
  *                u32 reserved        0
- *   reply:       (empty)             SCOUT_WIRE_NO_SESSION when there is none: harmless
+ *                                    SCOUT_WIRE_NO_SESSION when there is none: harmless
  *
  * RESET          u64 weights         new version of the weights, not 0: all that is cached under another one is
  *                                    unreadable from the reply on, sessions of the namespace end. The version
@@ -305,7 +328,9 @@
  *                                    that gave a version other than the namespace's is late: SCOUT_WIRE_WEIGHTS
  *   reply:       (empty)
  *
- * CLEAR          u64 generation      name of this clear: random, not 0. All that is cached in the namespace, in
+ * CLEAR          u64 generation      name of this clear: random, not 0; scout_clear() and scout_worker_clear() join
+ *                                    a name whose low 16 bits are the high 16 bits of
+ *                                    (name >> 16) * 0x9e3779b97f4a7c15. All that is cached in the namespace, in
  *                                    the pool and in the L2, is unreadable from the moment that the server reads
  *                                    this, sessions of the namespace end, and stores that are reserved or in
  *                                    flight are not committed. A name that the namespace has had (the server
@@ -443,7 +468,7 @@
  *                u32 reserved        0
  *   reply:       u32 next            `first` of the request that goes on; 0: these were the last
  *                u32 n               peers that follow, at most SCOUT_MAX_LISTED
- *                n * { u64 token
+ *                n * { u64 id              as in the reply to its HELLO
  *                      u16 role            SCOUT_ROLE_*
  *                      u16 kv_rank         that it has registered, plus 1; 0: none
  *                      u32 pid             0: unknown (no lease connection)
@@ -489,10 +514,10 @@
  *                                    events follow, forget all, and start over. SCOUT_FEED_MORE: there is more now
  *                u32 n               events that follow
  *                n * EVENT
- *                To start over, ask with zeroes, and then as each reply says. First come all objects that are hits,
- *                in pages; the reply to the last of them has cursor 0. Then come the events since the first page was
- *                asked for: an event may say again what a page has said. The server forgets the events of a
- *                namespace that no peer has read for a minute.
+ *                To start over, ask with zeroes, and then as each reply says. First come all hits in pages, those with
+ *                descriptions after what comes before them in their prompts; the reply to the last of them has cursor
+ *                0. Then come the events since the first page was asked for: an event may say again what a page has
+ *                said. The server forgets the events of a namespace that no peer has read for a minute.
  *
  * EVENT          u16 kind            SCOUT_EVENT_*
  *                u16 medium          SCOUT_MEDIUM_*; 0 for CLEARED and DROPPED
@@ -513,15 +538,19 @@
  *                                    segment, one u64 for each slot: word i belongs to the slot at data_offset +
  *                                    i * slot_stride. Only the server writes them. A reader compares the word
  *                                    with this value before its copy and (acquire) after it: another value means
- *                                    that the bytes are not this chunk's.
+ *                                    that the bytes are not this chunk's. If data_offset leaves room for 24 bytes
+ *                                    a slot, 16 for each slot follow all these words: u64 id of the worker that
+ *                                    stored it (as in PEERS), u64 when, in Unix seconds; both 0: it came from L2, or is not
+ *                                    known.
  */
 
 /* Frame. */
 #define SCOUT_WIRE_MAGIC 0x4353564bu /* "KVSC" */
-#define SCOUT_WIRE_VERSION 2
+#define SCOUT_WIRE_VERSION 3
 #define SCOUT_FRAME_HEADER_BYTES 32
 #define SCOUT_OP_HEADER_BYTES 24
 #define SCOUT_GRANT_BYTES 24
+#define SCOUT_SECRET_BYTES 16
 
 /* Limits. */
 #define SCOUT_MAX_FRAME 16777216u /* 16 MiB */
@@ -637,7 +666,9 @@
 #define SCOUT_WIRE_GROUPS_DIFFER 22 /* the namespace has other groups */
 #define SCOUT_WIRE_GROUP 23         /* no such group, or this worker has registered no table of it */
 #define SCOUT_WIRE_GROUP_LIMIT 24   /* more than SCOUT_MAX_GROUPS */
-#define SCOUT_WIRE_LAST 24
+#define SCOUT_WIRE_SECRET 25        /* HELLO with the token of a peer, without its secret */
+#define SCOUT_WIRE_RIGHTS 26        /* the sender's key or user may not do this, or not in this namespace */
+#define SCOUT_WIRE_LAST 26
 
 /* State of a grant. */
 #define SCOUT_GRANT_GRANTED 1

@@ -9,8 +9,9 @@
  *
  * LEASE CONNECTION
  *   A SOCK_SEQPACKET unix socket next to the ZeroMQ one, for peers on the same machine; workers must have it.
- *   Messages are little-endian like the rest, "version" is SCOUT_LEASE_VERSION (2):
- *   client -> server  LEASE_HELLO  u32 SCOUT_LEASE_MAGIC, u16 type 1, u16 version, u64 token (that of HELLO)
+ *   Messages are little-endian like the rest, "version" is SCOUT_LEASE_VERSION (3):
+ *   client -> server  LEASE_HELLO  u32 SCOUT_LEASE_MAGIC, u16 type 1, u16 version, u64 token (that of HELLO), bytes[16]
+ *                                  secret (of the reply to it)
  *                     LEASE_BYE    u32 magic, u16 type 2, u16 version, u64 token: this peer is leaving and has no
  *                                  copy running. Its sessions end and its holds are free at once.
  *                     LEASE_RELEASED u32 magic, u16 type 7, u16 version, u32 segment: answer to LEASE_WITHDRAW:
@@ -34,8 +35,8 @@
  *                                  will follow. The worker unmaps it and answers LEASE_RELEASED; until then its
  *                                  bytes count as used. No time limit.
  *                     LEASE_GONE   u32 magic, u16 type 5, u16 version, u64 reserved: the server refuses this
- *                                  lease (no HELLO with this token, another process's token, another user, too
- *                                  many) and closes
+ *                                  lease (no HELLO with this token, not its secret, another process's token, another
+ *                                  user, too many) and closes
  *                     LEASE_CHANNEL u32 magic, u16 type 9, u16 version, u32 request_bytes, u32 reply_bytes, with
  *                                  three descriptors as SCM_RIGHTS: a sealed memfd, the server's doorbell (an eventfd),
  *                                  the peer's (one end of a stream socket pair), both non-blocking. Answers
@@ -84,7 +85,7 @@
 
 /* Lease connection. */
 #define SCOUT_LEASE_MAGIC 0x4c53564bu /* "KVSL" */
-#define SCOUT_LEASE_VERSION 2
+#define SCOUT_LEASE_VERSION 3
 #define SCOUT_LEASE_HELLO_MS 10000
 #define SCOUT_LEASE_MAX_UNBOUND 256 /* connections that have not said LEASE_HELLO */
 #define SCOUT_LEASE_HELLO 1

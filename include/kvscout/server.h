@@ -36,18 +36,17 @@ enum scout_l2_objects {
 
 /* As struct scout_client_config: 0 and NULL mean default, strings are copied by scout_server_start(). */
 struct scout_server_config {
-	uint32_t size;            /* of this structure; set by scout_server_config_init() */
-	const char *listen;       /* ipc:///path or tcp://host:port; default: ipc in a private folder */
-	const char *eviction;     /* policy, default hdc; see scout_server_config_help() */
-	uint64_t l1_bytes;        /* bytes of slots in host memory, default 1 GiB */
-	uint64_t extent_bytes;    /* the pool grows by this much at a time; default: 64 MiB, more as l1_bytes needs */
-	uint64_t max_promised;    /* bytes that promises may pin, default half of l1_bytes */
-	uint32_t max_sessions;    /* default 65536 */
-	uint32_t max_peers;       /* default 1024 */
-	uint32_t dead_writer_ms;  /* default 30000 */
-	uint32_t credits;         /* unanswered operations for each peer, default 4096 */
-	uint32_t reply_delay_us;  /* test aid of the tools: each LOOKUP reply is deferred by this much, default 0 */
-	uint32_t reply_jitter_us; /* test aid: and by up to this much more, evenly distributed, default 0 */
+	uint32_t size;           /* of this structure; set by scout_server_config_init() */
+	const char *listen;      /* ipc:///path or tcp://host:port; default: ipc in a private folder */
+	const char *eviction;    /* policy, default hdc; see scout_server_config_help() */
+	uint64_t l1_bytes;       /* bytes of slots in host memory, default 1 GiB */
+	uint64_t extent_bytes;   /* the pool grows by this much at a time; default: 64 MiB, more as l1_bytes needs */
+	uint64_t max_promised;   /* bytes that promises may pin, default half of l1_bytes */
+	uint32_t max_sessions;   /* default 65536 */
+	uint32_t max_peers;      /* default 1024 */
+	uint32_t dead_writer_ms; /* default 30000 */
+	uint32_t credits;        /* unanswered operations for each peer, default 4096 */
+	uint32_t reply_delay_us; /* test aid of the tools: each LOOKUP reply is deferred by this much, default 0 */
 	scout_log_fn log;
 	void *log_user;
 	void *owned;
@@ -77,14 +76,9 @@ struct scout_server_config {
 	const char *metrics;
 	uint32_t local_transport;      /* enum scout_local_transport: what peers on this machine are offered */
 	uint32_t l2_lookup_timeout_ms; /* a lookup waits so long to hear what L2 has, default 500 */
-	/*
-	 * Shared memory for what each local peer sends, default 256 KiB; a quarter more for the answers, at least a
-	 * page.
-	 */
-	uint64_t shm_bytes;
-	uint32_t max_namespaces;  /* default 256 */
-	const char *cpus;         /* of the threads: "auto" (default), "inherit" or a list as "0-3,8" */
-	uint32_t peer_timeout_ms; /* how long a peer without a lease connection may be silent, default 10000 */
+	uint32_t max_namespaces;       /* default 256 */
+	const char *cpus;              /* of the threads: "auto" (default), "inherit" or a list as "0-3,8" */
+	uint32_t peer_timeout_ms;      /* how long a peer without a lease connection may be silent, default 10000 */
 	uint32_t idle_exit_s; /* without a peer for so long the server ends, see scout_server_fd(); default 0: never */
 	/*
 	 * Fair shares, "NAME:PERCENT%" separated by blanks; scout_server_config_set() adds items. NULL: no tenant is
@@ -103,11 +97,13 @@ struct scout_server_config {
 	 */
 	uint64_t max_request_bytes;
 	/*
-	 * Bytes of a namespace's feed, in which clients read what became a hit and what stopped being one: at most so many
-	 * for the newest events, while a client reads them, and at most so many for the descriptions that STORE gave.
-	 * Without readers and descriptions it takes nothing. Default 16 MiB.
+	 * Bytes of the feeds, in which clients read what became a hit and what stopped being one: at most so many for the
+	 * newest events, while clients read them, and at most so many for the descriptions that STORE gave, of all
+	 * namespaces. Without readers and descriptions it takes nothing. Default 16 MiB.
 	 */
 	uint64_t feed_bytes;
+	const char *curve_rights_file; /* what each CURVE key may do, see docs/security.md. NULL: everything */
+	const char *socket_group; /* its members may use the Unix sockets, as engines. NULL: only our user and root */
 };
 
 /** Fill @cfg with the defaults. Any thread, does not block. */
@@ -181,8 +177,9 @@ SCOUT_API const char *scout_server_endpoint(const struct scout_server *server);
 SCOUT_API SCOUT_MUST_CHECK int scout_server_fd(const struct scout_server *server);
 
 /**
- * Change a key of a running server: tenant_share or namespace_share. @value replaces the whole list; "" removes all
- * shares. The change takes effect at the next eviction; nothing is evicted because of the change itself.
+ * Change a key of a running server: tenant_share, namespace_share or curve_rights_file. @value replaces the whole list; ""
+ * removes all shares or lines. Shares take effect at the next eviction; nothing is evicted because of the change itself.
+ * The file is read by this call, and counts from the next operation on.
  *
  * @err  receives one sentence with the numbers or names that matter; may be NULL.
  *
@@ -190,7 +187,7 @@ SCOUT_API SCOUT_MUST_CHECK int scout_server_fd(const struct scout_server *server
  * Blocks:   no.
  * Returns:  0, or SCOUT_ERR_INVALID (NULL), SCOUT_ERR_UNSUPPORTED (a key that cannot be changed), SCOUT_ERR_CONFIG_SYNTAX
  *           (an item is not NAME:PERCENT%), SCOUT_ERR_CONFIG_RANGE (more than 100 % together, or a name twice),
- *           SCOUT_ERR_FORKED, SCOUT_ERR_NOMEM.
+ *           SCOUT_ERR_FORMAT, SCOUT_ERR_PERMISSION (the file), SCOUT_ERR_FORKED, SCOUT_ERR_NOMEM.
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_server_set(struct scout_server *server, const char *key, const char *value,
 						char *err, size_t err_len);

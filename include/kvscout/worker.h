@@ -64,8 +64,7 @@ struct scout_worker_config {
 	scout_log_fn log;
 	void *log_user;
 	void *owned;
-	const char *copy_method; /* method of the cuda backend: "auto" (default), "staged", "batch" or "direct" */
-	uint32_t copy_priority;  /* priority of the cuda backend's streams, in steps above the lowest; default 0 */
+	const char *copy_method; /* method of the cuda backend: "auto" (default), "staged" or "batch" */
 	uint64_t stage_bytes;    /* GPU memory that the cuda backend takes for each direction, default 128 MiB */
 	/* CURVE: both or none; NULL: no encryption. */
 	const char *curve_secret_file; /* with this side's secret key */
@@ -76,9 +75,6 @@ struct scout_worker_config {
 	const char *group;
 	uint32_t hash_tokens;
 	const char *server_program, *server_keys; /* as in struct scout_client_config */
-	/* The cuda backend's kernel: at most so many blocks (default 128) of so many threads (default 128, a multiple of 32). */
-	uint32_t copy_blocks, copy_threads;
-	uint64_t copy_batch_from; /* mean bytes of the pieces from which method "auto" takes "batch", default 32 KiB */
 };
 
 /** Fill @cfg with the defaults. Any thread, does not block. */
@@ -115,7 +111,7 @@ struct scout_table {
 	uint32_t dtype;        /* SCOUT_DTYPE_* of types.h; 0 = opaque */
 	uint32_t block_tokens; /* tokens in a block; the group's unit (chunk_tokens) is a multiple */
 	uint32_t n_planes;
-	const struct scout_plane *planes; /* borrowed for the call; copied */
+	const struct scout_plane *planes; /* borrowed for the call; copied. No two of a table share memory */
 	uint64_t n_blocks;                /* blocks in every plane; ids are 0 .. n_blocks - 1 */
 	int64_t null_block;               /* an id that is never read or written, like negative ids; -1 = none */
 	/* Order of the elements inside a block, in the engine's words ("NHD"); UTF-8, at most 255 bytes, borrowed for
@@ -260,7 +256,7 @@ scout_stream(void *cuda_stream)
 /*
  * Pages of one group of a request: ids[i] is the page of the block_tokens tokens from first_token + i * block_tokens
  * on. ids may be the request's whole block table, from token 0 on: a job uses only the ids that it needs. A negative
- * or null id is a token range without a page.
+ * or null id is a token range without a page. No other id stands for two blocks of a store.
  */
 struct scout_blocks {
 	uint32_t group;       /* number of the group, as in struct scout_table */
@@ -317,7 +313,12 @@ struct scout_store {
 };
 
 /**
- * Start a retrieve or a store.
+ * Start a retrieve, a store, or a verification: a comparison of what the pool has with pages that the engine computed
+ * itself. A verification changes neither. Its chunks are copied one after another, each into memory of the worker when
+ * no retrieve waits for a copy or is being copied, and compared there by a thread of low priority; L2 is asked for what
+ * the pool lacks. One verification works at a time, later ones wait. Its request is that of a retrieve of the range,
+ * without layers and events to record; `after` is the event of the forward pass, before which no page is read. It ends
+ * when its time is over, also between two chunks. See struct scout_verified.
  *
  * @ret_job  the job's number, never 0, unique for the life of the worker; written on success.
  *
@@ -327,7 +328,8 @@ struct scout_store {
  * Blocks:   never.
  * Returns:  0, or SCOUT_ERR_INVALID (also: ids that do not reach over all tokens of the job), SCOUT_ERR_GROUP (a group
  *           without a registered table, or not above the one before it), SCOUT_ERR_HASH_LEN, SCOUT_ERR_TENANT,
- *           SCOUT_ERR_BLOCK_ID (a block id of the job is outside the registered pages; nothing was started),
+ *           SCOUT_ERR_BLOCK_ID (a block id of the job is outside the registered pages, or stands for two blocks
+ *           of a store; nothing was started),
  *           SCOUT_ERR_NOT_REGISTERED, SCOUT_ERR_BUSY (max_jobs are live), SCOUT_ERR_UNSUPPORTED (structure
  *           size; an event on the host backend), SCOUT_ERR_NOMEM, SCOUT_ERR_FORKED. A line in the worker's log says
  *           what was wrong with a request (which group, which field, what is allowed), at most one in ten seconds.
@@ -344,9 +346,33 @@ scout_worker_store(struct scout_worker *worker, const struct scout_store *store,
 	return scout_worker_store_sized(worker, store, sizeof(*store), sizeof(*store->blocks), ret_job);
 }
 
+static inline SCOUT_MUST_CHECK int
+scout_worker_verify(struct scout_worker *worker, const struct scout_retrieve *verify, uint64_t *ret_job)
+{
+	return scout_worker_verify_sized(worker, verify, sizeof(*verify), sizeof(*verify->blocks), ret_job);
+}
+
 enum scout_job_kind {
 	SCOUT_JOB_RETRIEVE = 1,
-	SCOUT_JOB_STORE = 2
+	SCOUT_JOB_STORE = 2,
+	SCOUT_JOB_VERIFY = 3
+};
+
+/*
+ * One compared chunk. The measures are taken for each plane and block on numbers of the table's dtype, and the greatest
+ * counts. Opaque bytes are equal (0) or not (1). A number that is infinite or NaN on one side only counts as a share of 1.
+ * This structure will not grow.
+ */
+struct scout_verified {
+	uint32_t group;
+	uint32_t chunk;   /* index in the prompt, in objects of the group */
+	uint32_t plane;   /* of the group's table: the one with the greatest norm_error */
+	uint32_t differs; /* 1: a measure is above the bounds of the dtype (docs/engines.md) */
+	float norm_error; /* norm of the difference, divided by the norm of the pages */
+	float share;      /* of the numbers that differ by more than the bound */
+	uint64_t
+		stored_by; /* id of the worker that stored it, as PEERS and logs show it; 0: not known (it came from L2) */
+	uint64_t stored_s; /* when, in Unix seconds; 0: not known */
 };
 
 /* The end of one job. */
@@ -354,19 +380,20 @@ struct scout_done {
 	uint64_t job;
 	uint64_t ticket;
 	int kind; /* enum scout_job_kind */
-	/* 0: everything copied. Retrieve: SCOUT_ERR_MISSING (see @missing), SCOUT_ERR_CORRUPT, SCOUT_ERR_NO_SESSION.
-	   Both: SCOUT_ERR_TIMEOUT, SCOUT_ERR_CANCELED, SCOUT_ERR_UNREACHABLE, SCOUT_ERR_EPOCH, SCOUT_ERR_WEIGHTS,
+	/* 0: everything copied, or compared (see @mismatched). Retrieve: SCOUT_ERR_MISSING (see @missing),
+	   SCOUT_ERR_CORRUPT, SCOUT_ERR_NO_SESSION. Verify: these without CORRUPT.
+	   All: SCOUT_ERR_TIMEOUT, SCOUT_ERR_CANCELED, SCOUT_ERR_UNREACHABLE, SCOUT_ERR_EPOCH, SCOUT_ERR_WEIGHTS,
 	   SCOUT_ERR_CLEARED, SCOUT_ERR_LIMIT or another refusal of the server, SCOUT_ERR_DEVICE, SCOUT_ERR_CLOSED. */
 	int status;
 	uint64_t bytes; /* copied */
-	/* Retrieve: chunks read. Store: chunks that this job made a hit (other ranks had theirs). */
+	/* Retrieve: chunks read. Store: chunks that this job made a hit (other ranks had theirs). Verify: chunks compared. */
 	uint32_t chunks;
 	/* Store: chunks that were there already, that another store is writing, or whose writer died less than the
 	   server's dead_writer_ms ago. */
 	uint32_t present;
 	uint32_t no_room;     /* store: chunks at the end that got no slot */
 	uint32_t null_chunks; /* store: chunks with a null or negative block id. They are not stored */
-	uint32_t n_missing;   /* retrieve: blocks that were not filled and must be recomputed */
+	uint32_t n_missing;   /* retrieve: blocks that were not filled and must be recomputed; verify: not compared */
 	/* Positions of these blocks in the ids of the job, ascending, counted on from one group to the next: with one
 	   group the index into its ids. Borrowed until the next poll. After a failure: all of the range. */
 	const uint32_t *missing;
@@ -374,8 +401,11 @@ struct scout_done {
 	/* waiting in the worker: for its registration, the copy engine, an announced layer */
 	uint64_t queued_us;
 	uint64_t server_us; /* waiting for the server's answers; a retrieve: for loads from L2, too */
-	uint64_t copy_us;   /* being copied; cuda: with the wait for its events */
+	uint64_t copy_us;   /* being copied, or compared; cuda: with the wait for its events */
 	uint64_t total_us;
+	uint32_t mismatched;                   /* verify: chunks that differ */
+	uint32_t n_verified;                   /* verify: as @chunks */
+	const struct scout_verified *verified; /* verify: the compared chunks; borrowed until the next poll */
 };
 
 /**
@@ -532,7 +562,7 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_reset(struct scout_worker *worker, u
  *
  * Thread:   the caller's.
  * Blocks:   never.
- * Returns:  0, SCOUT_ERR_INVALID (@worker is NULL), SCOUT_ERR_BUSY (no random number yet, at boot), SCOUT_ERR_FORKED.
+ * Returns:  0, SCOUT_ERR_INVALID (@worker is NULL; no call has returned @generation), SCOUT_ERR_BUSY (no random number yet, at boot), SCOUT_ERR_FORKED.
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_clear(struct scout_worker *worker, uint64_t generation,
 						  uint64_t *ret_generation);

@@ -41,6 +41,9 @@ SCOUT_API SCOUT_MUST_CHECK int scout_worker_retrieve_sized(struct scout_worker *
 							   size_t blocks_size, uint64_t *ret_job);
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_store_sized(struct scout_worker *worker, const struct scout_store *store,
 							size_t size, size_t blocks_size, uint64_t *ret_job);
+SCOUT_API SCOUT_MUST_CHECK int scout_worker_verify_sized(struct scout_worker *worker,
+							 const struct scout_retrieve *verify, size_t size,
+							 size_t blocks_size, uint64_t *ret_job);
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_poll_sized(struct scout_worker *worker, struct scout_done *done,
 						       size_t done_size, size_t max);
 SCOUT_API SCOUT_MUST_CHECK int scout_worker_progress_sized(struct scout_worker *worker, uint64_t job,

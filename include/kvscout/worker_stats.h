@@ -65,6 +65,12 @@ struct scout_worker_counters {
 	uint64_t reconnects; /* HELLOs accepted after the first */
 	uint64_t epochs;     /* server restarts seen */
 	uint64_t protocol_errors;
+	/* Verifications. */
+	uint64_t verifies;          /* submitted */
+	uint64_t verifies_ok;       /* ended with status 0 or SCOUT_ERR_MISSING */
+	uint64_t verifies_failed;   /* ended otherwise */
+	uint64_t verified_chunks;   /* compared */
+	uint64_t mismatched_chunks; /* of these: differ */
 };
 
 /**

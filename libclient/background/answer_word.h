@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_ANSWER_WORD_H
-#define SCOUT_ANSWER_WORD_H
+#pragma once
 
 #include "client_internal.h"
 
@@ -9,5 +8,3 @@ void scout__answer_wake(struct scout__lookup_slot *slot) SCOUT_ON_COURIER;
 
 /* Caller: wait for the answer until @until_us at the latest. Returns whether the answer is there. */
 bool scout__answer_await(const struct scout_client *client, struct scout__lookup_slot *slot, uint64_t until_us);
-
-#endif

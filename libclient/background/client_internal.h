@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_CLIENT_INTERNAL_H
-#define SCOUT_CLIENT_INTERNAL_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -49,7 +48,7 @@ enum scout__word_op {
 	SCOUT__WORD_SETTLE,
 	SCOUT__WORD_FEED
 };
-/* A word of the ring: operation, whether it is part of a step (then nothing is sent before STEP_END), slot. */
+/* A word of the ring: operation, whether it is part of a step (then it is not sent before STEP_END), slot. */
 #define SCOUT__WORD_OP(word) ((word)&15u)
 #define SCOUT__WORD_HELD (1u << 4)
 #define SCOUT__WORD(op, slot) ((uint64_t)(op) | (uint64_t)(slot) << 8)
@@ -95,6 +94,8 @@ struct scout__broadcast_link {
 struct scout__broadcast {
 	atomic_uint_fast64_t number; /* caller -> courier: the latest */
 	atomic_bool queued;          /* a word for it is in the ring */
+	/* Servers that have not carried out the latest; L2 stores that had not recorded it when theirs did. */
+	atomic_uint untold, behind;
 	/* courier */
 	uint64_t latest;
 	struct scout__broadcast_link *links; /* n_links */
@@ -177,11 +178,11 @@ struct scout_client {
 
 	/* courier; in cache lines of their own, because the courier writes them all the time */
 	/*
-	 * A slot with something unsent is in one of two lists: `todo` before the courier looks at it, `blocked` if
-	 * its links then had no room.
+	 * A slot with something unsent is in one of three lists: `held` until its step ends, `todo` before the
+	 * courier looks at it, `blocked` if its links then had no room.
 	 */
 	_Alignas(SCOUT__CACHE_LINE) struct scout__lookup_list todo;
-	struct scout__lookup_list blocked;
+	struct scout__lookup_list blocked, held;
 	bool may_unblock; /* a credit, a connection or a reset came since slots were blocked */
 	uint32_t deadline_head, deadline_tail, deadline_root; /* lookup_deadlines.c */
 	struct scout__log_limit timeout_limit;
@@ -189,7 +190,7 @@ struct scout_client {
 	uint32_t n_seen;      /* no word has named a slot from this one on: a walk over all slots ends here */
 	uint32_t n_renewals;  /* slots whose renew_left is not 0 */
 	uint32_t n_finishing; /* slots that are finished and not yet returned to the caller */
-	bool held;            /* inside a step: nothing is sent */
+	bool is_held;         /* the word that is being handled belongs to the open step */
 	bool closing;
 	struct scout__give_back *give_back;                    /* n_links */
 	struct scout__broadcast broadcasts[SCOUT__BROADCASTS]; /* shared: `number` and `queued` */
@@ -312,5 +313,3 @@ int scout__reason_of(int error);
 
 /* ---- lookup.c: courier ---- */
 extern const struct scout__courier_ops scout__lookup_ops;
-
-#endif

@@ -4,7 +4,8 @@
  *
  * The client's half on the courier thread: the words of the ring become operations on every link, and replies, lost connections
  * and deadlines become answers. lookup_answer.c makes the answers, lookup_todo.c keeps the slots that have something unsent,
- * lookup_deadlines.c knows the next deadline. Inside a step nothing is sent before the step ends.
+ * lookup_deadlines.c knows the next deadline. The end of a step is a mark in the ring: the words of the open step wait for it, and
+ * all that lies before a mark travels, whatever is open. A RESET or CLEAR is a mark, too: it ends the requests of the step.
  *
  * A slot has one lane for each link (client_internal.h). A lookup ends in one of two ways:
  *   - all lanes answered: the minimum of their hits; lanes that promised more give the rest back;
@@ -215,8 +216,6 @@ on_flush(void *user, uint64_t now_us)
 	struct scout_client *c = user;
 
 	scout__enter_courier();
-	if (c->held && !c->closing)
-		return;
 	for (uint32_t link = 0; link < c->n_links; link++)
 		scout__give_back_send(c, link);
 	walk_todo(c, now_us);
@@ -298,8 +297,7 @@ on_word(void *user, uint64_t word, uint64_t now_us)
 
 	(void)now_us;
 	scout__enter_courier();
-	if (word & SCOUT__WORD_HELD)
-		c->held = true;
+	c->is_held = (word & SCOUT__WORD_HELD) && !c->closing;
 	switch (SCOUT__WORD_OP(word)) {
 	case SCOUT__WORD_LOOKUP:
 		scout__arena_see(&c->arena, c->slots[i].ask.arena_pos);
@@ -319,17 +317,19 @@ on_word(void *user, uint64_t word, uint64_t now_us)
 		start_finish(c, i);
 		break;
 	case SCOUT__WORD_BROADCAST:
+		scout__todo_end_step(c);
 		scout__broadcast_start(c, i);
 		break;
 	case SCOUT__WORD_FEED:
 		c->feed.unsent = true;
 		break;
 	case SCOUT__WORD_STEP_END:
-		c->held = false;
+		scout__todo_end_step(c);
 		break;
 	default:
 		SCOUT_ASSERT(!"unknown word");
 	}
+	c->is_held = false;
 }
 
 /* ---- replies ---- */
@@ -584,6 +584,7 @@ on_closing(void *user)
 
 	scout__enter_courier();
 	c->closing = true;
+	scout__todo_end_step(c);
 	while ((i = scout__deadlines_first(c)) != SCOUT__NO_SLOT)
 		scout__lookup_fail(c, i, SCOUT_REASON_CLOSED, SCOUT_ERR_CLOSED, -1);
 	/* With a lease, its BYE ends every session at once; without, each is finished. */

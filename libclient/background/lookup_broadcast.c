@@ -121,6 +121,7 @@ clear_reply(struct scout_client *c, uint32_t index, const struct scout__op *op)
 		return;
 	}
 	scout__link_note_clear(link, &reply.clear);
+	atomic_fetch_add(&c->broadcasts[SCOUT__BROADCAST_CLEAR].behind, reply.pending);
 	if (reply.pending)
 		scout__log(&c->log, SCOUT_LOG_WARN,
 			   "%s: %u of %u L2 stores have not recorded the clear: the server does not use them "
@@ -141,4 +142,7 @@ scout__broadcast_reply(struct scout_client *c, uint32_t what, uint32_t index, co
 		reset_reply(c, index, op);
 	else
 		clear_reply(c, index, op);
+	/* An answer to one that was overtaken says nothing. */
+	if (link->todo == 0 && link->in_flight == 0 && !atomic_load(&t->queued) && atomic_load(&t->untold) > 0)
+		atomic_fetch_sub(&t->untold, 1);
 }

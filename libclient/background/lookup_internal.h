@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_LOOKUP_INTERNAL_H
-#define SCOUT_LOOKUP_INTERNAL_H
+#pragma once
 
 #include "client_internal.h"
 
@@ -37,6 +36,8 @@ void scout__todo_remove(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 void scout__todo_block(struct scout_client *c, uint32_t i) SCOUT_ON_COURIER;
 /* Try all blocked slots again, before the slots that came later. */
 void scout__todo_unblock(struct scout_client *c) SCOUT_ON_COURIER;
+/* A mark: what is held may be sent. */
+void scout__todo_end_step(struct scout_client *c) SCOUT_ON_COURIER;
 
 /* ---- lookup_give_back.c ---- */
 
@@ -121,5 +122,3 @@ bool scout__broadcast_send(struct scout_client *c) SCOUT_ON_COURIER;
 /* A broadcast was answered; @op NULL: its connection was lost. */
 void scout__broadcast_reply(struct scout_client *c, uint32_t what, uint32_t index, const struct scout__op *op)
 	SCOUT_ON_COURIER;
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_LOOKUP_SLOT_H
-#define SCOUT_LOOKUP_SLOT_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -132,7 +131,7 @@ struct scout__lookup_lane {
 /* Courier: how far it is. scout__slot_begin() resets it before the LOOKUP word. */
 struct scout__slot_work {
 	struct scout__lookup_lane *lanes;                      /* n_links; const after the slot's first use */
-	uint32_t todo_prev, todo_next;                         /* in `todo` or `blocked`: lookup_todo.c */
+	uint32_t todo_prev, todo_next;                         /* in one of the lists of lookup_todo.c */
 	uint32_t deadline_prev, deadline_next, deadline_child; /* lookup_deadlines.c */
 	uint32_t least;                                        /* chunks that all servers promise */
 	uint32_t base, base_l2; /* of a settled lookup ahead: the first of these chunks, and how many are in L2 */
@@ -202,5 +201,3 @@ _Static_assert(SCOUT_MAX_LENGTHS <= UINT8_MAX, "numbers of lengths are bytes");
 struct scout__keys_part {
 	uint32_t group, n;
 };
-
-#endif

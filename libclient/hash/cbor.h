@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_LIBCLIENT_CBOR_H
-#define KVSCOUT_LIBCLIENT_CBOR_H
+#pragma once
 
 #include <endian.h>
 #include <stddef.h>
@@ -53,5 +52,3 @@ scout__cbor_put_token(uint8_t *at, uint32_t token)
 	memcpy(at + 1, &big_endian, sizeof(big_endian));
 	return at + 5 - (is_short << 1);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_LIBCLIENT_SHA256_H
-#define KVSCOUT_LIBCLIENT_SHA256_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -42,5 +41,3 @@ int scout__sha256_init(struct scout__sha256 *sha);
 void scout__sha256_fini(struct scout__sha256 *sha);
 /* @ret_digest may lie within @bytes. 0, or SCOUT_ERR_SYSTEM. */
 int scout__sha256_digest(struct scout__sha256 *sha, const uint8_t *bytes, size_t len, uint8_t *ret_digest);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BASE_CLOCK_H
-#define SCOUT_BASE_CLOCK_H
+#pragma once
 
 #include <stdint.h>
 #include <time.h>
@@ -20,5 +19,3 @@ scout__now_us(void)
 {
 	return scout__now_ns() / 1000;
 }
-
-#endif

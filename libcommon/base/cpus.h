@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BASE_CPUS_H
-#define SCOUT_BASE_CPUS_H
+#pragma once
 
 #include <sched.h>
 #include <stdbool.h>
@@ -29,5 +28,3 @@ void scout__cpus_leave(const struct scout__cpus_scope *scope);
 
 /* Read the list in a file under @root ("": /). False: there is none. */
 bool scout__cpus_read(const char *root, const char *path, cpu_set_t *ret_set);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BASE_DOORBELL_H
-#define SCOUT_BASE_DOORBELL_H
+#pragma once
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -133,5 +132,3 @@ scout__doorbell_lower(struct scout__doorbell *bell)
 	scout__park(&bell->parked);
 	return true;
 }
-
-#endif

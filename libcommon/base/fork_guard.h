@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BASE_FORK_GUARD_H
-#define SCOUT_BASE_FORK_GUARD_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -17,5 +16,3 @@ void scout__fork_guard_add(int fd);
 int scout__fork_guard_open(const char *path, int flags, mode_t mode, int lowest);
 /* Close @fd, guarded or not; -1 is ignored. */
 void scout__fork_guard_close(int fd);
-
-#endif

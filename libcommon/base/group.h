@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_GROUP_H
-#define SCOUT_GROUP_H
+#pragma once
 
 #include <stdint.h>
 
@@ -32,5 +31,3 @@ struct scout__groups {
 	uint32_t n; /* 1..SCOUT__GROUPS_MAX */
 	struct scout__group group[SCOUT__GROUPS_MAX];
 };
-
-#endif

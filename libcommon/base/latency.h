@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BASE_LATENCY_H
-#define SCOUT_BASE_LATENCY_H
+#pragma once
 
 #include <stdint.h>
 
@@ -31,5 +30,3 @@ scout__latency_add(struct scout__latency *latency, uint64_t us)
 	latency->counts[i]++;
 	latency->sum_us += us;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_LAZY_H
-#define SCOUT_LAZY_H
+#pragma once
 
 #include <stddef.h>
 
@@ -12,5 +11,3 @@
  */
 void *scout__lazy_alloc(size_t bytes); /* page-aligned; NULL: out of memory, or bytes is 0 */
 void scout__lazy_free(void *memory, size_t bytes);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BASE_LIST_H
-#define SCOUT_BASE_LIST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -71,5 +70,3 @@ scout__list_del(struct scout__list *node)
 	node->next->prev = node->prev;
 	scout__list_init(node);
 }
-
-#endif

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "mask.h"
 #include "utf8.h"
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -23,6 +24,7 @@
  */
 
 #define LINE_BYTES 1024
+#define SENTENCE_BYTES 4608 /* room for a whole value of 4096 bytes: a mask needs the end of the password */
 #define GATE_SHUT 0x80000000u
 
 static _Thread_local unsigned in_callback; /* how many calls of callbacks this thread is in */
@@ -68,27 +70,6 @@ scout__log_is_shut(const struct scout__log_gate *gate)
 
 /* ---- lines ---- */
 
-/* Each byte that does not belong to a printable character, and each other character as a whole, becomes one '?'. */
-static void
-clean(char *text)
-{
-	size_t left = strlen(text), n;
-	char *to = text;
-
-	for (; left > 0; text += n, left -= n) {
-		n = scout__utf8_printable(text, left);
-		if (n > 0) {
-			memmove(to, text, n);
-			to += n;
-			continue;
-		}
-		n = scout__utf8_length(text, left);
-		n = n > 0 ? n : 1;
-		*to++ = '?';
-	}
-	*to = '\0';
-}
-
 /* Append with vsnprintf(). */
 __attribute__((format(printf, 2, 0))) static void
 append(char line[LINE_BYTES], const char *fmt, va_list args)
@@ -121,7 +102,7 @@ emit(const struct scout__log *log, int level, char line[LINE_BYTES])
 {
 	if (!gate_enter(log->gate))
 		return;
-	clean(line);
+	scout__utf8_clean(line);
 	in_callback++;
 	log->fn(log->user, level, line);
 	in_callback--;
@@ -196,12 +177,20 @@ scout__errno_text(int errnum)
 int
 scout__fail(char *err, size_t err_len, int code, const char *fmt, ...)
 {
+	char text[SENTENCE_BYTES];
 	va_list args;
 
 	if (!err || !err_len)
 		return code;
 	va_start(args, fmt);
-	(void)vsnprintf(err, err_len, fmt, args);
+	(void)vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
+	scout__mask(text, err, err_len);
 	return code;
+}
+
+int
+scout__fail_no_memory(char *err, size_t err_len)
+{
+	return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BASE_LOG_H
-#define SCOUT_BASE_LOG_H
+#pragma once
 
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -51,7 +50,7 @@ __attribute__((format(printf, 6, 7))) void scout__log_limited(const struct scout
 /* What an errno value means, for texts: "No space left on device". Static, never NULL; errno itself is not changed. */
 const char *scout__errno_text(int errnum);
 
-/* snprintf into a caller's error buffer that may be NULL; always terminates. Returns @code, so that callers can return it. */
+/* snprintf into a caller's error buffer that may be NULL, with passwords masked; always terminates. Returns @code, so that callers can return it. */
 __attribute__((format(printf, 4, 5))) int scout__fail(char *err, size_t err_len, int code, const char *fmt, ...);
-
-#endif
+/* The same for SCOUT_ERR_NOMEM. */
+int scout__fail_no_memory(char *err, size_t err_len);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BASE_MAP_H
-#define SCOUT_BASE_MAP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,5 +32,3 @@ bool scout__map_put(struct scout__map *map, uint64_t key, uint32_t value);
 
 /* Returns whether @key was there. */
 bool scout__map_del(struct scout__map *map, uint64_t key);
-
-#endif

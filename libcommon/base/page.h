@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BASE_PAGE_H
-#define SCOUT_BASE_PAGE_H
+#pragma once
 
 #include <stdint.h>
 #include <unistd.h>
@@ -11,5 +10,3 @@ scout__page_bytes(void)
 {
 	return (uint64_t)sysconf(_SC_PAGESIZE);
 }
-
-#endif

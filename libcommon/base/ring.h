@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BASE_RING_H
-#define SCOUT_BASE_RING_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -90,5 +89,3 @@ scout__ring_empty(const struct scout__ring *ring)
 {
 	return ck_ring_size(&ring->ring) == 0;
 }
-
-#endif

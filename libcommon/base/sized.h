@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SIZED_H
-#define SCOUT_SIZED_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -67,5 +66,3 @@ scout__sized_write(void *theirs, size_t size, const void *own, size_t own_size)
 	memcpy(theirs, own, n);
 	memset((uint8_t *)theirs + n, 0, size - n);
 }
-
-#endif

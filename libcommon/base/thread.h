@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_BASE_THREAD_H
-#define SCOUT_BASE_THREAD_H
+#pragma once
 
 #include <assert.h>
 #include <pthread.h>
@@ -69,5 +68,3 @@ int scout__block_signals(sigset_t *ret_before);
  * Returns 0 or an errno value.
  */
 int scout__thread_start(pthread_t *ret_thread, const char *name, void *(*main)(void *), void *arg);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_CONFIG_GROUP_LIST_H
-#define SCOUT_CONFIG_GROUP_LIST_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -40,20 +39,12 @@ int scout__groups_accept(const char *list, uint32_t chunk_tokens, uint32_t *hash
 			 size_t err_len);
 
 #define SCOUT__OPTION_GROUP                                                                                            \
-	{                                                                                                              \
-		.name = "group", .type = SCOUT_OPTION_LIST, .offset = FIELD(group), .min = 1, .max = 4096,             \
-		.max_items = SCOUT__GROUPS_MAX, .too_many = SCOUT_ERR_GROUP_LIMIT,                                     \
+	SCOUT__OPTION(                                                                                                 \
+		LIST, group, .min = 1, .max = 4096, .max_items = SCOUT__GROUPS_MAX, .too_many = SCOUT_ERR_GROUP_LIMIT, \
 		.check_item = scout__group_check_item,                                                                 \
-		.doc = "Groups of layers of the model, numbered from 0: `POLICY[:SPAN][,unit=N][,margin=N]"            \
-		       "[,readers=N]`, all numbers in tokens but readers. POLICY is all, window:SPAN, local:SPAN or "  \
-		       "state; unset: one group, all",                                                                 \
-	}
+		.doc = "Groups of layers of the model, numbered from 0: `POLICY[:SPAN][,unit=N][,margin=N][,readers=N]`, all numbers in tokens but readers. POLICY is all, window:SPAN, local:SPAN or state; unset: one group, all")
 
 #define SCOUT__OPTION_HASH_TOKENS                                                                                      \
-	{                                                                                                              \
-		.name = "hash_tokens", .type = SCOUT_OPTION_U32, .offset = FIELD(hash_tokens), .min = 0,               \
-		.max = 1048576, .def_text = "chunk_tokens",                                                            \
-		.doc = "Tokens from one hash of a prompt to the next; the units of all groups are multiples of it",    \
-	}
-
-#endif
+	SCOUT__OPTION(                                                                                                 \
+		U32, hash_tokens, .max = 1048576, .def_text = "chunk_tokens",                                          \
+		.doc = "Tokens from one hash of a prompt to the next; the units of all groups are multiples of it")

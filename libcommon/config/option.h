@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_OPTION_H
-#define SCOUT_OPTION_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,6 +50,12 @@ struct scout__option {
 	const char *doc;
 };
 
+/* A row for the field of the key's name, with what else it has. The table's file defines FIELD(name): the field's offset. */
+#define SCOUT__OPTION(type_, key, ...)                                                                                 \
+	{                                                                                                              \
+		.name = #key, .type = SCOUT_OPTION_##type_, .offset = FIELD(key), __VA_ARGS__                          \
+	}
+
 struct scout__option_table {
 	const struct scout__option *options;
 	size_t n;
@@ -86,5 +91,3 @@ void scout__options_fini(const struct scout__option_table *table, void *cfg);
  */
 int scout__options_accept(const struct scout__option_table *table, void *dst, const void *src, char *err,
 			  size_t err_len);
-
-#endif

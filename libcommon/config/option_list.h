@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_OPTION_LIST_H
-#define SCOUT_OPTION_LIST_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -40,5 +39,3 @@ int scout__list_check_listen(const char *key, const char *item, char *err, size_
  * does not repeat the item, which may hold a password.
  */
 int scout__list_check_url(const char *key, const char *item, char *err, size_t err_len);
-
-#endif

@@ -11,6 +11,7 @@
 
 #include "log.h"
 #include "option_parse.h"
+#include "secret.h"
 
 /*
  * DESIGN
@@ -107,12 +108,20 @@ cut_comment(char *line)
 		}
 }
 
+/* Whether @value is a URL with a user's password: then the file keeps the rule of secret.h. */
+static bool
+has_password(const char *value)
+{
+	const char *user = strstr(value, "://"), *end = user ? strrchr(user, '@') : NULL;
+
+	return end && memchr(user + 3, ':', (size_t)(end - user - 3));
+}
+
 static int
 apply_line(const struct scout__option_table *table, void *cfg, struct option_reader *reader, char *err, size_t err_len)
 {
 	char message[MESSAGE_BYTES];
-	char *equals;
-	char *key;
+	char *equals, *key, *value;
 	int rc;
 
 	cut_comment(reader->line);
@@ -128,7 +137,12 @@ apply_line(const struct scout__option_table *table, void *cfg, struct option_rea
 	if (!*key)
 		return fail_line(reader, SCOUT_ERR_FORMAT, "no key before '=': must be `key = value`, or begin with #",
 				 err, err_len);
-	rc = scout__options_set(table, cfg, key, trim(equals + 1), message, sizeof(message));
+	value = trim(equals + 1);
+	rc = has_password(value) ? scout__secret_judge(fileno(reader->file), "a URL with a password stands in",
+						       reader->path, message, sizeof(message))
+				 : 0;
+	if (rc == 0)
+		rc = scout__options_set(table, cfg, key, value, message, sizeof(message));
 	return rc ? fail_line(reader, rc, message, err, err_len) : 0;
 }
 

@@ -9,6 +9,8 @@
 #include <kvscout/error.h>
 
 #include "log.h"
+#include "mask.h"
+#include "utf8.h"
 
 /*
  * DESIGN
@@ -27,14 +29,13 @@
 const char *
 scout__option_quote(char buf[SCOUT__OPTION_TEXT], const char *text)
 {
-	size_t n = 0;
+	size_t n;
 
-	for (; text[n] && n < SHOWN_BYTES; n++) {
-		unsigned char c = (unsigned char)text[n];
-
-		buf[n] = (char)(c < 0x20 || c == 0x7f ? '?' : c);
-	}
-	(void)snprintf(buf + n, SCOUT__OPTION_TEXT - n, "%s", text[n] ? "..." : "");
+	scout__mask(text, buf, SCOUT__OPTION_TEXT);
+	n = strlen(buf);
+	if (n > SHOWN_BYTES)
+		(void)snprintf(buf + SHOWN_BYTES, SCOUT__OPTION_TEXT - SHOWN_BYTES, "...");
+	scout__utf8_clean(buf);
 	return buf;
 }
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_OPTION_PARSE_H
-#define SCOUT_OPTION_PARSE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -30,5 +29,3 @@ int scout__option_parse(const struct scout__option *option, const char *value, u
 /* Check whether a number, or a string's length, is in range; if not, write a message that shows @shown as the value. */
 int scout__option_check(const struct scout__option *option, uint64_t number, const char *shown, char *err,
 			size_t err_len);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_ARENA_H
-#define SCOUT_ARENA_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -129,5 +128,3 @@ scout__arena_give(struct scout__arena *arena, uint64_t pos)
 		head += scout__arena_header_at(arena, head)->total;
 	atomic_store_explicit(&arena->head, head, memory_order_release);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_COURIER_H
-#define SCOUT_COURIER_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -169,5 +168,9 @@ void scout__link_note_clear(struct scout__link *link, const struct scout__clear_
 bool scout__link_is_before_clear(const struct scout__link *link, uint64_t generation) SCOUT_ON_COURIER;
 /* Draw a name for a new clear. False: there is no entropy yet, at boot. Any thread. */
 bool scout__draw_generation(uint64_t *ret_generation);
-
-#endif
+/* A name with the upper bits of @n. A number that is not its own name was not drawn here or by a peer: protocol.h, CLEAR. */
+static inline uint64_t
+scout__generation_of(uint64_t n)
+{
+	return (n & ~UINT64_C(0xffff)) | (n >> 16) * UINT64_C(0x9e3779b97f4a7c15) >> 48;
+}

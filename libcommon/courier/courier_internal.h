@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_COURIER_INTERNAL_H
-#define SCOUT_COURIER_INTERNAL_H
+#pragma once
 
 #include <poll.h>
 #include <pthread.h>
@@ -52,5 +51,3 @@ void *scout__courier_main(void *arg);
 int scout__courier_open_context(struct scout__courier *c, const char *const *endpoints, uint32_t n, char *err,
 				size_t err_len);
 void scout__courier_close_context(struct scout__courier *c);
-
-#endif

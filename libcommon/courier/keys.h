@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_KEYS_H
-#define SCOUT_KEYS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,5 +22,3 @@ int scout__curve_load(const char *secret_file, const char *server_key, struct sc
 
 /* Give its keys to a zmq socket that is not connected yet. False: libzmq refused, see zmq_errno(). */
 bool scout__curve_use(void *socket, const struct scout__curve_keys *keys);
-
-#endif

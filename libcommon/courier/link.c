@@ -6,8 +6,9 @@
  * other link files, none of which calls it. Rules for all link files:
  *
  * - Each operation that was begun ends exactly once: by its reply, or by scout__link_lost(), which ends all of them.
- * - A correlation id is (generation, slot): a reply to an operation that has ended already finds another generation and is only
- *   counted. Nothing that comes late reaches a later operation.
+ * - A correlation id is (generation, slot) XOR a random number: a reply to an operation that has ended already finds another
+ *   generation and is only counted. Nothing that comes late reaches a later operation. It names what a worker holds, too, so nobody
+ *   else should guess it.
  * - A lost connection closes the socket (linger 0). So nothing that was queued in it is ever delivered to a server that comes
  *   later, and no operation is sent twice.
  * - ZMQ_IMMEDIATE: a message is only taken when a connection is complete. "Writable" therefore means connected.
@@ -227,14 +228,14 @@ scout__link_tick(struct scout__link *link, uint64_t now_us)
 /* ---- life ---- */
 
 static uint64_t
-draw_token(void)
+draw(void)
 {
-	uint64_t token = 0;
+	uint64_t word = 0;
 
-	while (token == 0)
-		if (getrandom(&token, sizeof(token), 0) != (ssize_t)sizeof(token))
+	while (word == 0)
+		if (getrandom(&word, sizeof(word), 0) != (ssize_t)sizeof(word))
 			return 0;
-	return token;
+	return word;
 }
 
 int
@@ -249,7 +250,8 @@ scout__link_init(struct scout__link *link, const struct scout__link_env *env, ui
 	link->pause_ms = SCOUT__LINK_PAUSE_FIRST_MS;
 	link->first.looked_us = scout__now_us();
 	link->hello = *hello;
-	link->hello.token = draw_token();
+	link->hello.token = draw();
+	link->corr_key = draw() | UINT32_C(1) << 31; /* no slot has this bit, so no id is 0 */
 	link->endpoint = strdup(endpoint);
 	link->name_space = strndup(hello->name_space.p, hello->name_space.len);
 	link->in_flight = calloc(SCOUT__LINK_SLOTS, sizeof(*link->in_flight));

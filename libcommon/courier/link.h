@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_LINK_H
-#define SCOUT_LINK_H
+#pragma once
 
 #include "channel.h"
 #include "courier.h"
@@ -90,7 +89,7 @@ struct scout__link_env {
 struct scout__in_flight {
 	uint64_t cookie;
 	uint64_t answer_by_us; /* UINT64_MAX: may take as long as it likes */
-	uint32_t gen;          /* upper half of the correlation id */
+	uint32_t gen;          /* upper half of the correlation id, before corr_key */
 	uint32_t next;         /* free list */
 	uint8_t opcode;
 	bool used;
@@ -119,6 +118,7 @@ struct scout__link {
 	int start_error;      /* error of the starter's last look; 0: none */
 	bool greeting_failed; /* the security handshake ended without a reason, at least once */
 	uint64_t epoch;       /* epoch of the present server; 0 before HELLO */
+	uint64_t peer_id;     /* what the server's log calls us */
 	uint64_t known_epoch; /* epoch of the last link_up */
 
 	int lease_fd;
@@ -149,6 +149,7 @@ struct scout__link {
 	uint32_t out_ops;
 	size_t op_offset;
 	uint64_t op_corr; /* of the last begun operation */
+	uint64_t corr_key;
 	bool op_open;
 };
 
@@ -246,5 +247,3 @@ scout__count(atomic_uint_fast64_t *counter)
 {
 	atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
 }
-
-#endif

@@ -67,7 +67,8 @@ scout__link_lease_connect(struct scout__link *link, const struct scout__str *pat
 {
 	const struct scout__log *log = link->env->log;
 	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
-	struct scout__lease_msg hello = {.type = SCOUT_LEASE_HELLO, .word = link->hello.token};
+	struct scout__lease_msg hello = {
+		.type = SCOUT_LEASE_HELLO, .word = link->hello.token, .secret = link->hello.secret};
 	int fd = connect_path(path);
 
 	if (fd < 0 || send(fd, buf, scout__put_lease(buf, &hello), MSG_NOSIGNAL) < 0) {

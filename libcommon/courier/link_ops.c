@@ -3,7 +3,7 @@
  * DESIGN
  *
  * The operations of a link that are in flight, and the frame that collects the next ones; courier thread only. A correlation id is
- * (generation, slot): the table has room for the credits and for the link's own HELLO and PING, so taking a slot cannot fail.
+ * (generation, slot) XOR corr_key: the table has room for the credits and for the link's own HELLO and PING, so taking a slot cannot fail.
  */
 #include "link.h"
 
@@ -51,7 +51,7 @@ take_slot(struct scout__link *link, uint8_t opcode, uint64_t cookie, bool intern
 	slot->answer_by_us = UINT64_MAX;
 	if (!internal && link->n_in_flight++ == 0)
 		link->busy_since_us = scout__now_us();
-	return (uint64_t)slot->gen << 32 | (i + 1);
+	return ((uint64_t)slot->gen << 32 | (i + 1)) ^ link->corr_key;
 }
 
 void
@@ -71,7 +71,8 @@ scout__link_op_drop(struct scout__link *link, uint32_t i)
 uint32_t
 scout__link_op_find(const struct scout__link *link, uint64_t corr)
 {
-	uint32_t i = (uint32_t)corr - 1, gen = (uint32_t)(corr >> 32);
+	uint64_t plain = corr ^ link->corr_key;
+	uint32_t i = (uint32_t)plain - 1, gen = (uint32_t)(plain >> 32);
 
 	if (i >= SCOUT__LINK_SLOTS || !link->in_flight[i].used || link->in_flight[i].gen != gen)
 		return SCOUT__LINK_NO_SLOT;
@@ -208,7 +209,8 @@ scout__link_op_begin(struct scout__link *link, uint8_t opcode, uint32_t budget_u
 	uint64_t corr = take_slot(link, opcode, cookie, false);
 
 	if (link->hello.role == SCOUT_ROLE_CLIENT)
-		link->in_flight[(uint32_t)corr - 1].answer_by_us = scout__now_us() + budget_us + overdue_after_us(link);
+		link->in_flight[(uint32_t)(corr ^ link->corr_key) - 1].answer_by_us =
+			scout__now_us() + budget_us + overdue_after_us(link);
 	return begin_op(link, opcode, budget_us, corr);
 }
 

@@ -28,6 +28,19 @@ text_of(const struct scout__op *op, char *buf, size_t len)
 		(void)snprintf(buf, len, "%s", scout__wire_name(op->status));
 }
 
+/* The server knows our token and told its secret in a reply that was lost: nobody can be that peer any more. */
+static void SCOUT_ON_COURIER
+become_new_peer(struct scout__link *link)
+{
+	scout__log(link->env->log, SCOUT_LOG_INFO,
+		   "%s: the server's reply to an earlier HELLO was lost: we connect again as a new peer",
+		   link->endpoint);
+	(void)scout__draw_generation(&link->hello.token); /* without entropy, at boot, the next try draws it */
+	link->hello.secret = (struct scout__secret){{0}};
+	scout__link_lease_close(link);
+	scout__link_lost(link, SCOUT_ERR_UNREACHABLE, "the server does not know this peer any more");
+}
+
 static void SCOUT_ON_COURIER
 on_hello_reply(struct scout__link *link, const struct scout__op *op, uint64_t epoch)
 {
@@ -35,6 +48,10 @@ on_hello_reply(struct scout__link *link, const struct scout__op *op, uint64_t ep
 	const char *field;
 	char text[512];
 
+	if (op->status == SCOUT_WIRE_SECRET) {
+		become_new_peer(link);
+		return;
+	}
 	if (op->status != SCOUT_WIRE_OK) {
 		text_of(op, text, sizeof(text));
 		scout__link_refused(link, scout__wire_error(op->status), text);
@@ -49,6 +66,8 @@ on_hello_reply(struct scout__link *link, const struct scout__op *op, uint64_t ep
 	}
 	link->credits = reply.credits < SCOUT__LINK_MAX_INFLIGHT ? reply.credits : SCOUT__LINK_MAX_INFLIGHT;
 	link->epoch = epoch;
+	link->hello.secret = reply.secret;
+	link->peer_id = reply.id;
 	scout__link_note_clear(link, &reply.clear);
 	link->state = SCOUT__LINK_LEASING;
 	link->state_since_us = scout__now_us();

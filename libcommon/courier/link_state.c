@@ -94,6 +94,7 @@ scout__draw_generation(uint64_t *ret_generation)
 	do {
 		if (getrandom(&generation, sizeof(generation), GRND_NONBLOCK) != (ssize_t)sizeof(generation))
 			return false;
+		generation = scout__generation_of(generation);
 	} while (generation == 0 || generation == SCOUT_GENERATION_ANY);
 	*ret_generation = generation;
 	return true;
@@ -193,8 +194,8 @@ scout__link_leased(struct scout__link *link)
 	if (is_restarted)
 		scout__log(link->env->log, SCOUT_LOG_WARN, "%s: the server was restarted; what it knew is gone",
 			   link->endpoint);
-	scout__log(link->env->log, SCOUT_LOG_INFO, "%s: connected%s", link->endpoint,
-		   link->lease_bound ? "" : ", without a lease connection");
+	scout__log(link->env->log, SCOUT_LOG_INFO, "%s: connected as peer %016llx%s", link->endpoint,
+		   (unsigned long long)link->peer_id, link->lease_bound ? "" : ", without a lease connection");
 	link->state = SCOUT__LINK_UP;
 	link->state_since_us = scout__now_us();
 	link->known_epoch = link->epoch;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_INSTANCE_PATHS_H
-#define SCOUT_INSTANCE_PATHS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,5 +44,3 @@ SCOUT_ON_ANY int scout__instance_open(const char *folder, struct scout__instance
 
 /* Whether a server accepts connections on its socket. */
 SCOUT_ON_ANY bool scout__instance_listens(const struct scout__instance *instance);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_INSTANCE_PROGRAM_H
-#define SCOUT_INSTANCE_PROGRAM_H
+#pragma once
 
 #include <limits.h>
 #include <stddef.h>
@@ -13,5 +12,3 @@
  * bytes and is written on success. Returns 0 or SCOUT_ERR_FORMAT; @err says where we looked.
  */
 SCOUT_ON_ANY int scout__program_find(const char *given, char *path, char *err, size_t err_len);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_INSTANCE_RECORD_H
-#define SCOUT_INSTANCE_RECORD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,5 +36,3 @@ SCOUT_ON_ANY void scout__record_read(int fd, struct scout__instance_record *ret_
 /* False: errno says why. */
 SCOUT_ON_ANY bool scout__record_write(int fd, const struct scout__instance_record *record);
 SCOUT_ON_ANY uint64_t scout__boot_ms(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_INSTANCE_SILENT_H
-#define SCOUT_INSTANCE_SILENT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,5 +13,3 @@
  */
 SCOUT_ON_ANY bool scout__instance_explain(const struct scout__instance *instance, const char *what, char *text,
 					  size_t len);
-
-#endif

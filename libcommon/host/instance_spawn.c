@@ -31,6 +31,7 @@
 
 #include "instance_record.h"
 #include "log.h"
+#include "mask.h"
 
 #define KEYS_MAX 64u
 
@@ -80,10 +81,14 @@ scout__server_keys_check(const char *keys, char *err, size_t err_len)
 
 		while (key < len && is_key_char(one[key]))
 			key++;
-		if (key == 0 || key == len || one[key] != '=')
+		if (key == 0 || key == len || one[key] != '=') {
+			char word[SCOUT__SERVER_KEYS_MAX + SCOUT__MASK_ROOM], shown[sizeof(word)];
+
+			(void)snprintf(word, sizeof(word), "%.*s", (int)len, one);
+			scout__mask(word, shown, sizeof(shown));
 			return scout__fail(err, err_len, SCOUT_ERR_CONFIG_SYNTAX,
-					   "server_keys: \"%.*s\" is not KEY=VALUE; separate them by blanks", (int)len,
-					   one);
+					   "server_keys: \"%s\" is not KEY=VALUE; separate them by blanks", shown);
+		}
 		if (is_reserved(one, key))
 			return scout__fail(
 				err, err_len, SCOUT_ERR_CONFIG_KEY,

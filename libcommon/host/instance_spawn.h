@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_INSTANCE_SPAWN_H
-#define SCOUT_INSTANCE_SPAWN_H
+#pragma once
 
 #include <stddef.h>
 #include <sys/types.h>
@@ -18,5 +17,3 @@ SCOUT_ON_ANY int scout__spawn_server(const struct scout__instance *instance, con
 
 /* Whether @keys are words KEY=VALUE of keys that such a server may get: 0; else the code, and @err names the word. */
 SCOUT_ON_ANY int scout__server_keys_check(const char *keys, char *err, size_t err_len);
-
-#endif

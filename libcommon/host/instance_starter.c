@@ -56,6 +56,7 @@
 #include "instance_record.h"
 #include "instance_silent.h"
 #include "instance_spawn.h"
+#include "mask.h"
 
 #define LOOK_US UINT64_C(5000)           /* while a server starts or ends */
 #define LOOK_SLOWLY_US UINT64_C(1000000) /* while it cannot be used */
@@ -338,25 +339,32 @@ values_of(const char *keys, const char *key, size_t key_len, char *values, size_
 	}
 }
 
+#define KEYS_SHOWN (SCOUT__SERVER_KEYS_MAX + 256u) /* a mask may be longer than its password */
+
 /* Log once for each server which of our keys it was not started with. */
 static void
 compare_keys(struct scout__starter *s, const struct scout__instance_record *server)
 {
-	char differ[1024] = "", ours[256], theirs[256];
+	char differ[1024] = "", ours[256], theirs[256], own[KEYS_SHOWN], others[KEYS_SHOWN];
 	const char *at = s->keys + strspn(s->keys, " \t\n");
 	size_t n = 0;
 
 	if (s->warned == server->pid)
 		return;
 	s->warned = server->pid;
+	scout__mask(s->keys, own, sizeof(own));
+	scout__mask(server->keys, others, sizeof(others));
 	while (*at) {
 		size_t key = strcspn(at, "="), word = strcspn(at, " \t\n");
 
 		values_of(s->keys, at, key, ours, sizeof(ours));
 		values_of(server->keys, at, key, theirs, sizeof(theirs));
-		if (strcmp(ours, theirs) != 0 && n < sizeof(differ))
+		if (strcmp(ours, theirs) != 0 && n < sizeof(differ)) {
+			values_of(own, at, key, ours, sizeof(ours));
+			values_of(others, at, key, theirs, sizeof(theirs));
 			n += (size_t)snprintf(differ + n, sizeof(differ) - n, "%s%.*s is %s, wanted %s", n ? "; " : "",
 					      (int)key, at, theirs[0] ? theirs : "not set", ours);
+		}
 		at += word + strspn(at + word, " \t\n");
 	}
 	if (n)

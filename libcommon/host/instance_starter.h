@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_INSTANCE_STARTER_H
-#define SCOUT_INSTANCE_STARTER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -54,5 +53,3 @@ SCOUT_ON_ANY const char *scout__starter_text(const struct scout__starter *starte
 SCOUT_ON_ANY const char *scout__starter_explain(struct scout__starter *starter, const char *what);
 /* Take the status of the process that puts a server into the background, if it has ended. False: it has not, call again. */
 SCOUT_ON_ANY bool scout__starter_reap(struct scout__starter *starter);
-
-#endif

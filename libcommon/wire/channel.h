@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_CHANNEL_H
-#define SCOUT_CHANNEL_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -102,5 +101,3 @@ bool scout__channel_hear(struct scout__channel *ch);
 int scout__channel_send(struct scout__channel *ch, const uint8_t *frame, size_t len);
 /* After a ring: write what was kept. */
 void scout__channel_push(struct scout__channel *ch);
-
-#endif

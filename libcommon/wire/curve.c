@@ -5,13 +5,13 @@
  */
 #include "curve.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include <kvscout/error.h>
 
 #include "log.h"
+#include "secret.h"
 
 #define LINE_BYTES 256
 /* RFC 32 of the ZeroMQ project. */
@@ -48,16 +48,9 @@ static int
 read_secret(FILE *file, const char *path, char ret_key[SCOUT__CURVE_KEY + 1], char *err, size_t err_len)
 {
 	char key[SCOUT__CURVE_KEY + 1], more[SCOUT__CURVE_KEY + 1];
-	struct stat st;
 	unsigned line = 0;
 	int rc;
 
-	if (fstat(fileno(file), &st) != 0 || !S_ISREG(st.st_mode))
-		return scout__fail(err, err_len, SCOUT_ERR_FORMAT, "key file %s: must be a regular file", path);
-	if (st.st_mode & 077)
-		return scout__fail(err, err_len, SCOUT_ERR_PERMISSION,
-				   "key file %s: others than its owner may use it (mode %o); chmod 600 it", path,
-				   (unsigned)st.st_mode & 0777);
 	setbuf(file, NULL); /* no copy of the key in memory that is not ours */
 	rc = scout__curve_next_key(file, &line, key);
 	if (rc == 1 && scout__curve_next_key(file, &line, more) != 0)
@@ -77,12 +70,15 @@ read_secret(FILE *file, const char *path, char ret_key[SCOUT__CURVE_KEY + 1], ch
 int
 scout__curve_read_secret(const char *path, char ret_key[SCOUT__CURVE_KEY + 1], char *err, size_t err_len)
 {
-	FILE *file = fopen(path, "re");
-	int rc;
+	int fd = scout__secret_open("key file", path, SCOUT_ERR_FORMAT, err, err_len), rc;
+	FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
 
-	if (!file)
-		return scout__fail(err, err_len, errno == EACCES ? SCOUT_ERR_PERMISSION : SCOUT_ERR_FORMAT,
-				   "key file %s cannot be read (%s)", path, scout__errno_text(errno));
+	if (fd < 0)
+		return fd;
+	if (!file) {
+		(void)close(fd); /* read only: nothing is lost */
+		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+	}
 	rc = read_secret(file, path, ret_key, err, err_len);
 	(void)fclose(file); /* read only: nothing is lost */
 	return rc;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_CURVE_H
-#define SCOUT_CURVE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,5 +22,3 @@ int scout__curve_next_key(FILE *file, unsigned *line, char ret_key[SCOUT__CURVE_
  * Returns 0, SCOUT_ERR_FORMAT (no such file, or not one key), SCOUT_ERR_PERMISSION; @err has the text, never the key.
  */
 int scout__curve_read_secret(const char *path, char ret_key[SCOUT__CURVE_KEY + 1], char *err, size_t err_len);
-
-#endif

@@ -267,6 +267,8 @@ static const struct {
 	STATUS(GROUPS_DIFFER, SCOUT_ERR_GROUPS_DIFFER),
 	STATUS(GROUP, SCOUT_ERR_GROUP),
 	STATUS(GROUP_LIMIT, SCOUT_ERR_GROUP_LIMIT),
+	STATUS(SECRET, SCOUT_ERR_PERMISSION),
+	STATUS(RIGHTS, SCOUT_ERR_PERMISSION),
 };
 #undef STATUS
 _Static_assert(sizeof(statuses) / sizeof(statuses[0]) == SCOUT_WIRE_LAST + 1, "a wire status has no row");

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_MSG_H
-#define SCOUT_MSG_H
+#pragma once
 
 #include <kvscout/protocol.h>
 #include <kvscout/types.h>
@@ -98,6 +97,29 @@ struct scout__clear_state {
 	uint64_t cleared;    /* the last clear's stamp; 0: none */
 };
 
+/* What proves that a sender is the peer whose token it says; the server draws it. All 0: none. */
+struct scout__secret {
+	uint64_t half[SCOUT_SECRET_BYTES / 8];
+};
+/* Takes equally long for any two: a stranger learns nothing from the time. */
+static inline bool
+scout__secret_equal(const struct scout__secret *a, const struct scout__secret *b)
+{
+	return ((a->half[0] ^ b->half[0]) | (a->half[1] ^ b->half[1])) == 0;
+}
+static inline void
+scout__put_secret(struct scout__writer *w, const struct scout__secret *m)
+{
+	scout__put_u64(w, m->half[0]);
+	scout__put_u64(w, m->half[1]);
+}
+static inline void
+scout__get_secret(struct scout__reader *r, struct scout__secret *ret)
+{
+	ret->half[0] = scout__get_u64(r);
+	ret->half[1] = scout__get_u64(r);
+}
+
 struct scout__hello {
 	uint64_t token;
 	uint16_t role;
@@ -108,6 +130,7 @@ struct scout__hello {
 	uint32_t hash_tokens;
 	uint64_t weights;
 	struct scout__clear_state clear;
+	struct scout__secret secret;
 	struct scout__str name_space;
 	struct scout__groups groups;
 };
@@ -128,6 +151,8 @@ struct scout__hello_reply {
 	uint32_t max_frame;
 	uint64_t weights;
 	struct scout__clear_state clear;
+	struct scout__secret secret;
+	uint64_t id;
 	struct scout__str software;
 	struct scout__str lease_path;
 };
@@ -222,6 +247,7 @@ struct scout__finish_msg {
 	uint32_t hint; /* SCOUT_FINISH_* */
 };
 #define SCOUT__FINISH_BYTES 16u
+/* The reply is that of ADMIT. */
 void scout__put_finish(struct scout__writer *w, const struct scout__finish_msg *m);
 int scout__get_finish(const struct scout__op *op, struct scout__finish_msg *ret, const char **ret_field);
 
@@ -415,7 +441,7 @@ struct scout__list_reply {
 void scout__put_list_head(struct scout__writer *w, uint32_t head, uint32_t n);
 
 struct scout__peer_item {
-	uint64_t token;
+	uint64_t id;
 	uint16_t role, kv_rank;
 	uint32_t pid;
 	uint64_t unread_bytes;
@@ -455,11 +481,13 @@ int scout__get_drop_reply(const struct scout__op *op, struct scout__drop_reply *
 
 /* Lease connection messages, little-endian, fixed sizes. */
 #define SCOUT__LEASE_SHORT_BYTES 16
+#define SCOUT__LEASE_HELLO_BYTES 32
 #define SCOUT__LEASE_WITHDRAW_BYTES 12
 #define SCOUT__LEASE_SEGMENT_BYTES 40
 struct scout__lease_msg {
 	uint16_t type;
-	uint64_t word; /* HELLO, BYE: token; OK: epoch */
+	uint64_t word;               /* HELLO, BYE: token; OK: epoch */
+	struct scout__secret secret; /* HELLO */
 	uint32_t segment, slots;
 	uint64_t bytes, data_offset, slot_stride;
 	uint32_t request_bytes, reply_bytes; /* CHANNEL */
@@ -481,5 +509,3 @@ const char *scout__field_rule(const struct scout__op *op, const char *field);
 const char *scout__wire_name(unsigned status);
 /* The library's error for a wire status: SCOUT_ERR_*; 0 for OK. */
 int scout__wire_error(unsigned status);
-
-#endif

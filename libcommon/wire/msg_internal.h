@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_MSG_INTERNAL_H
-#define SCOUT_MSG_INTERNAL_H
+#pragma once
 
 #include "msg.h"
 #include "utf8.h"
@@ -94,5 +93,3 @@ scout__get_count(const struct scout__op *op, const char *name, uint32_t *ret_n, 
 		*ret_n = n;
 	return status;
 }
-
-#endif

@@ -11,6 +11,7 @@ lease_bytes(uint16_t type)
 {
 	switch (type) {
 	case SCOUT_LEASE_HELLO:
+		return SCOUT__LEASE_HELLO_BYTES;
 	case SCOUT_LEASE_BYE:
 	case SCOUT_LEASE_OK:
 	case SCOUT_LEASE_GONE:
@@ -57,6 +58,8 @@ scout__put_lease(uint8_t *buf, const struct scout__lease_msg *m)
 	} else {
 		scout__put_u64(&w, has_no_word(m->type) ? 0 : m->word);
 	}
+	if (m->type == SCOUT_LEASE_HELLO)
+		scout__put_secret(&w, &m->secret);
 	return w.len;
 }
 
@@ -86,6 +89,8 @@ scout__get_lease(const void *buf, size_t len, struct scout__lease_msg *ret)
 	} else {
 		m.word = scout__get_u64(&r);
 	}
+	if (m.type == SCOUT_LEASE_HELLO)
+		scout__get_secret(&r, &m.secret);
 	if (has_no_word(m.type) && m.word != 0)
 		return false;
 	*ret = m;

@@ -58,7 +58,7 @@ get_list(const struct scout__op *op, const char *(*read_item)(struct scout__read
 void
 scout__put_peer_item(struct scout__writer *w, const struct scout__peer_item *m)
 {
-	scout__put_u64(w, m->token);
+	scout__put_u64(w, m->id);
 	scout__put_u16(w, m->role);
 	scout__put_u16(w, m->kv_rank);
 	scout__put_u32(w, m->pid);
@@ -73,7 +73,7 @@ scout__put_peer_item(struct scout__writer *w, const struct scout__peer_item *m)
 bool
 scout__get_peer_item(struct scout__reader *r, struct scout__peer_item *ret)
 {
-	struct scout__peer_item m = {.token = scout__get_u64(r)};
+	struct scout__peer_item m = {.id = scout__get_u64(r)};
 
 	m.role = scout__get_u16(r);
 	m.kv_rank = scout__get_u16(r);

@@ -72,6 +72,7 @@ scout__put_hello(struct scout__writer *w, const struct scout__hello *m)
 	scout__put_u32(w, m->hash_tokens);
 	scout__put_u64(w, m->weights);
 	put_clear_state(w, &m->clear);
+	scout__put_secret(w, &m->secret);
 	scout__put_str(w, m->name_space.p, m->name_space.len);
 	scout__put_u16(w, (uint16_t)m->groups.n);
 	scout__put_u16(w, 0);
@@ -151,6 +152,7 @@ scout__get_hello(const struct scout__op *op, struct scout__hello *ret, const cha
 	m.hash_tokens = scout__get_u32(&r);
 	m.weights = scout__get_u64(&r);
 	get_clear_state(&r, &m.clear);
+	scout__get_secret(&r, &m.secret);
 	scout__get_view(&r, &m.name_space);
 	m.groups.n = scout__get_u16(&r);
 	reserved = scout__get_u16(&r);
@@ -178,6 +180,8 @@ scout__put_hello_reply(struct scout__writer *w, const struct scout__hello_reply 
 	scout__put_u32(w, m->max_frame);
 	scout__put_u64(w, m->weights);
 	put_clear_state(w, &m->clear);
+	scout__put_secret(w, &m->secret);
+	scout__put_u64(w, m->id);
 	scout__put_str(w, m->software.p, m->software.len);
 	scout__put_str(w, m->lease_path.p, m->lease_path.len);
 }
@@ -187,15 +191,21 @@ scout__get_hello_reply(const struct scout__op *op, struct scout__hello_reply *re
 {
 	struct scout__reader r = scout__body_of(op);
 	struct scout__hello_reply m;
+	const char *bad_field;
 	int status;
 
 	m.credits = scout__get_u32(&r);
 	m.max_frame = scout__get_u32(&r);
 	m.weights = scout__get_u64(&r);
 	get_clear_state(&r, &m.clear);
+	scout__get_secret(&r, &m.secret);
+	m.id = scout__get_u64(&r);
 	scout__get_view(&r, &m.software);
 	scout__get_view(&r, &m.lease_path);
-	status = scout__body_judge(&r, 0, clear_state_bad_field(&m.clear, SCOUT_MAX_STAMP), ret_field);
+	bad_field = clear_state_bad_field(&m.clear, SCOUT_MAX_STAMP);
+	if (scout__secret_equal(&m.secret, &(struct scout__secret){{0}}))
+		bad_field = "secret";
+	status = scout__body_judge(&r, 0, bad_field, ret_field);
 	if (status == SCOUT_WIRE_OK)
 		*ret = m;
 	return status;

@@ -28,6 +28,7 @@ static const struct {
 	{"length", "of the body must be exactly what its fields say", 0, ANY},
 	{"reserved", "fields and unknown flags must be 0", 0, ANY},
 	{"token", "must be a random number other than 0", 0, ANY},
+	{"secret", "must be 16 random bytes, not all 0", 0, ANY},
 	{"role", "must be 1 (client) or 2 (worker)", 0, ANY},
 	{"hash_bytes", "must be " TEXT_OF(SCOUT_MIN_HASH) ".." TEXT_OF(SCOUT_MAX_HASH), 0, ANY},
 	{"chunk_tokens", "must be 1 or more", 0, ANY},

@@ -159,44 +159,56 @@ look(struct scout__restorable *walk, uint32_t g, const struct scout__need *need,
 
 /* The next length below @length, whose run has @missing in it, that group @g may allow. */
 static uint32_t
-below_missing(const struct scout__restorable *walk, const struct scout__group *group, uint32_t length, uint32_t missing)
+below_missing(const struct scout__restorable *walk, uint32_t g, uint32_t length, uint32_t missing)
 {
-	uint64_t end = (uint64_t)missing * group->unit_tokens, tokens = (uint64_t)length * walk->hash_tokens;
-	uint64_t below = end > group->margin_tokens ? end - group->margin_tokens : 0;
+	const struct scout__group *group = &walk->groups->group[g];
+	uint32_t behind = skipped(group, walk->hash_tokens, walk->skip);
+	const uint8_t *bits = walk->presence[g].bits;
+	uint64_t end, tokens = (uint64_t)length * walk->hash_tokens, below;
 
+	/* States are few: the next one that is there may be far. */
+	while (group->policy == SCOUT__POLICY_STATE && group->margin_tokens == 0 && missing > behind &&
+	       missing <= walk->presence[g].n && !(bits[(missing - 1) / 8] >> (missing - 1) % 8 & 1))
+		missing -= missing % 8 == 0 && missing - behind >= 8 && bits[missing / 8 - 1] == 0 ? 8 : 1;
+	end = (uint64_t)missing * group->unit_tokens;
+	below = end > group->margin_tokens ? end - group->margin_tokens : 0;
 	/* Without a margin, a length that begins a run of local attention needs nothing, even in the middle of an object. */
 	if (group->policy == SCOUT__POLICY_LOCAL && group->margin_tokens == 0 && begin_of(group, tokens) > below)
 		below = begin_of(group, tokens);
 	return (uint32_t)(below / walk->hash_tokens);
 }
 
-/* The longest length up to @length that group @g allows. */
-static uint32_t
-allowed_by(struct scout__restorable *walk, uint32_t g, uint32_t length)
+bool
+scout__restorable_find(struct scout__restorable *walk, uint32_t *looks)
 {
-	const struct scout__group *group = &walk->groups->group[g];
-	uint32_t stride = ends_with_an_object(group) ? group->unit_tokens / walk->hash_tokens : 1, missing = 0;
-	struct scout__need need;
+	while (walk->agreed < walk->groups->n && walk->length > 0) {
+		const struct scout__group *group = &walk->groups->group[walk->g];
+		uint32_t stride = ends_with_an_object(group) ? group->unit_tokens / walk->hash_tokens : 1, missing = 0;
+		uint32_t odd = walk->length % stride;
+		struct scout__need need;
 
-	for (length -= length % stride; length > 0; length -= length % stride) {
-		if (scout__need_of(group, walk->hash_tokens, walk->skip, length, &need) &&
-		    look(walk, g, &need, &missing))
-			return length;
-		length = below_missing(walk, group, length, missing);
+		if (*looks == 0)
+			return false;
+		--*looks;
+		if (odd == 0 && scout__need_of(group, walk->hash_tokens, walk->skip, walk->length, &need) &&
+		    look(walk, walk->g, &need, &missing)) {
+			walk->agreed++;
+			walk->g = (walk->g + 1) % walk->groups->n;
+			continue;
+		}
+		walk->length = odd ? walk->length - odd : below_missing(walk, walk->g, walk->length, missing);
+		walk->agreed = 0;
 	}
-	return 0;
+	walk->agreed = 0;
+	return true;
 }
 
 uint32_t
 scout__restorable_next(struct scout__restorable *walk, uint32_t at_most)
 {
-	uint32_t length = at_most, agreed = 0;
+	uint32_t looks = UINT32_MAX;
 
-	for (uint32_t g = 0; agreed < walk->groups->n && length > 0; g = (g + 1) % walk->groups->n) {
-		uint32_t allowed = allowed_by(walk, g, length);
-
-		agreed = allowed < length ? 1 : agreed + 1;
-		length = allowed;
-	}
-	return length;
+	walk->length = at_most;
+	(void)scout__restorable_find(walk, &looks);
+	return walk->length;
 }

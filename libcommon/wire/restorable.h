@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_RESTORABLE_H
-#define SCOUT_RESTORABLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -39,12 +38,17 @@ struct scout__restorable {
 	uint32_t hash_tokens;
 	uint32_t skip;                              /* objects that end up to here are present */
 	struct scout__need seen[SCOUT__GROUPS_MAX]; /* all of these are present */
+	uint32_t length;                            /* no longer one is restorable */
+	uint32_t g, agreed; /* the group that is asked next, and how many before it allow the length */
 };
 
 /* @groups and @presence are borrowed for the walk. */
 void scout__restorable_init(struct scout__restorable *walk, const struct scout__groups *groups, uint32_t hash_tokens,
 			    const struct scout__presence *presence, uint32_t skip);
-/* The longest restorable length up to @at_most, which is below all lengths returned before; 0: none. */
+/*
+ * Lower walk.length to the longest length that is restorable, 0: none. Each look at one group takes one off *@looks; false: none is
+ * left, and the walk goes on with the next call. Before the next search, set walk.length to less than the last result.
+ */
+bool scout__restorable_find(struct scout__restorable *walk, uint32_t *looks);
+/* The longest restorable length up to @at_most, which is below all lengths returned before; 0: none. In one go. */
 uint32_t scout__restorable_next(struct scout__restorable *walk, uint32_t at_most);
-
-#endif

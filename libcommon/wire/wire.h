@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_WIRE_H
-#define SCOUT_WIRE_H
+#pragma once
 
 #include <endian.h>
 #include <stdbool.h>
@@ -187,5 +186,3 @@ bool scout__writer_reserve(struct scout__writer *w, size_t cap, size_t least);
 /* Overwrite at an earlier offset. A bad writer stays unchanged; an offset beyond the written bytes makes it bad. */
 void scout__patch_u32(struct scout__writer *w, size_t offset, uint32_t v);
 void scout__patch_u64(struct scout__writer *w, size_t offset, uint64_t v);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_WIRE_ZMQ_WAIT_H
-#define SCOUT_WIRE_ZMQ_WAIT_H
+#pragma once
 
 #include <poll.h>
 #include <stdbool.h>
@@ -15,5 +14,3 @@
  * on a socket, because the call may consume the edge of the descriptor. Returns as zmq_poll().
  */
 int scout__zmq_wait(zmq_pollitem_t *items, struct pollfd *fds, int n, long wait_ms, bool *look);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_BLOCK_H
-#define SCOUT_SERVER_BLOCK_H
+#pragma once
 
 #include <stddef.h>
 
@@ -11,5 +10,3 @@
 /* As realloc(): @block has @old_bytes (0: NULL), @bytes is not 0. NULL: no memory, and @block stays as it is. */
 void *scout__block_resize(void *block, size_t old_bytes, size_t bytes);
 void scout__block_free(void *block, size_t bytes);
-
-#endif

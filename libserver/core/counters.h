@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_COUNTERS_H
-#define SCOUT_SERVER_COUNTERS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -36,5 +35,3 @@ struct scout__counters { /* monitor/stats.h lists what a new one needs */
 	/* How much longer a frame was on its way than the fastest frame of its peer. */
 	struct scout__latency frame_wait;
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_RUN_QUEUE_H
-#define SCOUT_SERVER_RUN_QUEUE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,5 +50,3 @@ SCOUT_ON_LOOP void scout__timer_set_poll(struct scout_server *s, struct scout__r
 SCOUT_ON_LOOP void scout__timer_clear(struct scout_server *s, struct scout__run_item *item);
 SCOUT_ON_LOOP uint64_t scout__timers_next(const struct scout_server *s);
 SCOUT_ON_LOOP void scout__timers_run(struct scout_server *s);
-
-#endif

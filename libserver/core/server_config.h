@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_CONFIG_H
-#define SCOUT_SERVER_CONFIG_H
+#pragma once
 
 #include <stddef.h>
 
@@ -18,5 +17,3 @@ extern const struct scout__option_table scout__server_options;
  */
 int scout__server_config_accept(struct scout_server_config *dst, const struct scout_server_config *src, char *err,
 				size_t err_len);
-
-#endif

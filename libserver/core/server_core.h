@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_CORE_H
-#define SCOUT_SERVER_CORE_H
+#pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -32,7 +31,7 @@ struct scout__transport;
  * it); only giving back what it held takes several turns.
  */
 
-#define SCOUT__SETTABLE 2u  /* keys that scout_server_set() takes */
+#define SCOUT__SETTABLE 3u  /* keys that scout_server_set() takes */
 #define SCOUT__STEP_US 200u /* no step and no handler is to take longer */
 #define SCOUT__LOG_INTERVAL_US 1000000u
 #define SCOUT__WARN_INTERVAL_US 10000000u /* for warnings of what lasts until an operator mends it */
@@ -65,7 +64,7 @@ struct scout_server {
 	struct scout__run_item **heap;        /* [1 .. heap_n], by wake_us */
 	size_t heap_n, heap_cap;
 	struct scout__log_limit limit_refused, limit_full, limit_mismatch, limit_bad, limit_memory, limit_undo,
-		limit_conns, limit_curve, limit_lease, limit_shm, limit_bug, limit_names;
+		limit_conns, limit_curve, limit_lease, limit_shm, limit_bug, limit_names, limit_secret, limit_rights;
 	struct scout__log_limit limit_join, limit_leave, limit_died, limit_ns, limit_clear; /* with SCOUT__LOG_BURST */
 	struct scout__counters count;
 
@@ -93,5 +92,3 @@ scout__note_step(struct scout_server *s, uint64_t before_us)
 		s->count.loop_longest_us = took_us;
 	s->count.loop_slow_steps += took_us > SCOUT__STEP_US;
 }
-
-#endif

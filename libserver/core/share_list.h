@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_SHARE_LIST_H
-#define SCOUT_SERVER_SHARE_LIST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,5 +36,3 @@ int scout__shares_parse(const char *key, const char *list, struct scout__share_l
 void scout__shares_fini(struct scout__share_list *shares);
 /* The percentage of a name that has an item; 0: it has none. */
 uint32_t scout__shares_find(const struct scout__share_list *shares, const char *name, size_t len);
-
-#endif

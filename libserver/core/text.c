@@ -72,11 +72,14 @@ enum format {
 static void
 add_code(struct scout__text *text, const unsigned char *p, size_t n, enum format format)
 {
-	if (format == JSON && n > 0 && *p != 0) {
-		scout__text_add(text, "\\u%04x",
-				n == 1   ? (unsigned)*p
-				: n == 2 ? (*p & 0x1fu) << 6 | (p[1] & 0x3fu)
-					 : (*p & 0x0fu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu));
+	uint32_t code = n > 0 ? scout__utf8_code(p, n) : 0;
+
+	if (format == JSON && code > 0xffff) {
+		scout__text_add(text, "\\u%04x\\u%04x", 0xd7c0 + (code >> 10), 0xdc00 + (code & 0x3ff));
+		return;
+	}
+	if (format == JSON && code > 0) {
+		scout__text_add(text, "\\u%04x", code);
 		return;
 	}
 	for (size_t i = 0; i < (n > 0 ? n : 1); i++)

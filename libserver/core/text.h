@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_TEXT_H
-#define SCOUT_SERVER_TEXT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,5 +29,3 @@ void scout__text_label(struct scout__text *text, const char *bytes, size_t len);
 void scout__text_json(struct scout__text *text, const char *bytes, size_t len);
 void scout__text_line(struct scout__text *text, const char *bytes, size_t len); /* kvscoutd --status */
 void scout__text_fini(struct scout__text *text);
-
-#endif

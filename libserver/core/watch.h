@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_WATCH_H
-#define SCOUT_SERVER_WATCH_H
+#pragma once
 
 #include "thread.h"
 
@@ -30,5 +29,3 @@ struct scout__watch {
 int scout__watch_add(struct scout_server *s, struct scout__watch *watch);
 /* Stop watching @watch, and close its descriptor. */
 SCOUT_ON_LOOP void scout__watch_end(struct scout_server *s, struct scout__watch *watch);
-
-#endif

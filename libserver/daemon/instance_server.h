@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_INSTANCE_SERVER_H
-#define SCOUT_SERVER_INSTANCE_SERVER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,5 +43,3 @@ void scout__instance_size_pool(struct scout_server_config *cfg, char *text, size
 /* Tell peers that it serves (if is_spawned, stdout is not used from then on), or ended in good order. 0, or errno: peers wait. */
 int scout__instance_serves(const struct scout__instance_server *in);
 void scout__instance_ended(const struct scout__instance_server *in);
-
-#endif

@@ -14,8 +14,11 @@
 static int
 complain(const char *path, const char *what)
 {
-	(void)fprintf(stderr, "kvscoutd: %s: %s (%s)\n", path, what, scout__errno_text(errno));
-	return 1;
+	char err[512];
+	int rc = scout__fail(err, sizeof(err), 1, "%s: %s (%s)", path, what, scout__errno_text(errno));
+
+	(void)fprintf(stderr, "kvscoutd: %s\n", err);
+	return rc;
 }
 
 static int

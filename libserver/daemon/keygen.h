@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_KEYGEN_H
-#define SCOUT_SERVER_KEYGEN_H
+#pragma once
 
 /*
  * Draw a CURVE key: the secret one into a new file @path for its owner only, the public one to stdout. An exit status.
  */
 int scout__keygen(const char *path);
-
-#endif

@@ -22,6 +22,8 @@
 #include "log.h"
 #include "log_queue.h"
 #include "option_list.h"
+#include "rights.h"
+#include "mask.h"
 #include "text.h"
 #include "thread.h"
 
@@ -58,7 +60,7 @@ static bool is_shared; /* engines look for it: is_instance, or an operator start
 static struct {
 	int argc;
 	char **argv;
-	bool has_file; /* --config is among them */
+	bool has_file; /* --config or --curve-rights-file is among them */
 } command;             /* const after the options are read */
 
 static void
@@ -138,7 +140,8 @@ help(void)
 		"  --version\n"
 		"  --help\n"
 		"\n"
-		"SIGHUP, with --config: reads its options and the file again for tenant_share and namespace_share.\n"
+		"SIGHUP, with --config or --curve-rights-file: reads options and files again for tenant_share,\n"
+		"namespace_share and the lines of curve_rights_file.\n"
 		"\n"
 		"Exit status: 0 after SIGTERM or SIGINT; 1 it could not start, --status had no answer, or output could\n"
 		"not be written; 2 a wrong option or value, on the command line or in a file, so that it can never start;\n"
@@ -168,17 +171,16 @@ set_log_level(const char *value, char *err, size_t err_len)
 			return 0;
 		}
 	}
-	(void)snprintf(err, err_len, "log-level \"%s\" is none of error, warn, info, debug", value);
-	return SCOUT_ERR_CONFIG_SYNTAX;
+	return scout__fail(err, err_len, SCOUT_ERR_CONFIG_SYNTAX,
+			   "log-level \"%s\" is none of error, warn, info, debug", value);
 }
 
 static int
 set_option(struct scout_server_config *cfg, const char *key, const char *value, char *err, size_t err_len)
 {
-	if (strcmp(key, "config") == 0) {
-		command.has_file = true;
+	command.has_file |= strcmp(key, "config") == 0 || strcmp(key, "curve_rights_file") == 0;
+	if (strcmp(key, "config") == 0)
 		return scout_server_config_load(cfg, value, err, err_len);
-	}
 	if (strcmp(key, "log_level") == 0)
 		return set_log_level(value, err, err_len);
 	return scout_server_config_set(cfg, key, value, err, err_len);
@@ -365,6 +367,7 @@ static void *
 read_again(void *arg)
 {
 	struct scout_server_config *cfg = &reading.cfg;
+	char *rights = NULL;
 
 	for (int i = 1; i < command.argc && reading.rc == 0; i++) {
 		const char *value;
@@ -375,6 +378,10 @@ read_again(void *arg)
 		if (reading.rc == 0 && strcmp(key, "log_level") != 0)
 			reading.rc = set_option(cfg, key, value, reading.err, sizeof(reading.err));
 	}
+	/* The server reads it again: now its file system answers. */
+	if (reading.rc == 0 && cfg->curve_rights_file)
+		reading.rc = scout__rights_read(cfg->curve_rights_file, &rights, reading.err, sizeof(reading.err));
+	free(rights);
 	scout__eventfd_raise(reading.fd);
 	return arg;
 }
@@ -420,23 +427,21 @@ static void
 apply(struct scout_server *server)
 {
 	struct scout_server_config *cfg = &reading.cfg;
+	const char *const set[][2] = {{"tenant_share", cfg->tenant_share},
+				      {"namespace_share", cfg->namespace_share},
+				      {"curve_rights_file", cfg->curve_rights_file}};
 	char *err = reading.err;
 	int rc = reading.rc;
 
-	(void)scout__eventfd_lower(reading.fd);
 	reading.is_running = false;
-	if (rc == 0)
-		rc = scout_server_set(server, "tenant_share", cfg->tenant_share ? cfg->tenant_share : "", err,
-				      sizeof(reading.err));
-	if (rc == 0)
-		rc = scout_server_set(server, "namespace_share", cfg->namespace_share ? cfg->namespace_share : "", err,
-				      sizeof(reading.err));
+	for (size_t i = 0; rc == 0 && i < sizeof(set) / sizeof(set[0]); i++)
+		rc = scout_server_set(server, set[i][0], set[i][1] ? set[i][1] : "", err, sizeof(reading.err));
 	if (rc)
 		say_not_applied(err);
 	else
 		scout__log_queue_put(&log_queue, SCOUT_LOG_INFO,
-				     "kvscoutd: SIGHUP: read the configuration again for tenant_share and "
-				     "namespace_share; other keys need a restart");
+				     "kvscoutd: SIGHUP: read the configuration again for tenant_share, namespace_share "
+				     "and curve_rights_file; other keys need a restart");
 	scout_server_config_fini(cfg);
 	if (reading.again)
 		begin_to_read();
@@ -460,7 +465,8 @@ wait_for_end(int signal_fd, struct scout_server *server)
 				continue;
 			return;
 		}
-		if (ends[2].revents)
+		/* Lowered first: then what the thread wrote before it raised the bell is here. */
+		if (ends[2].revents && scout__eventfd_lower(reading.fd))
 			apply(server);
 		if (!ends[0].revents && !ends[1].revents)
 			continue;
@@ -558,6 +564,31 @@ serve(struct scout_server_config *cfg)
 	return rc;
 }
 
+/*
+ * All users see a command line in the list of processes, until a moment after its start. What is read later is a copy. Returns
+ * whether there was memory.
+ */
+static bool
+hide_passwords(int argc, char **argv)
+{
+	command.argv = calloc((size_t)argc + 1, sizeof(*command.argv));
+	for (int i = 0; command.argv && i < argc; i++) {
+		size_t len = strlen(argv[i]);
+		char *shown = malloc(len + SCOUT__MASK_ROOM);
+
+		command.argv[i] = strdup(argv[i]);
+		if (!shown || !command.argv[i]) {
+			free(shown);
+			return false;
+		}
+		scout__mask(argv[i], shown, len + SCOUT__MASK_ROOM);
+		if (strcmp(shown, argv[i]) != 0)
+			(void)strncpy(argv[i], shown, len); /* zeroes what is left */
+		free(shown);
+	}
+	return command.argv != NULL;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -574,8 +605,10 @@ main(int argc, char **argv)
 		argv += 2;
 	}
 	command.argc = argc;
-	command.argv = argv;
-	if (read_options(&cfg, argc, argv, &rc) == 0) {
+	if (!hide_passwords(argc, argv)) {
+		(void)fprintf(stderr, "kvscoutd: out of memory\n");
+		rc = 1;
+	} else if (read_options(&cfg, argc, command.argv, &rc) == 0) {
 		if (!cfg.listen) {
 			rc = scout__instance_claim(&instance, &cfg);
 			is_shared = rc == 0;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_LOG_QUEUE_H
-#define SCOUT_SERVER_LOG_QUEUE_H
+#pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -55,5 +54,3 @@ void scout__log_queue_put(void *queue, int level, const char *text);
  * writing goes on, and the process may exit. No line may be put afterwards.
  */
 bool scout__log_queue_stop(struct scout__log_queue *queue, uint32_t flush_ms);
-
-#endif

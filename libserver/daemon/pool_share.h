@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_POOL_SHARE_H
-#define SCOUT_SERVER_POOL_SHARE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -14,5 +13,3 @@
 #define SCOUT__POOL_SHARE_MIN (UINT64_C(64) << 20)
 
 uint64_t scout__pool_share(const struct scout__memory *memory, char *text, size_t len);
-
-#endif

@@ -11,6 +11,7 @@
 #include "curve.h"
 #include "instance_silent.h"
 #include "log.h"
+#include "utf8.h"
 
 /*
  * DESIGN
@@ -135,16 +136,10 @@ refused(const struct scout__status_client *c, const struct scout__op *op, char *
 {
 	struct scout__str text = {"", 0};
 	char shown[256];
-	size_t n = 0;
 
 	(void)scout__get_text(op, &text);
-	/* Any server may answer: its text must not speak to a terminal. */
-	for (; n < text.len && n < sizeof(shown) - 1; n++) {
-		shown[n] = text.p[n];
-		if ((unsigned char)text.p[n] < ' ' || text.p[n] == 127)
-			shown[n] = '?';
-	}
-	shown[n] = '\0';
+	(void)snprintf(shown, sizeof(shown), "%.*s", (int)text.len, text.p);
+	scout__utf8_clean(shown); /* any server may answer: its text must not speak to a terminal */
 	if (op->status == SCOUT_WIRE_UNKNOWN_OP)
 		return scout__fail(err, err_len, SCOUT_ERR_UNSUPPORTED,
 				   "%s: the server is of an older release, which does not know %s", c->endpoint,

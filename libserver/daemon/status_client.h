@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_STATUS_CLIENT_H
-#define SCOUT_SERVER_STATUS_CLIENT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,5 +45,3 @@ int scout__status_client_ask(struct scout__status_client *c, struct scout__op *r
 /* The reply's body does not make sense: SCOUT_ERR_PROTOCOL and @err. */
 int scout__status_client_bad_reply(const struct scout__status_client *c, char *err, size_t err_len);
 void scout__status_client_close(struct scout__status_client *c);
-
-#endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L1_CHUNK_INDEX_H
-#define SCOUT_L1_CHUNK_INDEX_H
+#pragma once
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -103,7 +103,9 @@ struct scout__l1 {
 	uint64_t extents_withdrawn;         /* taken from a chunk index for another one */
 	uint64_t extents_pinned;            /* times that no chunk index had an extent to give: everything was pinned */
 	uint64_t last_serial;
-	uint64_t counting; /* of rebalance_rule.c */
+	uint64_t counting;      /* of rebalance_rule.c */
+	uint64_t described;     /* bytes of all descriptions; at most */
+	uint64_t max_described; /* ... these. Set by the owner */
 	/* Nothing pins a tracked entry any more; it is about to go into the order, or away. Set by the owner. */
 	void (*let_go)(struct scout__chunk_index *index, uint32_t entry);
 	/* NULL, or: an object of a namespace with several groups is about to be evicted. Set by the owner. */
@@ -148,8 +150,9 @@ struct scout__chunk_index {
 	struct scout__used *used_by; /* [entry] */
 	void **owned;                /* [entry]: the owner's, NULL at first */
 	struct scout__description **descriptions; /* [entry], of max_entries: chunk_index_describe.c; NULL: none yet */
-	uint64_t turn;                            /* users so far */
-	uint32_t n_entries;                       /* in use; chunk_index_entry.c */
+	uint64_t *told; /* with descriptions: a bit for each entry, of each of SCOUT__TOLD_WALKS walks (ops/feed.c) */
+	uint64_t turn;  /* users so far */
+	uint32_t n_entries; /* in use; chunk_index_entry.c */
 	struct scout__index_table table;
 	struct scout__index_slots slots;
 	struct scout__index_extents extents;
@@ -227,17 +230,20 @@ scout__index_follows(const struct scout__chunk_index *index, uint32_t earlier, u
 	if (index->entries[earlier].ahead != later + 1)
 		index->entries[earlier].ahead = (later + 1) & (INT32_MAX >> 1);
 }
+#define SCOUT__TOLD_WALKS 32u
+#define SCOUT__TOLD_WORDS(index) ((index)->max_entries / 64u + 1)
 /* What a STORE said of an object for readers of the feed. */
 struct scout__description {
+	uint8_t before[SCOUT_MAX_HASH]; /* the hash of the object before it in its prompt; zeroes: not known */
 	uint16_t len;
 	char bytes[];
 };
 /*
- * Keep a copy of @bytes with @entry, unless it has a description already. False: its namespace has as many bytes of them
- * as it may have (l1_ns.max_described), or there is no memory.
+ * Keep a copy of @bytes with @entry, unless it has a description already. @before: a hash, or NULL if the store does not
+ * know it. False: there are as many bytes of them as there may be, or there is no memory.
  */
-SCOUT_ON_LOOP bool scout__index_describe(struct scout__chunk_index *index, uint32_t entry, const char *bytes,
-					 uint16_t len);
+SCOUT_ON_LOOP bool scout__index_describe(struct scout__chunk_index *index, uint32_t entry, const uint8_t *before,
+					 const char *bytes, uint16_t len);
 /* The description of @entry; NULL: it has none. */
 static inline SCOUT_ON_LOOP const struct scout__description *
 scout__index_description(const struct scout__chunk_index *index, uint32_t entry)
@@ -357,8 +363,17 @@ SCOUT_ON_LOOP void scout__index_spoil(struct scout__chunk_index *index, uint32_t
 struct scout__place {
 	uint32_t segment;
 	uint64_t offset;
-	uint64_t slot_gen; /* what the generation word of the slot holds */
+	uint64_t slot_gen;        /* what the generation word of the slot holds */
+	_Atomic uint64_t *writer; /* in shared memory: id of the peer that stored it, and when, in Unix seconds */
 };
+/* Its id is 0 if L2 loaded the slot. */
+SCOUT_ON_LOOP static inline void
+scout__place_note_writer(const struct scout__place *place, uint64_t peer, uint64_t unix_s)
+{
+	atomic_store_explicit(&place->writer[0], peer, memory_order_relaxed);
+	atomic_store_explicit(&place->writer[1], unix_s, memory_order_relaxed);
+}
+
 SCOUT_ON_LOOP struct scout__place scout__index_place(const struct scout__chunk_index *index, uint32_t entry,
 						     uint32_t rank);
 
@@ -467,5 +482,3 @@ SCOUT_ON_LOOP void scout__rebalance_freed(struct scout__l1 *l1, struct scout__ex
 
 /* Debug and tests: every invariant above, by a full walk. Aborts with a message. */
 SCOUT_ON_LOOP void scout__index_check(const struct scout__chunk_index *index);
-
-#endif

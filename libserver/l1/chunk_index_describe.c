@@ -11,7 +11,8 @@
  * is never changed. The array of pointers is address space that costs nothing until it is used, and the bit in the entry spares
  * everybody else a look at it.
  *
- * All descriptions of a namespace together have at most l1_ns.max_described bytes: what comes later has none.
+ * All descriptions together have at most l1.max_described bytes, and those of a namespace seven eighths of what the others
+ * leave, so that there is room for one more. What comes later has none.
  *
  * Threads: loop.
  */
@@ -23,33 +24,42 @@ bytes_of(uint16_t len)
 }
 
 bool
-scout__index_describe(struct scout__chunk_index *index, uint32_t entry, const char *bytes, uint16_t len)
+scout__index_describe(struct scout__chunk_index *index, uint32_t entry, const uint8_t *before, const char *bytes,
+		      uint16_t len)
 {
-	struct scout__l1_ns *ns = index->l1_ns;
+	uint64_t mine = index->l1_ns ? index->l1_ns->described : 0, others = index->l1->described - mine;
 	struct scout__description *d;
 
 	SCOUT_ASSERT(index->entries[entry].in_use);
 	if (index->entries[entry].described)
 		return true;
-	if (!ns || ns->described + bytes_of(len) > ns->max_described)
+	if (!index->l1_ns || mine + bytes_of(len) > (index->l1->max_described - others) / 8 * 7)
 		return false;
 	if (!index->descriptions)
 		index->descriptions = scout__reserve_array(index->max_entries, sizeof(*index->descriptions));
-	d = index->descriptions ? malloc(bytes_of(len)) : NULL;
+	if (!index->told)
+		index->told = scout__reserve_array(SCOUT__TOLD_WORDS(index) * SCOUT__TOLD_WALKS, sizeof(*index->told));
+	d = index->descriptions && index->told ? calloc(1, bytes_of(len)) : NULL;
 	if (!d)
 		return false;
+	if (before)
+		memcpy(d->before, before, index->hash_bytes);
 	d->len = len;
 	memcpy(d->bytes, bytes, len);
 	index->descriptions[entry] = d;
 	index->entries[entry].described = 1;
-	ns->described += bytes_of(len);
+	index->l1_ns->described += bytes_of(len);
+	index->l1->described += bytes_of(len);
 	return true;
 }
 
 void
 scout__index_undescribe(struct scout__chunk_index *index, uint32_t entry)
 {
-	index->l1_ns->described -= bytes_of(index->descriptions[entry]->len);
+	uint64_t bytes = bytes_of(index->descriptions[entry]->len);
+
+	index->l1_ns->described -= bytes;
+	index->l1->described -= bytes;
 	free(index->descriptions[entry]);
 	index->entries[entry].described = 0;
 }
@@ -57,10 +67,9 @@ scout__index_undescribe(struct scout__chunk_index *index, uint32_t entry)
 void
 scout__descriptions_close(struct scout__chunk_index *index)
 {
-	if (!index->descriptions)
-		return;
-	for (uint32_t entry = 0; entry < index->slots.next_fresh; entry++)
+	for (uint32_t entry = 0; index->descriptions && entry < index->slots.next_fresh; entry++)
 		if (index->entries[entry].in_use && index->entries[entry].described)
 			scout__index_undescribe(index, entry);
 	scout__release_array(index->descriptions, index->max_entries, sizeof(*index->descriptions));
+	scout__release_array(index->told, SCOUT__TOLD_WORDS(index) * SCOUT__TOLD_WALKS, sizeof(*index->told));
 }

@@ -63,15 +63,23 @@ place_of(const struct scout__chunk_index *index, uint32_t first)
 	return low;
 }
 
-/* The extent that @entry lies in: it has memory. */
+/* The place of the extent that @entry lies in: it has memory. A store's slots mostly come from one extent. */
+static uint32_t
+place_around(const struct scout__chunk_index *index, uint32_t entry)
+{
+	const struct scout__index_extents *extents = &index->extents;
+	uint32_t at = extents->recent;
+
+	if (at < extents->n && entry - extents->first[at] < extents->by_slot[at]->slots)
+		return at;
+	at = place_of(index, entry);
+	return at == extents->n || extents->first[at] != entry ? at - 1 : at;
+}
+
 static struct scout__extent *
 extent_of(const struct scout__chunk_index *index, uint32_t entry)
 {
-	uint32_t at = place_of(index, entry);
-
-	if (at == index->extents.n || index->extents.first[at] != entry)
-		at--;
-	return index->extents.by_slot[at];
+	return index->extents.by_slot[place_around(index, entry)];
 }
 
 struct scout__extent *
@@ -189,6 +197,7 @@ scout__index_place(const struct scout__chunk_index *index, uint32_t entry, uint3
 		.segment = segment->id,
 		.offset = segment->data_offset + (entry - extent->first) * segment->stride,
 		.slot_gen = index->slot_gen[scout__shard_at(index, entry, rank)],
+		.writer = &segment->words[extent->slots + 2 * (size_t)(entry - extent->first)],
 	};
 }
 
@@ -218,6 +227,7 @@ scout__shard_bump(struct scout__chunk_index *index, uint32_t entry, uint32_t ran
 
 	if (++*gen == 0)
 		*gen = 1;
+	index->extents.recent = place_around(index, entry);
 	/*
 	 * A worker learns that it may write by a message, which is sent after this: that orders this before its first
 	 * byte.

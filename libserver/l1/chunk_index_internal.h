@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_CHUNK_INDEX_INTERNAL_H
-#define SCOUT_CHUNK_INDEX_INTERNAL_H
+#pragma once
 
 #include "chunk_index.h"
 
@@ -76,7 +75,7 @@ SCOUT_ON_LOOP void scout__unneeded_open(struct scout__chunk_index *index);
 /* The arrays have room for @n entries, and may have moved. 0 or SCOUT_ERR_NOMEM: then not for more than before. */
 SCOUT_ON_LOOP int scout__unneeded_reserve(struct scout__chunk_index *index, uint32_t n);
 SCOUT_ON_LOOP void scout__unneeded_close(struct scout__chunk_index *index);
-/* An unneeded object leaves its queue. It is unneeded no more if it is pinned, and the policy has heard of it if it is gone. */
+/* An unneeded object leaves its queue, and counts as needed. If it is gone (@why), the policy hears of it: it remembers those. */
 SCOUT_ON_LOOP void scout__unneeded_leave(struct scout__chunk_index *index, uint32_t entry, enum scout__remove why);
 /* The policy has just got an unneeded object: it is taken from it. */
 SCOUT_ON_LOOP void scout__unneeded_put(struct scout__chunk_index *index, uint32_t entry);
@@ -252,5 +251,3 @@ scout__index_tell(struct scout__chunk_index *index, uint32_t entry, bool is_hit)
 	if (index->l1_ns && index->l1_ns->watched)
 		index->l1->hit_changed(index, entry, is_hit);
 }
-
-#endif

@@ -80,6 +80,7 @@ scout__index_load(struct scout__chunk_index *index, uint32_t entry, uint32_t ran
 {
 	struct scout__entry *e = &index->entries[entry];
 	uint8_t *state = state_of(index, entry, rank);
+	struct scout__place place;
 
 	SCOUT_ASSERT(*state == SCOUT__SHARD_EXPECTED && !e->in_order && !e->bare);
 	if (e->holds == UINT16_MAX)
@@ -87,6 +88,8 @@ scout__index_load(struct scout__chunk_index *index, uint32_t entry, uint32_t ran
 	scout__entry_held(index, entry);
 	*state = SCOUT__SHARD_LOADING;
 	scout__shard_bump(index, entry, rank);
+	place = scout__index_place(index, entry, rank);
+	scout__place_note_writer(&place, 0, 0);
 	return true;
 }
 

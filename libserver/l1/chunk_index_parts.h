@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L1_CHUNK_INDEX_PARTS_H
-#define SCOUT_L1_CHUNK_INDEX_PARTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -37,6 +36,7 @@ struct scout__index_extents {
 	uint32_t *first;                /* first entry of each of them */
 	struct scout__extent **by_age;  /* by segment id */
 	uint32_t n, cap;
+	uint32_t recent;               /* place in by_slot of the extent that was granted from last; or beyond n */
 	uint32_t n_slots;              /* of all extents */
 	struct scout__extent *leaving; /* is being taken out: no slot of it is granted */
 	uint64_t accounted_bytes;      /* of the slots, that `l1_ns` counts */
@@ -103,5 +103,3 @@ struct scout__index_moves {
 	uint64_t round_us;     /* start of this round of looking for a giver; 0: none */
 	uint64_t ask_again_us; /* nothing was to be had: time to look again */
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L1_MEMORY_H
-#define SCOUT_L1_MEMORY_H
+#pragma once
 
 #include <stdint.h>
 
@@ -19,5 +18,3 @@ struct scout__memory {
 
 /* @root is put before /proc and /sys: "" but in tests. What cannot be read is unknown; that is no error. */
 SCOUT_ON_ANY void scout__memory_read(const char *root, struct scout__memory *ret_memory);
-
-#endif

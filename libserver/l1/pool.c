@@ -464,7 +464,7 @@ scout__pool_want(struct scout__pool *pool, void *owner, const uint64_t *strides,
 		segment->fd = -1;
 		segment->stride = strides[rank];
 		segment->numa = nodes ? nodes[rank] : 0;
-		segment->data_offset = round_up(slots * sizeof(*segment->words), scout__page_bytes());
+		segment->data_offset = round_up(slots * 3 * sizeof(*segment->words), scout__page_bytes());
 	}
 	pool->used_bytes += extent->slot_bytes;
 	extent->next = pool->growing;

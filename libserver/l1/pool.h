@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L1_POOL_H
-#define SCOUT_L1_POOL_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -16,15 +15,16 @@
  * The host memory (L1): extents of sealed memfds, one memfd for each KV rank of an extent.
  *
  * An extent holds the same number of slots for every KV rank that this server holds, so slot i of all its memfds
- * belong to one chunk. A memfd begins with one u64 generation word for each slot, then, page-aligned, the slots.
+ * belong to one chunk. A memfd begins with one u64 generation word for each slot, then two u64 that say who stored it, and
+ * when; then, page-aligned, the slots.
  * fallocate() of an extent takes tens of milliseconds, so a thread of the pool (the grower) does it; the loop asks,
  * and is told through a ring and an eventfd. The loop thread owns everything else in here.
  *
  * An extent's pages are allocated before it is used, so a machine without memory is an error here and no SIGBUS later.
  * Its memfds are of huge pages when enough of them are reserved, else of ordinary ones; the log says which, once.
  *
- * l1_bytes bounds the bytes of the slots (stride * slots, all ranks); the pages of generation words come on top (at
- * most 8 bytes a slot, rounded up to a page for each memfd) and are counted apart.
+ * l1_bytes bounds the bytes of the slots (stride * slots, all ranks); the pages of these words come on top (at
+ * most 24 bytes a slot, rounded up to a page for each memfd) and are counted apart.
  */
 
 #define SCOUT__SLOT_ALIGN 64u /* slots below a page */
@@ -39,7 +39,7 @@ struct scout__segment {
 	uint64_t stride;
 	uint64_t page_bytes;     /* the machine's, or that of huge pages; bytes is a multiple */
 	uint64_t words_bytes;    /* how much of it is mapped at words: all, or only those */
-	_Atomic uint64_t *words; /* generation words, mapped; only the loop writes them */
+	_Atomic uint64_t *words; /* generations, then pairs of who and when; mapped; only the loop writes them */
 	uint8_t *slots;          /* of slot 0 on, mapped; NULL unless the pool maps slots */
 	uint16_t numa;           /* NUMA node that its memory should be of, plus 1; 0: any */
 };
@@ -48,7 +48,7 @@ struct scout__extent {
 	uint32_t slots;
 	uint32_t n_ranks;
 	uint64_t slot_bytes;              /* counted against l1_bytes: slots * sum of strides */
-	uint64_t extra_bytes;             /* generation words and rounding */
+	uint64_t extra_bytes;             /* words and rounding */
 	void *owner;                      /* the chunk index that asked; loop only */
 	struct scout__extent *next;       /* loop: those that are being grown */
 	uint32_t first;                   /* loop: number of its first slot in the chunk index */
@@ -134,5 +134,3 @@ SCOUT_ON_LOOP void scout__pool_disown(struct scout__pool *pool, const void *owne
 
 /* Unmap, close, give the bytes back. Also for a failed one. */
 SCOUT_ON_LOOP void scout__extent_free(struct scout__pool *pool, struct scout__extent *extent);
-
-#endif

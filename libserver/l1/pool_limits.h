@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L1_POOL_LIMITS_H
-#define SCOUT_L1_POOL_LIMITS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -35,5 +34,3 @@ SCOUT_ON_ANY enum scout__pool_end scout__pool_end(const struct scout__pool_limit
 /* The same as a sentence of up to 400 bytes for the log. */
 SCOUT_ON_ANY enum scout__pool_end scout__pool_end_text(const struct scout__pool_limits *limits, uint64_t l1_bytes,
 						       uint64_t segment_bytes, char *text, size_t len);
-
-#endif

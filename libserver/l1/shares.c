@@ -73,8 +73,8 @@ scout__account_guarantee(struct scout__l1_ns *ns, uint32_t account, uint32_t per
 	ns->n_guaranteed += (percent > 0) - (a->percent > 0);
 	ns->named_percent -= a->is_other ? 0 : a->percent;
 	ns->named_percent += is_other ? 0 : percent;
-	ns->n_others -= a->is_other && a->bytes > 0;
-	ns->n_others += is_other && a->bytes > 0;
+	ns->n_others -= a->is_other && scout__account_bytes(ns, a) > 0;
+	ns->n_others += is_other && scout__account_bytes(ns, a) > 0;
 	a->percent = percent;
 	a->is_other = is_other;
 }
@@ -82,6 +82,8 @@ scout__account_guarantee(struct scout__l1_ns *ns, uint32_t account, uint32_t per
 bool
 scout__account_space(struct scout__l1_ns *ns, uint32_t space, uint32_t account)
 {
+	struct scout__account *a = &ns->accounts[account];
+
 	SCOUT_ASSERT(space == ns->first_space + ns->n_spaces);
 	if (ns->n_spaces == ns->cap_spaces) {
 		uint32_t cap = ns->cap_spaces ? ns->cap_spaces * 2 : 16;
@@ -92,18 +94,21 @@ scout__account_space(struct scout__l1_ns *ns, uint32_t space, uint32_t account)
 		ns->account_of = account_of;
 		ns->cap_spaces = cap;
 	}
+	if (a->era != ns->era)
+		a->bytes = a->n_set_aside = 0;
+	a->era = ns->era;
 	ns->account_of[ns->n_spaces++] = account;
 	return true;
 }
 
 void
-scout__accounts_outdate(struct scout__l1_ns *ns, uint32_t space)
+scout__accounts_outdate(struct scout__l1_ns *ns, uint32_t space, uint64_t bytes)
 {
-	for (uint32_t i = 1; i < ns->n_accounts; i++) {
-		ns->accounts[0].bytes += ns->accounts[i].bytes;
-		ns->accounts[0].n_set_aside += ns->accounts[i].n_set_aside;
-		ns->accounts[i].bytes = 0;
-		ns->accounts[i].n_set_aside = 0;
+	/* Not one by one: there may be tens of thousands. */
+	ns->era++;
+	if (ns->n_accounts) {
+		ns->accounts[0].bytes = bytes;
+		ns->accounts[0].n_set_aside = ns->n_set_aside;
 	}
 	ns->n_others = 0;
 	ns->first_space = space;
@@ -119,7 +124,7 @@ scout__account_bytes_guaranteed(const struct scout__l1_ns *ns, const struct scou
 		return ns->slot_bytes / 100 * account->percent;
 	left = ns->named_percent < 100 ? 100 - ns->named_percent : 0;
 	/* One without chunks is about to be one more of them. */
-	n = ns->n_others + (account->bytes == 0);
+	n = ns->n_others + (scout__account_bytes(ns, account) == 0);
 	if ((uint64_t)account->percent * n <= left)
 		return ns->slot_bytes / 100 * account->percent;
 	return ns->slot_bytes / 100 * left / n;

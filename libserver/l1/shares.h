@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L1_SHARES_H
-#define SCOUT_L1_SHARES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,6 +16,7 @@
 
 /* Of one tenant. Account 0 is for chunks of spaces without an account, those of older weights among them. */
 struct scout__account {
+	uint64_t era;          /* l1_ns.era that bytes and n_set_aside are of: both are 0 in a later one */
 	uint64_t bytes;        /* of its chunks, in all chunk indexes of the namespace */
 	uint64_t asked_at;     /* l1_ns.clock when it last asked for chunks or stored one */
 	uint64_t evicted_over; /* chunks evicted to make room while it had more than its guarantee, or none */
@@ -30,6 +30,7 @@ struct scout__account {
 struct scout__l1_ns {
 	struct scout__account *accounts; /* NULL until there is one */
 	uint32_t n_accounts, cap_accounts;
+	uint64_t era;         /* counts what has outdated all accounts at once */
 	uint32_t *account_of; /* of the spaces from first_space on */
 	uint32_t first_space, n_spaces, cap_spaces;
 	uint32_t n_indexes;
@@ -42,8 +43,7 @@ struct scout__l1_ns {
 	uint32_t n_others;      /* accounts without their own that have chunks */
 	uint32_t pool_percent;  /* its share of the pool; 0: an equal part of what is left */
 	uint64_t counted;       /* of rebalance_rule.c */
-	uint64_t described;     /* bytes of descriptions in its chunk indexes; at most */
-	uint64_t max_described; /* ... these. Set by the owner */
+	uint64_t described;     /* bytes of descriptions in its chunk indexes */
 	bool watched;           /* the owner is told of hits: see l1.hit_changed. Set by the owner */
 };
 
@@ -57,13 +57,19 @@ SCOUT_ON_LOOP uint32_t scout__account_new(struct scout__l1_ns *ns);
 SCOUT_ON_LOOP void scout__account_guarantee(struct scout__l1_ns *ns, uint32_t account, uint32_t percent, bool is_other);
 /* Chunks of the next space number, @space, belong to @account. False: no memory. */
 SCOUT_ON_LOOP bool scout__account_space(struct scout__l1_ns *ns, uint32_t space, uint32_t account);
-/* What all spaces below @space have cached is of older weights: it moves to account 0. */
-SCOUT_ON_LOOP void scout__accounts_outdate(struct scout__l1_ns *ns, uint32_t space);
+/* What all spaces below @space have cached, @bytes, is of older weights: it moves to account 0. */
+SCOUT_ON_LOOP void scout__accounts_outdate(struct scout__l1_ns *ns, uint32_t space, uint64_t bytes);
+/* Of the chunks of an account. */
+static inline SCOUT_ON_LOOP uint64_t
+scout__account_bytes(const struct scout__l1_ns *ns, const struct scout__account *account)
+{
+	return account->era == ns->era ? account->bytes : 0;
+}
 
 /* What the account is guaranteed now. */
 SCOUT_ON_LOOP uint64_t scout__account_bytes_guaranteed(const struct scout__l1_ns *ns,
 						       const struct scout__account *account);
-/* Lookups of others have asked for SCOUT__SHARE_IDLE capacities since it asked for anything: its share is lent out. */
+/* Whether its share is lent out: since it last asked for anything, lookups of others have asked for SCOUT__SHARE_IDLE times the capacity. */
 static inline SCOUT_ON_LOOP bool
 scout__account_is_idle(const struct scout__l1_ns *ns, const struct scout__account *account)
 {
@@ -125,5 +131,3 @@ scout__share_asked(struct scout__l1_ns *ns, uint32_t space, uint64_t bytes)
 	ns->clock += bytes;
 	scout__account_at(ns, space)->asked_at = ns->clock;
 }
-
-#endif

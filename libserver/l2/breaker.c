@@ -58,6 +58,13 @@ scout__l2_switch_open(struct scout__l2_switch *sw, uint64_t now_us)
 		 now_us);
 }
 
+void
+scout__l2_switch_distrust(struct scout__l2_switch *sw, uint8_t what, uint64_t now_us)
+{
+	sw->failures[what] = SCOUT__L2_FAILURES - 1;
+	sw->closed_us = now_us;
+}
+
 bool
 scout__l2_switch_failed(struct scout__l2_switch *sw, uint8_t what, uint64_t now_us)
 {

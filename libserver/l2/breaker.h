@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L2_BREAKER_H
-#define SCOUT_L2_BREAKER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,11 +30,11 @@ void scout__l2_switch_init(struct scout__l2_switch *sw, uint64_t seed);
 /* An operation that was not a trial worked or failed. The second returns whether the failure opened the breaker. */
 void scout__l2_switch_worked(struct scout__l2_switch *sw, uint8_t what);
 bool scout__l2_switch_failed(struct scout__l2_switch *sw, uint8_t what, uint64_t now_us);
+/* One more failure of this kind opens it, for twice as long as the last time: a trial worked, and nothing else yet. */
+void scout__l2_switch_distrust(struct scout__l2_switch *sw, uint8_t what, uint64_t now_us);
 /* The store hangs as a whole: open the breaker, which must be closed, at once. */
 void scout__l2_switch_open(struct scout__l2_switch *sw, uint64_t now_us);
 /* Whether a trial may begin. */
 bool scout__l2_switch_is_due(const struct scout__l2_switch *sw, uint64_t now_us);
 void scout__l2_switch_begin(struct scout__l2_switch *sw);
 void scout__l2_switch_end(struct scout__l2_switch *sw, bool worked, uint64_t now_us);
-
-#endif

@@ -12,7 +12,8 @@
  * DESIGN
  *
  * Purpose: start and stop of L2 and its adapters; it owns struct scout__l2, one port for each adapter in it, and the
- * eventfd. What happens to operations meanwhile is l2_submit.c, lateness.c and switching.c.
+ * eventfd. What happens to operations meanwhile is l2_submit.c, lateness.c and switching.c;
+ * store_state.c says how the store does.
  *
  * Each adapter has a ring for ended operations, with room for all that it can have at a time, so that completing never
  * fails. An adapter whose thread hangs in the kernel may complete something at any later time. So its port, and the
@@ -273,12 +274,6 @@ const struct scout__l2_counters *
 scout__l2_counters_of(const struct scout__l2 *l2, uint32_t adapter)
 {
 	return &l2->ports[adapter].counters;
-}
-
-enum scout__l2_breaker
-scout__l2_breaker_of(const struct scout__l2 *l2, uint32_t adapter, enum scout__l2_side side)
-{
-	return l2->ports[adapter].sides[side].state;
 }
 
 void

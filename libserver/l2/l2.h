@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L2_L2_H
-#define SCOUT_L2_L2_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -46,6 +45,7 @@
 #define SCOUT__L2_MAX_ADAPTERS 4u
 #define SCOUT__L2_MAX_KEYS 8192u     /* of one EXISTS or UNPIN */
 #define SCOUT__L2_KEY_BYTES_MAX 384u /* of a key as it is written into an object's header */
+#define SCOUT__L2_WHY_BYTES 200u     /* of a store's own words */
 
 /*
  * Which object. The digest is XXH3-128 over the canonical bytes of the whole key (see object.h), seedless, the same on
@@ -84,20 +84,21 @@ enum scout__l2_result {
 	SCOUT__L2_CORRUPT,  /* LOAD: length, key, header or checksum do not match; data may be half written */
 	SCOUT__L2_FULL,     /* STORE: no room: on the disk, or within max_bytes with everything pinned */
 	SCOUT__L2_TIMEOUT,  /* no progress for timeout_us, as the adapter found */
-	SCOUT__L2_ERROR,    /* the store cannot be reached or failed; see `detail` */
+	SCOUT__L2_ERROR,    /* the store cannot be reached or failed; see `why` and `detail` */
 	SCOUT__L2_REFUSED,  /* the breaker was or became open before its turn, or a queue is full: nothing was tried */
 	SCOUT__L2_CANCELLED /* the adapter was stopped */
 };
 #define SCOUT__L2_RESULTS 9u
 
 struct scout__l2_op {
-	uint8_t what;        /* enum scout__l2_what */
-	uint8_t adapter;     /* set by scout__l2_submit() */
-	uint8_t result;      /* enum scout__l2_result; written by the adapter */
-	bool pin;            /* EXISTS: the adapter does not evict what is found until as many UNPINs */
-	bool is_chain;       /* EXISTS: only how many from the first on are there counts */
-	int32_t detail;      /* errno or the like, for the log */
-	uint64_t timeout_us; /* longest time without progress, once it has begun; 0: no limit */
+	uint8_t what;                  /* enum scout__l2_what */
+	uint8_t adapter;               /* set by scout__l2_submit() */
+	uint8_t result;                /* enum scout__l2_result; written by the adapter */
+	bool pin;                      /* EXISTS: the adapter does not evict what is found until as many UNPINs */
+	bool is_chain;                 /* EXISTS: only how many from the first on are there counts */
+	int32_t detail;                /* errno or the like, for the log */
+	uint64_t timeout_us;           /* longest time without progress, once it has begun; 0: no limit */
+	char why[SCOUT__L2_WHY_BYTES]; /* the store's words for a failure; "": `detail` says all. Cleaned where it is read */
 	/* EXISTS, UNPIN */
 	uint32_t n;
 	struct scout__l2_digest *digests; /* n, the submitter's, untouched until reaped */
@@ -148,7 +149,7 @@ enum scout__l2_side {
  * A new one needs, in this order:
  *   its room: NAME.h, NAME.c, meson.build libserver/l2/NAME; meson.build adds to l2_libs and l2_deps
  *   the way to the room                   subdir() in libserver/l2/meson.build
- *   what the room uses, and its lines     tests/abi/rooms.py (a row, and the row libserver), tests/abi/lines.txt
+ *   what the room uses, and its lines     tests/abi/rooms.py (a row, and the row libserver)
  *   its place in the list of adapters     libserver/l2_adapters.c
  *   a test of the adapter alone           tests/unit/NAME, its name in tests/unit/meson.build; adapter_rig.h drives an
  *                                         adapter. With a real server: tests/system/NAME
@@ -231,7 +232,7 @@ SCOUT_ON_ANY void scout__l2_complete(struct scout__l2_port *port, struct scout__
  * without one is the adapter's own limit with everything pinned, and no failure). SCOUT__L2_FAILURES of one kind in a
  * row open the breaker; so does a store that hangs as a whole: whatever it has begun is late, and more is waiting.
  * Waiting operations then end as REFUSED, and operations that the adapter has but did not begin are late, without a
- * failure. Records pass the breakers, and do not count for them.
+ * failure. Records pass the breakers, and do not count for them; they count for the store's state.
  *
  * The store is tried again after 1 s, then 2, 4 ... 30 s (less up to a quarter, so that many servers do not come at
  * once): reads by an operation of L2's own, so that no lookup pays for it; writes by the next STORE, one at a time.
@@ -242,6 +243,21 @@ enum scout__l2_breaker {
 	SCOUT__L2_CLOSED = 0,
 	SCOUT__L2_OPEN,     /* REFUSED until a trial is due */
 	SCOUT__L2_HALF_OPEN /* being tried: all but the trial is REFUSED */
+};
+
+/* How a store does, from how all operations on it end. */
+enum scout__l2_state {
+	SCOUT__L2_STARTING = 0, /* nothing has worked yet, its catalogue is not complete, or it has no connection */
+	SCOUT__L2_WORKS,
+	SCOUT__L2_FAILING, /* something fails */
+	SCOUT__L2_OFF      /* a breaker is not closed */
+};
+
+struct scout__l2_health {
+	enum scout__l2_state state;
+	uint64_t since_ms; /* Unix time of the last change of state */
+	uint64_t retry_ms; /* OFF: until the next try */
+	const char *words; /* FAILING, OFF: why, in the store's own words. Good until the next call of L2 */
 };
 
 /* What L2 counts for one adapter, for STATUS. Loop. */
@@ -291,8 +307,11 @@ SCOUT_ON_LOOP void scout__l2_tick(struct scout__l2 *l2, uint64_t now_us);
 /* When scout__l2_tick() has something to do next, for the loop's timeout; UINT64_MAX: nothing by itself. */
 SCOUT_ON_LOOP uint64_t scout__l2_next_us(const struct scout__l2 *l2);
 SCOUT_ON_LOOP const struct scout__l2_counters *scout__l2_counters_of(const struct scout__l2 *l2, uint32_t adapter);
+/* HALF_OPEN also while the store's records fail: without them it is not used, and they are tried again and again. */
 SCOUT_ON_LOOP enum scout__l2_breaker scout__l2_breaker_of(const struct scout__l2 *l2, uint32_t adapter,
 							  enum scout__l2_side side);
+SCOUT_ON_LOOP void scout__l2_health_of(const struct scout__l2 *l2, uint32_t adapter, uint64_t now_us,
+				       struct scout__l2_health *ret_health);
 SCOUT_ON_ANY void scout__l2_gauges_of(const struct scout__l2 *l2, uint32_t adapter,
 				      struct scout__l2_gauges *ret_gauges);
 /* The URL without its password. */
@@ -315,5 +334,3 @@ SCOUT_ON_LOOP uint32_t scout__l2_running_of(const struct scout__l2 *l2, uint32_t
  */
 SCOUT_ON_LOOP bool scout__l2_stop(struct scout__l2 *l2, uint32_t timeout_ms);
 SCOUT_ON_ANY void scout__l2_free(struct scout__l2 *l2);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L2_INTERNAL_H
-#define SCOUT_L2_INTERNAL_H
+#pragma once
 
 #include "breaker.h"
 #include "doorbell.h"
@@ -10,7 +9,7 @@
 
 /*
  * The structures that only this room uses, between l2.c (life and death), l2_submit.c (operations), lateness.c (their
- * clocks) and switching.c (breakers).
+ * clocks), switching.c (breakers) and store_state.c (how a store does).
  */
 
 /* The trial of reads: the operation that failed last before the breaker opened, once more, into memory of its own. */
@@ -20,10 +19,22 @@ struct scout__l2_trial {
 	struct scout__l2_digest digest;
 	uint8_t found;
 	uint8_t what;
-	uint64_t bytes;
+	uint8_t record[8];               /* of a probe */
+	struct scout__l2_digest nothing; /* name of a record that no namespace has: zeros */
+	uint64_t bytes, timeout_us;
 	uint8_t *buffer; /* for a LOAD; kept for the next */
 	uint64_t buffer_bytes;
 	bool is_running;
+};
+
+/* How the store does: store_state.c. */
+struct scout__l2_seen {
+	enum scout__l2_state state, told; /* `told`: in the last line of the log */
+	uint8_t failing;               /* kinds (bits of enum scout__l2_what) that failed and have not worked since */
+	uint64_t failed_us, worked_us; /* last; 0: never */
+	uint64_t since_ms;             /* Unix time of the state */
+	uint64_t told_us, words_us, probe_us;
+	char words[SCOUT__L2_WHY_BYTES]; /* of a failure; "" while it works */
 };
 
 /* One adapter. All fields are the loop's unless they say otherwise. */
@@ -48,7 +59,10 @@ struct scout__l2_port {
 	struct scout__l2_switch sides[2];
 	struct scout__l2_trial trial;     /* the trial of reads */
 	struct scout__l2_op *write_trial; /* a STORE of the server; compared only */
+	bool doubts_questions;            /* they had reads switched off, and none of the server's has worked since */
+	struct scout__l2_op *question;    /* the only one that runs while they are in doubt; compared only */
 	struct scout__l2_counters counters;
+	struct scout__l2_seen seen;
 	struct scout__log_limit limit;
 	bool hangs; /* did not stop */
 };
@@ -115,6 +129,18 @@ SCOUT_ON_LOOP void scout__l2_end_waiting(struct scout__l2_port *port, enum scout
 /* Give @op to the adapter. False: it does not take it. */
 SCOUT_ON_LOOP bool scout__l2_give(struct scout__l2_port *port, struct scout__l2_op *op, uint64_t now_us);
 
+/* ---- store_state.c ---- */
+
+/* Find the state, and log it if it has changed or lasts. */
+SCOUT_ON_LOOP void scout__l2_look_at_state(struct scout__l2_port *port, uint64_t now_us);
+/* @op worked, or failed: with @words, or (NULL) with what it says itself. */
+SCOUT_ON_LOOP void scout__l2_note(struct scout__l2_port *port, const struct scout__l2_op *op, const char *words,
+				  bool worked, uint64_t now_us);
+/* A trial has shown that @side works. */
+SCOUT_ON_LOOP void scout__l2_side_works(struct scout__l2_port *port, enum scout__l2_side side);
+/* Whether to read a record, to see whether the store works; at most every few seconds. */
+SCOUT_ON_LOOP bool scout__l2_wants_probe(struct scout__l2_port *port, uint64_t now_us);
+
 /* ---- switching.c ---- */
 
 enum scout__l2_verdict {
@@ -132,12 +158,10 @@ SCOUT_ON_LOOP void scout__l2_judge(struct scout__l2_port *port, const struct sco
 SCOUT_ON_LOOP void scout__l2_hangs(struct scout__l2_port *port, enum scout__l2_side side, const struct scout__l2_op *op,
 				   uint64_t now_us);
 SCOUT_ON_LOOP void scout__l2_begin_trial(struct scout__l2_port *port, enum scout__l2_side side);
-/* Try reads again that are switched off, if a trial is due. */
+/* Try reads again that are switched off, if a trial is due, or see whether a store that does not work does again. */
 SCOUT_ON_LOOP void scout__l2_try_reads(struct scout__l2_port *port, uint64_t now_us);
 
 /* ---- lateness.c ---- */
 
 /* Find what is late. */
 SCOUT_ON_LOOP void scout__l2_look_at_clocks(struct scout__l2_port *port, uint64_t now_us);
-
-#endif

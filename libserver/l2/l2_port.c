@@ -9,7 +9,7 @@
  */
 
 static const char *const what_names[] = {"?",     "exists", "unpin",       "load",
-					 "store", "remove", "record read", "record write"};
+					 "store", "remove", "record_read", "record_write"};
 static const char *const result_names[SCOUT__L2_RESULTS] = {
 	"ok", "absent", "present", "corrupt", "full", "timeout", "error", "refused", "cancelled",
 };

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L2_QUEUE_H
-#define SCOUT_L2_QUEUE_H
+#pragma once
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -62,5 +61,3 @@ scout__l2_queue_is_closed(const struct scout__l2_queue *queue)
 {
 	return atomic_load_explicit(&queue->closed, memory_order_acquire);
 }
-
-#endif

@@ -92,6 +92,10 @@ submit(struct scout__l2_port *port, struct scout__l2_op *op, uint64_t now_us)
 		scout__l2_end(l2, op, SCOUT__L2_REFUSED);
 		return;
 	}
+	if (port->doubts_questions && op->what == SCOUT__L2_EXISTS && port->question) {
+		scout__l2_end(l2, op, SCOUT__L2_REFUSED);
+		return;
+	}
 	if (port->n_running + port->n_waiting >= l2->max_ops) {
 		scout__l2_end(l2, op, SCOUT__L2_REFUSED);
 		return;
@@ -108,6 +112,8 @@ submit(struct scout__l2_port *port, struct scout__l2_op *op, uint64_t now_us)
 		scout__l2_end(l2, op, SCOUT__L2_REFUSED);
 		return;
 	}
+	if (port->doubts_questions && op->what == SCOUT__L2_EXISTS)
+		port->question = op;
 	if (!is_closed) {
 		port->write_trial = op;
 		scout__l2_begin_trial(port, SCOUT__L2_WRITES);
@@ -123,6 +129,7 @@ scout__l2_submit(struct scout__l2 *l2, uint32_t adapter, struct scout__l2_op *op
 	SCOUT_ASSERT(op->n <= SCOUT__L2_MAX_KEYS && op->done);
 	op->adapter = (uint8_t)adapter;
 	op->detail = 0;
+	op->why[0] = '\0';
 	op->is_late = false;
 	op->submitted_us = now_us;
 	atomic_store_explicit(&op->moved_us, 0, memory_order_relaxed);
@@ -166,14 +173,13 @@ count(struct scout__l2_port *port, const struct scout__l2_op *op, uint64_t now_u
 		counters->bytes_stored += op->bytes;
 }
 
+/* Failures of the store are its state: store_state.c. */
 static void
-log_failure(struct scout__l2_port *port, const struct scout__l2_op *op, uint64_t now_us)
+log_corrupt(struct scout__l2_port *port, const struct scout__l2_op *op, uint64_t now_us)
 {
-	if (op->result != SCOUT__L2_CORRUPT && scout__l2_verdict_of(op) != SCOUT__L2_FAILED)
-		return;
-	scout__log_limited(port->l2->log, &port->limit, now_us, LOG_INTERVAL_US, SCOUT_LOG_WARN,
-			   "L2 %s: %s: %s (detail %d)", port->url.shown, scout__l2_what_name(op->what),
-			   scout__l2_result_name(op->result), (int)op->detail);
+	if (op->result == SCOUT__L2_CORRUPT)
+		scout__log_limited(port->l2->log, &port->limit, now_us, LOG_INTERVAL_US, SCOUT_LOG_WARN,
+				   "L2 %s: %s: corrupt", port->url.shown, scout__l2_what_name(op->what));
 }
 
 /* @op came out of the adapter. */
@@ -186,7 +192,9 @@ take_back(struct scout__l2_port *port, struct scout__l2_op *op, uint64_t now_us)
 	port->n_given[scout__l2_side_of(op)] -= scout__l2_needs_a_turn(op);
 	port->n_late -= op->is_late;
 	port->ended_us[!scout__l2_is_question(op)] = now_us;
-	log_failure(port, op, now_us);
+	log_corrupt(port, op, now_us);
+	if (op->is_late && op->why[0] && scout__l2_verdict_of(op) == SCOUT__L2_FAILED)
+		scout__l2_note(port, op, op->why, false, now_us); /* why it was late */
 	if (!op->is_late && !port->l2->is_stopped)
 		scout__l2_judge(port, op, scout__l2_verdict_of(op), now_us);
 	if (op == port->write_trial)
@@ -260,6 +268,7 @@ scout__l2_tick(struct scout__l2 *l2, uint64_t now_us)
 		struct scout__l2_port *port = &l2->ports[i];
 
 		scout__l2_look_at_clocks(port, now_us);
+		scout__l2_look_at_state(port, now_us);
 		scout__l2_try_reads(port, now_us);
 		if (now_us >= port->unpins_us)
 			start_unpins(port, now_us);

@@ -22,8 +22,6 @@
  * Threads: the loop.
  */
 
-#define LOG_INTERVAL_US UINT64_C(1000000)
-
 /* What the operations of one kind of thread do. */
 struct clock_view {
 	uint32_t n_moving;          /* begun and not late */
@@ -57,9 +55,6 @@ look_at(struct scout__l2_port *port, struct scout__l2_op *op, struct clock_view 
 		return now_us + op->timeout_us;
 	}
 	if (!op->is_late && op->timeout_us && now_us >= moved_us + op->timeout_us) {
-		scout__log_limited(port->l2->log, &port->limit, now_us, LOG_INTERVAL_US, SCOUT_LOG_WARN,
-				   "L2 %s: %s: no progress for %llu ms", port->url.shown, scout__l2_what_name(op->what),
-				   (unsigned long long)(now_us - moved_us) / 1000);
 		give_up(port, op);
 		scout__l2_judge(port, op, SCOUT__L2_FAILED, now_us);
 	}

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L2_OBJECT_H
-#define SCOUT_L2_OBJECT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -88,5 +87,3 @@ SCOUT_ON_ANY enum scout__l2_header_error scout__l2_header_check(const uint8_t he
 /* As text, for file names and Redis keys: 32 lower-case hex digits, hi before lo, and NUL. Nothing else is parsed. */
 SCOUT_ON_ANY void scout__l2_digest_text(struct scout__l2_digest digest, char ret_text[33]);
 SCOUT_ON_ANY bool scout__l2_digest_parse(const char *text, struct scout__l2_digest *ret_digest);
-
-#endif

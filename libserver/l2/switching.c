@@ -11,12 +11,12 @@
  * whichever is first.
  *
  * When a breaker opens, what waits for the adapter ends as REFUSED in the next reap: the server goes on with the next
- * adapter, or without L2. Reads are tried again by the operation that failed last, once more, into memory of its own.
+ * adapter, or without L2. Reads are tried again by the operation that failed last, once more, into memory of its own, and with its own
+ * deadline. After that, questions that had them switched off are in doubt: one at a time, until one works; one that fails switches reads
+ * off at once, for twice as long. So a store whose answers come too late costs one request its wait, and less and less often.
  *
  * Threads: the loop.
  */
-
-static const char *const side_names[] = {"reads", "writes"};
 
 enum scout__l2_verdict
 scout__l2_verdict_of(const struct scout__l2_op *op)
@@ -46,6 +46,7 @@ remember_trial(struct scout__l2_trial *trial, const struct scout__l2_op *op)
 	if (trial->is_running)
 		return;
 	trial->what = op->what;
+	trial->timeout_us = op->timeout_us;
 	trial->digest = (struct scout__l2_digest){0, 0};
 	if (op->what == SCOUT__L2_LOAD) {
 		trial->key = *op->key;
@@ -61,8 +62,10 @@ SCOUT_ON_LOOP static void
 switched_off(struct scout__l2_port *port, enum scout__l2_side side, const struct scout__l2_op *op)
 {
 	port->counters.opened[side]++;
-	if (side == SCOUT__L2_READS)
+	if (side == SCOUT__L2_READS) {
 		remember_trial(&port->trial, op);
+		port->question = NULL;
+	}
 	scout__l2_end_waiting(port, side, SCOUT__L2_REFUSED);
 }
 
@@ -72,13 +75,11 @@ count_failure(struct scout__l2_port *port, const struct scout__l2_op *op, uint64
 	enum scout__l2_side side = scout__l2_side_of(op);
 	struct scout__l2_switch *sw = &port->sides[side];
 
+	if (op->what == SCOUT__L2_EXISTS && port->doubts_questions)
+		scout__l2_switch_distrust(sw, op->what, now_us);
 	if (!scout__l2_switch_failed(sw, op->what, now_us))
 		return;
 	switched_off(port, side, op);
-	scout__log(port->l2->log, SCOUT_LOG_WARN,
-		   "L2 %s: %s are switched off after %u failures of %s in a row; tried again in %llu ms",
-		   port->url.shown, side_names[side], SCOUT__L2_FAILURES, scout__l2_what_name(op->what),
-		   (unsigned long long)(sw->retry_us - now_us) / 1000);
 }
 
 void
@@ -89,32 +90,27 @@ scout__l2_hangs(struct scout__l2_port *port, enum scout__l2_side side, const str
 	if (sw->state != SCOUT__L2_CLOSED)
 		return;
 	scout__l2_switch_open(sw, now_us);
-	scout__log(
-		port->l2->log, SCOUT_LOG_WARN,
-		"L2 %s: %s are switched off: the store hangs, nothing that it has begun makes progress; tried again in "
-		"%llu ms",
-		port->url.shown, side_names[side], (unsigned long long)(sw->retry_us - now_us) / 1000);
+	scout__l2_note(port, op, "it hangs: nothing that it has begun makes progress", false, now_us);
 	switched_off(port, side, op);
+	scout__l2_look_at_state(port, now_us);
 }
 
 void
 scout__l2_begin_trial(struct scout__l2_port *port, enum scout__l2_side side)
 {
 	scout__l2_switch_begin(&port->sides[side]);
-	scout__log(port->l2->log, SCOUT_LOG_INFO, "L2 %s: %s are tried again", port->url.shown, side_names[side]);
 }
 
-static void
+SCOUT_ON_LOOP static void
 end_trial(struct scout__l2_port *port, enum scout__l2_side side, bool worked, uint64_t now_us)
 {
-	struct scout__l2_switch *sw = &port->sides[side];
-
-	scout__l2_switch_end(sw, worked, now_us);
-	if (worked)
-		scout__log(port->l2->log, SCOUT_LOG_INFO, "L2 %s: %s work again", port->url.shown, side_names[side]);
-	else
-		scout__log(port->l2->log, SCOUT_LOG_WARN, "L2 %s: %s still fail; tried again in %llu ms",
-			   port->url.shown, side_names[side], (unsigned long long)(sw->retry_us - now_us) / 1000);
+	scout__l2_switch_end(&port->sides[side], worked, now_us);
+	if (!worked)
+		return;
+	scout__l2_side_works(port, side);
+	/* A trial has one key: what is slow with many is slow again. */
+	if (side == SCOUT__L2_READS && port->trial.op.what == SCOUT__L2_EXISTS)
+		port->doubts_questions = true;
 }
 
 static bool
@@ -123,18 +119,32 @@ is_trial(const struct scout__l2_port *port, const struct scout__l2_op *op)
 	return op == &port->trial.op || op == port->write_trial;
 }
 
-void
-scout__l2_judge(struct scout__l2_port *port, const struct scout__l2_op *op, enum scout__l2_verdict verdict,
-		uint64_t now_us)
+/* What it says about the breaker of its side. */
+SCOUT_ON_LOOP static void
+judge_side(struct scout__l2_port *port, const struct scout__l2_op *op, enum scout__l2_verdict verdict, uint64_t now_us)
 {
-	if (scout__l2_is_of_record(op))
-		return;
+	if (op == port->question)
+		port->question = NULL;
+	if (op->what == SCOUT__L2_EXISTS && verdict == SCOUT__L2_WORKED && !is_trial(port, op))
+		port->doubts_questions = false;
 	if (is_trial(port, op))
 		end_trial(port, scout__l2_side_of(op), verdict == SCOUT__L2_WORKED, now_us);
 	else if (verdict == SCOUT__L2_WORKED)
 		scout__l2_switch_worked(&port->sides[scout__l2_side_of(op)], op->what);
 	else if (verdict == SCOUT__L2_FAILED)
 		count_failure(port, op, now_us);
+}
+
+void
+scout__l2_judge(struct scout__l2_port *port, const struct scout__l2_op *op, enum scout__l2_verdict verdict,
+		uint64_t now_us)
+{
+	if (verdict != SCOUT__L2_NOTHING && op->what != SCOUT__L2_UNPIN)
+		scout__l2_note(port, op, NULL, verdict == SCOUT__L2_WORKED, now_us);
+	if (!scout__l2_is_of_record(op))
+		judge_side(port, op, verdict, now_us);
+	if (verdict == SCOUT__L2_FAILED || port->seen.state != SCOUT__L2_WORKS)
+		scout__l2_look_at_state(port, now_us);
 }
 
 /* ---- trying reads again ---- */
@@ -161,17 +171,28 @@ scout__l2_try_reads(struct scout__l2_port *port, uint64_t now_us)
 	struct scout__l2_switch *sw = &port->sides[SCOUT__L2_READS];
 	struct scout__l2_trial *trial = &port->trial;
 
-	if (trial->is_running || !scout__l2_switch_is_due(sw, now_us))
+	bool is_due = scout__l2_switch_is_due(sw, now_us);
+
+	if (trial->is_running || (!is_due && !scout__l2_wants_probe(port, now_us)))
 		return;
 	trial->op = (struct scout__l2_op){
 		.what = SCOUT__L2_EXISTS,
 		.adapter = (uint8_t)(port - port->l2->ports),
-		.timeout_us = port->l2->timeout_us,
+		/* As long as who asks would wait. */
+		.timeout_us = trial->timeout_us && is_due ? trial->timeout_us : port->l2->timeout_us,
 		.submitted_us = now_us,
 		.n = 1,
 		.digests = &trial->digest,
 		.found = &trial->found,
 	};
+	if (!is_due) {
+		trial->op.what = SCOUT__L2_RECORD_READ;
+		trial->op.digests = &trial->nothing;
+		trial->op.data = trial->record;
+		trial->op.bytes = sizeof(trial->record);
+		trial->is_running = scout__l2_give(port, &trial->op, now_us);
+		return;
+	}
 	/* Without memory for a LOAD, it must do to see whether the store answers at all. */
 	if (trial->what == SCOUT__L2_LOAD && ensure_buffer(trial)) {
 		trial->op.what = SCOUT__L2_LOAD;

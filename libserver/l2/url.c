@@ -10,6 +10,8 @@
 #include <kvscout/error.h>
 
 #include "log.h"
+#include "mask.h"
+#include "option_parse.h"
 
 /*
  * DESIGN
@@ -359,22 +361,16 @@ parse(const char *text, struct scout__l2_url *url, char *err, size_t err_len)
 	return rc;
 }
 
-/*
- * @text, which is right, without its password: from the first ':' after the scheme to the last '@', which may stand in
- * the path of a URL whose password has a '/' that is not encoded.
- */
+/* @text without its password. NULL: out of memory. */
 static char *
-hide_password(const char *text, const struct scout__l2_url *url)
+hide_password(const char *text)
 {
-	const char *from = text + strlen(url->scheme) + strlen("://");
-	const char *to = strrchr(from, '@');
-	const char *colon = to ? memchr(from, ':', (size_t)(to - from)) : NULL;
-	char *shown;
+	size_t len = strlen(text) + SCOUT__MASK_ROOM;
+	char *shown = malloc(len);
 
-	if (!to || !url->n_hosts)
-		return strdup(text);
-	from = colon ? colon + 1 : from;
-	return asprintf(&shown, "%.*s***%s", (int)(from - text), text, to) < 0 ? NULL : shown;
+	if (shown)
+		scout__mask(text, shown, len);
+	return shown;
 }
 
 int
@@ -386,7 +382,7 @@ scout__l2_url_parse(const char *text, struct scout__l2_url *ret_url, char *err, 
 	if (!rc)
 		rc = parse(text, &url, err, err_len);
 	if (!rc) {
-		url.shown = hide_password(text, &url);
+		url.shown = hide_password(text);
 		if (!url.shown)
 			rc = no_memory(err, err_len);
 	}
@@ -468,10 +464,16 @@ scout__l2_url_options(const struct scout__l2_url *url, const struct scout__optio
 {
 	scout__options_init(table, cfg, (uint32_t)table->struct_size);
 	for (uint32_t i = 0; i < url->n_options; i++) {
+		const char *name = url->options[i].name, *value = url->options[i].value;
 		char text[384];
-		int rc =
-			scout__options_set(table, cfg, url->options[i].name, url->options[i].value, text, sizeof(text));
+		uint64_t number;
+		int rc = 0;
 
+		/* In a URL, 0 does not mean the default. */
+		for (size_t j = 0; j < table->n && !rc; j++)
+			if (table->options[j].type == SCOUT_OPTION_U32 && strcmp(table->options[j].name, name) == 0)
+				rc = scout__option_parse(&table->options[j], value, &number, text, sizeof(text));
+		rc = rc ? rc : scout__options_set(table, cfg, name, value, text, sizeof(text));
 		if (rc) {
 			scout__options_fini(table, cfg);
 			return scout__fail(err, err_len, rc, "option %u: %s", i + 1, text);

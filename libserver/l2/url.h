@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L2_URL_H
-#define SCOUT_L2_URL_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -68,5 +67,3 @@ SCOUT_ON_ANY int scout__l2_url_need_hosts(const struct scout__l2_url *url, char 
  */
 SCOUT_ON_ANY int scout__l2_url_options(const struct scout__l2_url *url, const struct scout__option_table *table,
 				       void *cfg, char *err, size_t err_len);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_METRICS_H
-#define SCOUT_SERVER_METRICS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -88,6 +87,8 @@ int scout__metrics_listen(const char *text, int *ret_fd, char *ret_address, bool
 /* Prometheus' text format 0.0.4. */
 void scout__metrics_text(const struct scout__stats *stats, const struct scout__metrics_facts *facts,
 			 struct scout__text *text);
+/* What /healthz says of a server that is healthy: a line of its own, and one for each store that fails. */
+void scout__metrics_health(const struct scout__stats *stats, struct scout__text *text);
 /* JSON: the facts, and under "status" the values of STATUS. */
 void scout__metrics_json(const struct scout__stats *stats, const struct scout__metrics_facts *facts,
 			 struct scout__text *text);
@@ -104,5 +105,3 @@ int scout__http_start(struct scout__metrics *m, int listen_fd, struct scout__htt
 		      size_t err_len);
 /* Ends all connections. NULL is ignored. */
 void scout__http_stop(struct scout__http *http);
-
-#endif

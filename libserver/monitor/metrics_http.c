@@ -2,12 +2,15 @@
 #include "metrics.h"
 #include "server_core.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,7 +23,7 @@
  * DESIGN
  *
  * libmicrohttpd with one thread of its own that polls. A request is a path and nothing else: whatever else a client
- * sends is ignored. Every answer is made in memory and ends the connection. The thread never touches what the loop
+ * sends is ignored, but for the Host. Every answer is made in memory and ends the connection. The thread never touches what the loop
  * owns; it waits only for the snapshot of metrics_snapshot.c, for a bounded time.
  *
  * Clients that are slow or many: libmicrohttpd's timeout counts from the last byte, so one byte every few seconds keeps
@@ -190,11 +193,39 @@ get_status(const struct scout__http *http, struct MHD_Connection *connection)
 static enum MHD_Result
 get_healthz(const struct scout__http *http, struct MHD_Connection *connection)
 {
-	char reason[128];
+	struct scout__metrics_facts facts;
+	const struct scout__stats *stats = scout__metrics_look(http->metrics, &facts);
+	struct scout__text text = {0};
 
-	if (scout__metrics_healthy(http->metrics, reason, sizeof(reason)))
-		return respond_plain(http, connection, MHD_HTTP_OK, "ok");
-	return respond_plain(http, connection, MHD_HTTP_SERVICE_UNAVAILABLE, reason);
+	if (!facts.healthy)
+		return respond_plain(http, connection, MHD_HTTP_SERVICE_UNAVAILABLE, facts.reason);
+	/* A store that fails is no reason to end the server, which serves from memory. */
+	scout__metrics_health(stats, &text);
+	return respond(http, connection, MHD_HTTP_OK, "text/plain; charset=utf-8", &text);
+}
+
+/*
+ * Whether the request means this server. A web page in an operator's browser can have its own name resolve to this address, and would
+ * read the answers; it cannot make the browser send another name. So a name has to be ours: the machine's, with any domain, or localhost.
+ * An address needs no resolver, and what sends no Host is no browser.
+ */
+static bool
+is_for_us(struct MHD_Connection *connection)
+{
+	const char *host = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST);
+	char own[HOST_NAME_MAX + 1] = "";
+	struct in_addr address;
+	char name[256];
+	size_t own_len;
+
+	if (!host || *host == '[') /* an IPv6 address */
+		return true;
+	(void)snprintf(name, sizeof(name), "%.*s", (int)strcspn(host, ":"), host);
+	if (inet_pton(AF_INET, name, &address) == 1 || strcasecmp(name, "localhost") == 0)
+		return true;
+	(void)gethostname(own, sizeof(own) - 1);
+	own_len = strcspn(own, ".");
+	return own_len > 0 && strncasecmp(name, own, own_len) == 0 && (!name[own_len] || name[own_len] == '.');
 }
 
 static enum MHD_Result
@@ -209,6 +240,11 @@ request(void *cls, struct MHD_Connection *connection, const char *url, const cha
 	(void)con_cls;
 	if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
 		return respond_plain(http, connection, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET and HEAD");
+	if (!is_for_us(connection))
+		return respond_plain(
+			http, connection, MHD_HTTP_MISDIRECTED_REQUEST,
+			"the Host of this request is none of this server's names: its address, localhost, or "
+			"the machine's name with any domain");
 	if (strcmp(url, "/metrics") == 0)
 		return get_metrics(http, connection);
 	if (strcmp(url, "/healthz") == 0)

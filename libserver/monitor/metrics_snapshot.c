@@ -35,7 +35,7 @@
  * loop at most once in FRESH_US, so a flood of requests costs the loop 50 blocks of values a second. Without requests,
  * the loop pays one relaxed store a turn: the heartbeat.
  *
- * /healthz needs no snapshot: heartbeat and phase.
+ * /healthz is decided without a snapshot, by heartbeat and phase; what it says of stores is from the last one.
  *
  * Rejected: a lock around the counters (the loop would wait for a thread that was preempted with it); a seqlock (its
  * readers race by design, which ThreadSanitizer rightly reports, or each word is an atomic); publishing by a timer
@@ -95,7 +95,7 @@ scout__metrics_asked(struct scout_server *s)
 	(void)scout__eventfd_lower(m->asked.fd);
 	if (atomic_load_explicit(&m->snapshot, memory_order_acquire) != SNAPSHOT_ASKED)
 		return;
-	scout__stats_take(s, m->stats);
+	scout__stats_take(s, NULL, m->stats);
 	atomic_store_explicit(&m->snapshot, SNAPSHOT_FILLED, memory_order_release);
 	scout__eventfd_raise(m->answered_fd);
 }
@@ -286,7 +286,7 @@ make(struct scout_server *s, struct scout__metrics *m, char *err, size_t err_len
 	rc = scout__metrics_listen(s->cfg.metrics, &listen_fd, m->address, &is_private, err, err_len);
 	if (rc)
 		return rc;
-	scout__stats_take(s, m->last);
+	scout__stats_take(s, NULL, m->last);
 	rc = scout__http_start(m, listen_fd, &m->http, err, err_len);
 	if (rc)
 		return rc;

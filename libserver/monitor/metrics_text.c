@@ -194,7 +194,7 @@ adapter_results(const struct scout__stats *stats, const struct scout__text *labe
 
 	family(text, "l2_operations_total", SCOUT__COUNTER, "Operations on a store that ended.");
 	for (uint32_t i = 0; i < stats->n_l2; i++) {
-		for (unsigned what = SCOUT__L2_EXISTS; what <= SCOUT__L2_REMOVE; what++) {
+		for (unsigned what = SCOUT__L2_EXISTS; what < SCOUT__L2_WHATS; what++) {
 			for (unsigned result = 0; result < SCOUT__L2_RESULTS; result++) {
 				(void)snprintf(more, sizeof(more), "operation=\"%s\",result=\"%s\"",
 					       scout__l2_what_name((uint8_t)what),
@@ -339,6 +339,16 @@ scout__metrics_text(const struct scout__stats *stats, const struct scout__metric
 	namespaces(stats, text);
 	groups(stats, text);
 	tenants(stats, text);
+}
+
+void
+scout__metrics_health(const struct scout__stats *stats, struct scout__text *text)
+{
+	scout__text_add(text, "ok\n");
+	for (uint32_t i = 0; i < stats->n_l2; i++)
+		if (stats->l2[i].state >= SCOUT__L2_FAILING)
+			scout__text_add(text, "L2 %u %s: %s: %s\n", (unsigned)i, stats->l2[i].url,
+					stats->l2[i].state == SCOUT__L2_OFF ? "off" : "failing", stats->l2[i].words);
 }
 
 /* ---- JSON ---- */

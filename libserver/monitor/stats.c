@@ -7,6 +7,7 @@
 #include "fetch.h"
 #include "hold.h"
 #include "ns.h"
+#include "rights.h"
 #include "server_core.h"
 #include "state.h"
 #include "transport.h"
@@ -46,6 +47,8 @@ take_server(const struct scout_server *s, struct scout__stats *t)
 	t->sessions_bytes = s->state->session_bytes;
 	t->requests_bytes = s->state->request_bytes;
 	t->requests_bytes_limit = s->cfg.max_request_bytes;
+	t->feeds_bytes = s->state->feed_bytes + s->state->l1.described;
+	t->feeds_bytes_limit = s->cfg.feed_bytes * 9 / 4;
 	t->ops_waiting = s->state->n_pending_ops;
 	t->holds = SCOUT__MAX_HOLDS - s->state->n_free_holds;
 	t->quarantine = s->state->n_quarantine;
@@ -97,22 +100,29 @@ take_fetch(const struct scout__fetch *fetch, struct scout__stats_fetch *t)
 	t->adapters = fetch->n;
 	t->loads_queued = fetch->n_loads_queued;
 	t->loads_running = fetch->n_loads_running;
-	t->writes_waiting = fetch->n_writes_queued + fetch->n_writes_running;
+	t->writes_waiting = fetch->n_writes_queued + fetch->n_writes_later + fetch->n_writes_running;
 	t->writes_bytes = fetch->write_bytes;
 	t->writes_bytes_limit = fetch->max_write_bytes;
 }
 
 SCOUT_ON_LOOP static void
-take_adapter(const struct scout__l2 *l2, uint32_t i, struct scout__stats_l2 *a)
+take_adapter(const struct scout__l2 *l2, uint32_t i, uint64_t now_us, struct scout__stats_l2 *a)
 {
+	struct scout__l2_health health;
+
 	(void)snprintf(a->url, sizeof(a->url), "%.*s", (int)SCOUT__STATS_URL, scout__l2_name_of(l2, i));
 	a->scheme = scout__l2_scheme_of(l2, i);
 	a->count = *scout__l2_counters_of(l2, i);
 	scout__l2_gauges_of(l2, i, &a->gauges);
-	a->ready = a->gauges.ready;
+	scout__l2_health_of(l2, i, now_us, &health);
+	a->state = health.state;
+	a->state_since_ms = health.since_ms;
+	a->next_try_ms = health.retry_ms;
+	(void)snprintf(a->words, sizeof(a->words), "%s", health.state >= SCOUT__L2_FAILING ? health.words : "");
 	a->running = scout__l2_running_of(l2, i);
 	a->reads_breaker = scout__l2_breaker_of(l2, i, SCOUT__L2_READS);
 	a->writes_breaker = scout__l2_breaker_of(l2, i, SCOUT__L2_WRITES);
+	a->ready = health.state != SCOUT__L2_STARTING && a->gauges.ready && a->reads_breaker == SCOUT__L2_CLOSED;
 }
 
 SCOUT_ON_LOOP static void
@@ -203,7 +213,7 @@ take_tenants(const struct scout_server *s, const struct scout__ns *ns, uint32_t 
 		memcpy(t->name, share->name, share->name_len);
 		t->name[share->name_len] = '\0';
 		t->name_len = share->name_len;
-		t->bytes = account->bytes;
+		t->bytes = scout__account_bytes(&ns->l1, account);
 		t->bytes_guaranteed = scout__account_bytes_guaranteed(&ns->l1, account);
 		t->evicted_over_share = account->evicted_over;
 		t->evicted_under_share = account->evicted_under;
@@ -213,7 +223,7 @@ take_tenants(const struct scout_server *s, const struct scout__ns *ns, uint32_t 
 }
 
 void
-scout__stats_take(const struct scout_server *s, struct scout__stats *ret)
+scout__stats_take(const struct scout_server *s, const struct scout__sender *reader, struct scout__stats *ret)
 {
 	uint32_t names = TENANT_NAMES;
 
@@ -224,14 +234,17 @@ scout__stats_take(const struct scout_server *s, struct scout__stats *ret)
 	if (s->fetch)
 		take_fetch(s->fetch, &ret->fetch);
 	for (uint32_t i = 0; i < ret->n_l2; i++)
-		take_adapter(s->fetch->l2, i, &ret->l2[i]);
-	ret->n_ns = s->state->n_ns < SCOUT__STATS_NS ? s->state->n_ns : SCOUT__STATS_NS;
-	for (uint32_t i = 0; i < ret->n_ns; i++)
-		take_ns(s->state->ns[i], &ret->ns[i]);
-	ret->n_tenants = ret->n_groups = 0;
-	for (uint32_t i = 0; i < ret->n_ns; i++) {
-		take_groups(s->state->ns[i], i, ret);
-		ret->ns[i].bytes_guaranteed = s->cfg.l1_bytes / 100 * s->state->ns[i]->l1.pool_percent;
-		take_tenants(s, s->state->ns[i], i, &names, ret);
+		take_adapter(s->fetch->l2, i, s->now_us, &ret->l2[i]);
+	ret->n_ns = ret->n_tenants = ret->n_groups = 0;
+	for (uint32_t i = 0; i < s->state->n_ns && ret->n_ns < SCOUT__STATS_NS; i++) {
+		const struct scout__ns *ns = s->state->ns[i];
+		const struct scout__str name = {ns->name, ns->name_len};
+
+		if (reader && scout__right_of(s, reader, &name) == SCOUT__RIGHT_NONE)
+			continue;
+		take_ns(ns, &ret->ns[ret->n_ns]);
+		take_groups(ns, ret->n_ns, ret);
+		ret->ns[ret->n_ns].bytes_guaranteed = s->cfg.l1_bytes / 100 * ns->l1.pool_percent;
+		take_tenants(s, ns, ret->n_ns++, &names, ret);
 	}
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_STATS_H
-#define SCOUT_SERVER_STATS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -11,6 +10,7 @@
 #include "thread.h"
 
 struct scout_server;
+struct scout__sender;
 
 /*
  * All that the server tells about itself, as one block of plain values. The loop fills it in some microseconds, and
@@ -54,6 +54,8 @@ struct scout__stats_l2 {
 	const char *scheme; /* static */
 	struct scout__l2_counters count;
 	struct scout__l2_gauges gauges;
+	char words[SCOUT__L2_WHY_BYTES];             /* why it does not work; "": it does */
+	uint64_t state, state_since_ms, next_try_ms; /* struct scout__l2_health */
 	uint64_t ready, running;
 	uint64_t reads_breaker, writes_breaker; /* enum scout__l2_breaker */
 };
@@ -91,8 +93,8 @@ struct scout__stats {
 	uint64_t namespaces, namespaces_limit, namespaces_abandoned;
 	uint64_t peers, peers_limit, connections, connections_limit, channels, leases;
 	uint64_t channels_backlog_bytes, replies_unsent_bytes;
-	uint64_t sessions, sessions_limit, sessions_bytes, requests_bytes, requests_bytes_limit, ops_waiting, holds,
-		quarantine;
+	uint64_t sessions, sessions_limit, sessions_bytes, requests_bytes, requests_bytes_limit, feeds_bytes,
+		feeds_bytes_limit, ops_waiting, holds, quarantine;
 	struct scout__counters count;
 	struct scout__stats_l1 l1;
 	struct scout__stats_fetch fetch;
@@ -109,8 +111,9 @@ struct scout__stats {
 
 /* ---- stats.c ---- */
 
-/* Fill @ret; walks nothing but the namespaces. Also on the starting thread, before the loop. */
-SCOUT_ON_LOOP void scout__stats_take(const struct scout_server *s, struct scout__stats *ret);
+/* Fill @ret for @reader (NULL: for all); walks nothing but the namespaces. Also on the starting thread, before the loop. */
+SCOUT_ON_LOOP void scout__stats_take(const struct scout_server *s, const struct scout__sender *reader,
+				     struct scout__stats *ret);
 
 /* ---- stats_items.c ---- */
 
@@ -164,5 +167,3 @@ SCOUT_ON_ANY void scout__stats_refusal_name(unsigned status, char *ret_name, siz
 /* Each value by the name that STATUS has for it; returns their number. */
 typedef void (*scout__stats_fn)(void *user, const char *name, uint64_t value);
 SCOUT_ON_ANY uint32_t scout__stats_each(const struct scout__stats *stats, scout__stats_fn fn, void *user);
-
-#endif

@@ -135,10 +135,8 @@ scout__serve_admit(struct scout_server *s, struct scout__request *req)
 	uint32_t n = 0;
 	int status = scout__get_admit(req->op, &m, &field);
 
-	if (status) {
-		scout__refuse_body(s, req->dest, req->op, status, field);
+	if (status && scout__refuse_body(s, req->dest, req->op, status, field))
 		return;
-	}
 	session = scout__require_session(s, req->peer, req->op, m.ticket);
 	if (!session)
 		return;

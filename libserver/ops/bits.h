@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_BITS_H
-#define SCOUT_SERVER_BITS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -128,5 +127,3 @@ scout__bits_count(const uint8_t *bits, uint32_t from, uint32_t to)
 	}
 	return n;
 }
-
-#endif

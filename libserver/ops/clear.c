@@ -106,10 +106,8 @@ scout__serve_clear(struct scout_server *s, struct scout__request *req)
 		status = SCOUT_WIRE_RANGE;
 		field = "generation";
 	}
-	if (status) {
-		scout__refuse_body(s, req->dest, req->op, status, field);
+	if (status && scout__refuse_body(s, req->dest, req->op, status, field))
 		return;
-	}
 	/* A client decides. A worker of another version has nothing here that it could want dropped. */
 	if (req->peer->role == SCOUT_ROLE_WORKER && !scout__require_weights(s, req->peer, req->op))
 		return;

@@ -20,7 +20,7 @@
  *
  * From message to operation. Everything that can be judged without knowing what the operation means is judged here, in
  * this order: is it a frame; is the opcode known; is the server draining; has the sender said HELLO, to this start of
- * the server; did the operation expire on its way; has the peer credit left. The handler judges the rest.
+ * the server; has it the right; did the operation expire on its way; has the peer credit left. The handler judges the rest.
  *
  * A frame of thousands of operations is executed over several turns, so that the first answers leave before the last
  * operation is read. Meanwhile no other message is taken, which keeps the order of each sender's operations.
@@ -33,8 +33,8 @@
  * Threads: loop.
  */
 
-#define OPS_US 100u      /* for the operations of one frame in one turn */
-#define OPS_PER_LOOK 16u /* operations between two looks at the clock */
+#define OPS_US 100u     /* for the operations of one frame in one turn */
+#define OPS_PER_LOOK 4u /* operations between two looks at the clock: a HELLO or REGISTER may take 100 us */
 
 /* From when on an answer is late; a little earlier than the sender's own deadline, for the way back. */
 SCOUT_ON_LOOP static uint64_t
@@ -59,7 +59,9 @@ enum need {
 static const struct {
 	void (*serve)(struct scout_server *s, struct scout__request *req);
 	enum need need;
-	bool gives_back; /* what would stay pinned: it is executed however late it comes */
+	uint8_t once;    /* its kind, if a frame may have only one of that kind (it lists or drops much); or 0 */
+	bool gives_back; /* what would stay pinned: it is executed however late it comes, and without rights */
+	uint8_t right;   /* enum scout__right that it needs in any namespace; those of a peer: in the peer's */
 	/* What its reply granted, if that cannot be sent. NULL: it grants nothing. @id: of the session or hold. */
 	void (*take_back)(struct scout_server *s, uint64_t id);
 } operations[SCOUT_OP_LAST + 1] = {
@@ -68,24 +70,24 @@ static const struct {
 	[SCOUT_OP_LOOKUP] = {scout__serve_lookup, PEER, .take_back = scout__session_undo},
 	[SCOUT_OP_ADMIT] = {scout__serve_admit, PEER},
 	[SCOUT_OP_FINISH] = {scout__serve_finish, PEER, .gives_back = true},
-	[SCOUT_OP_RESET] = {scout__serve_reset, PEER},
+	[SCOUT_OP_RESET] = {scout__serve_reset, PEER, .once = SCOUT_OP_RESET},
 	[SCOUT_OP_REGISTER] = {scout__serve_register, PEER},
 	[SCOUT_OP_STORE] = {scout__serve_store, PEER, .take_back = scout__hold_take_back},
 	[SCOUT_OP_STORE_DONE] = {scout__serve_store_done, PEER, .gives_back = true},
 	[SCOUT_OP_RETRIEVE] = {scout__serve_retrieve, PEER, .take_back = scout__hold_take_back},
 	[SCOUT_OP_RETRIEVE_DONE] = {scout__serve_retrieve_done, PEER, .gives_back = true},
-	[SCOUT_OP_STATUS] = {scout__serve_status, NOTHING},
-	[SCOUT_OP_CLEAR] = {scout__serve_clear, PEER},
-	[SCOUT_OP_PEERS] = {scout__serve_peers, NOTHING},
-	[SCOUT_OP_TENANTS] = {scout__serve_tenants, NOTHING},
-	[SCOUT_OP_DROP] = {scout__serve_drop, RUNNING},
-	[SCOUT_OP_FEED] = {scout__serve_feed, PEER},
+	[SCOUT_OP_STATUS] = {scout__serve_status, NOTHING, .once = SCOUT_OP_STATUS, .right = SCOUT__RIGHT_ENGINE},
+	[SCOUT_OP_CLEAR] = {scout__serve_clear, PEER, .once = SCOUT_OP_CLEAR},
+	[SCOUT_OP_PEERS] = {scout__serve_peers, NOTHING, .once = SCOUT_OP_STATUS, .right = SCOUT__RIGHT_OPERATOR},
+	[SCOUT_OP_TENANTS] = {scout__serve_tenants, NOTHING, .once = SCOUT_OP_STATUS, .right = SCOUT__RIGHT_OPERATOR},
+	[SCOUT_OP_DROP] = {scout__serve_drop, RUNNING, .once = SCOUT_OP_STATUS, .right = SCOUT__RIGHT_OPERATOR},
+	[SCOUT_OP_FEED] = {scout__serve_feed, PEER, .once = SCOUT_OP_STATUS},
 	[SCOUT_OP_KEYS] = {scout__serve_keys, PEER, .take_back = scout__session_undo},
 };
 
 /* Refuse an operation that needs a peer, if it cannot be executed for this sender. Returns whether it was refused. */
 SCOUT_ON_LOOP static bool
-refuse_unfit(struct scout_server *s, const struct scout__request *req)
+refuse_unfit(struct scout_server *s, struct scout__request *req)
 {
 	const struct scout__op *op = req->op;
 
@@ -99,6 +101,14 @@ refuse_unfit(struct scout_server *s, const struct scout__request *req)
 			      "the frame is for epoch %016llx, this server's is %016llx; HELLO again",
 			      (unsigned long long)req->frame->epoch, (unsigned long long)s->epoch);
 		return true;
+	}
+	if (req->peer->judged != s->transport->n_rights) {
+		const struct scout__str name = {req->peer->ns->name, req->peer->ns->name_len};
+
+		if (scout__right_of(s, &req->peer->sender, &name) != SCOUT__RIGHT_NONE)
+			req->peer->judged = s->transport->n_rights;
+		else if (!operations[op->opcode].gives_back)
+			return !scout__require_right(s, req, SCOUT__RIGHT_ENGINE, &name);
 	}
 	if (op->budget_us && req->waited_us >= op->budget_us && !operations[op->opcode].gives_back) {
 		s->count.ops_expired++;
@@ -115,6 +125,20 @@ refuse_unfit(struct scout_server *s, const struct scout__request *req)
 		return true;
 	}
 	return false;
+}
+
+/* Refuse what the frame has had already. Returns whether it was refused. */
+SCOUT_ON_LOOP static bool
+refuse_second(struct scout_server *s, const struct scout__request *req)
+{
+	uint32_t kind = (1u << operations[req->op->opcode].once) & ~1u, had = s->transport->inbox.had & kind;
+
+	s->transport->inbox.had |= kind;
+	if (had)
+		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_LIMIT,
+			      "a second one in its frame: a frame may have one RESET, one CLEAR, and one of STATUS, "
+			      "PEERS, TENANTS, DROP and FEED");
+	return had;
 }
 
 SCOUT_ON_LOOP static void
@@ -134,7 +158,10 @@ dispatch(struct scout_server *s, struct scout__request *req)
 	s->count.ops[op->opcode]++;
 	if (operations[op->opcode].need >= RUNNING && s->draining)
 		scout__refuse(s, req->dest, op->opcode, op->corr, SCOUT_WIRE_SHUTDOWN, SCOUT__STOPPING_TEXT);
-	else if (operations[op->opcode].need < PEER || !refuse_unfit(s, req))
+	else if ((operations[op->opcode].need == PEER
+			  ? !refuse_unfit(s, req)
+			  : scout__require_right(s, req, operations[op->opcode].right, NULL)) &&
+		 !refuse_second(s, req))
 		operations[op->opcode].serve(s, req);
 }
 
@@ -205,8 +232,21 @@ run_inbox(struct scout_server *s)
 		}
 	}
 	scout__dest_flush(s, &s->transport->unknown_sender);
-	scout__packet_unref(in->packet);
+	scout__packet_unref(s, in->packet);
 	in->packet = NULL;
+}
+
+/*
+ * The peer that @sender is: @peer has its ZeroMQ identity. A client may choose an identity, and when its connection has
+ * ended, so may another one choose the same.
+ */
+SCOUT_ON_LOOP static struct scout__peer *
+owner_of(struct scout_server *s, struct scout__peer *peer, const struct scout__dest *sender)
+{
+	if (!peer || sender->fd < 0 || sender->fd_inode == peer->dest.fd_inode)
+		return peer;
+	scout__peer_lose_identity(s, peer);
+	return NULL;
 }
 
 /* The hook of the transport: the sender is in the scratch destination. Takes the packet. */
@@ -224,6 +264,7 @@ frame(struct scout_server *s, struct scout__packet *packet)
 	if (!peer || peer->ended_us) {
 		scout__unsent_note_fd(&s->transport->unknown_sender, zmq_msg_get(&packet->msg, ZMQ_SRCFD));
 		scout__conns_heard(s, s->transport->unknown_sender.fd);
+		peer = owner_of(s, peer, &s->transport->unknown_sender);
 	} else { /* it may leave before the last operation of its frame is answered */
 		s->transport->unknown_sender.fd = peer->dest.fd;
 		s->transport->unknown_sender.fd_inode = peer->dest.fd_inode;
@@ -231,14 +272,14 @@ frame(struct scout_server *s, struct scout__packet *packet)
 	if (status) {
 		bad_frame(s, peer ? &peer->dest : &s->transport->unknown_sender, status, data, len);
 		scout__dest_flush(s, &s->transport->unknown_sender);
-		scout__packet_unref(packet);
+		scout__packet_unref(s, packet);
 		return;
 	}
 	in->packet = packet;
 	in->ops = scout__frame_ops(data, len);
 	in->read_us = s->now_us;
 	in->waited_us = 0;
-	in->has_report = false;
+	in->had = 0;
 	if (peer) {
 		in->waited_us = scout__peer_heard(s, peer, in->frame.sent_us);
 		scout__latency_add(&s->count.frame_wait, in->waited_us);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_DISPATCH_H
-#define SCOUT_SERVER_DISPATCH_H
+#pragma once
 
 #include "thread.h"
 
@@ -13,5 +12,3 @@ struct scout__transport_hooks;
 extern const struct scout__transport_hooks scout__dispatch_hooks;
 /* Go on with the frame in hand, if there is one. */
 SCOUT_ON_LOOP void scout__dispatch_resume(struct scout_server *s);
-
-#endif

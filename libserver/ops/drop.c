@@ -48,10 +48,8 @@ scout__serve_drop(struct scout_server *s, struct scout__request *req)
 	size_t op_at;
 	int status = scout__get_drop(req->op, &m, &field);
 
-	if (status) {
-		scout__refuse_body(s, req->dest, req->op, status, field);
+	if (status && scout__refuse_body(s, req->dest, req->op, status, field))
 		return;
-	}
 	ns = scout__require_namespace(s, req, &m.name_space);
 	if (!ns)
 		return;

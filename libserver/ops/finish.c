@@ -14,8 +14,15 @@
 SCOUT_ON_LOOP static void
 finish_reply(struct scout_server *s, struct scout__peer *peer, uint64_t corr, uint32_t n)
 {
+	struct scout__writer *w;
+	size_t op;
+
 	(void)n;
-	scout__reply_empty(s, &peer->dest, SCOUT_OP_FINISH, corr);
+	w = scout__reply_begin(s, &peer->dest, SCOUT_OP_FINISH, SCOUT_WIRE_OK, corr, 8, &op);
+	if (!w)
+		return;
+	scout__put_admit_reply(w, 0); /* of the same form; nothing is kept yet */
+	scout__reply_end(s, &peer->dest, op);
 }
 
 void
@@ -26,10 +33,8 @@ scout__serve_finish(struct scout_server *s, struct scout__request *req)
 	const char *field = "";
 	int status = scout__get_finish(req->op, &m, &field);
 
-	if (status) {
-		scout__refuse_body(s, req->dest, req->op, status, field);
+	if (status && scout__refuse_body(s, req->dest, req->op, status, field))
 		return;
-	}
 	session = scout__require_session(s, req->peer, req->op, m.ticket);
 	if (!session)
 		return;

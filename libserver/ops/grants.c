@@ -103,6 +103,8 @@ scout__grants_put(struct scout__grants_op *pending, uint32_t entry)
 		.generation = place.slot_gen,
 	};
 
+	if (pending->stored_s)
+		scout__place_note_writer(&place, pending->op.peer->id, pending->stored_s);
 	scout__hold_put(pending->hold, entry);
 	pending->hold->bytes += bytes;
 	pending->op.peer->held_bytes += bytes;

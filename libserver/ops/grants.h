@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_GRANTS_H
-#define SCOUT_SERVER_GRANTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,6 +19,7 @@ struct scout__peer;
 struct scout__grants_op {
 	struct scout__pending_op op;
 	uint64_t ticket;
+	uint64_t stored_s;          /* STORE: Unix time, for readers of the slots; RETRIEVE: 0 */
 	uint32_t n, next;           /* objects; RETRIEVE: next counts from the start of the prompt */
 	struct scout__hold *hold;   /* what was granted so far */
 	struct scout__writer reply; /* a frame of its own */
@@ -43,5 +43,3 @@ SCOUT_ON_LOOP void scout__grants_answer(struct scout_server *s, struct scout__gr
 /* Of a pending operation's kind. */
 SCOUT_ON_LOOP void scout__grants_take_back(struct scout_server *s, struct scout__pending_op *pending);
 SCOUT_ON_LOOP void scout__grants_end(struct scout_server *s, struct scout__pending_op *pending);
-
-#endif

@@ -326,17 +326,22 @@ SCOUT_ON_LOOP static void
 scan(struct scout__lookup_op *pending, uint32_t g, uint32_t i, uint32_t n)
 {
 	const struct scout__walk_group *wg = &pending->walk->of[g];
+	size_t hash_bytes = pending->op.ns->hash_bytes;
 	uint8_t room[GATHER * SCOUT_MAX_HASH];
 	const uint8_t *hashes = gather(pending, g, i, n, room);
 	uint32_t entries[GATHER];
 
 	for (uint32_t at = 0; at < n; at++) { /* the object after a run is not there */
-		uint32_t found = scout__index_find_run(
-			wg->group->index, wg->space, hashes + (size_t)at * pending->op.ns->hash_bytes, n - at, entries);
+		uint32_t found =
+			scout__index_find_run(wg->group->index, wg->space, hashes + at * hash_bytes, n - at, entries);
 
 		for (uint32_t k = 0; k < found; k++)
 			note_found(pending, g, i + at + k, entries[k]);
 		at += found;
+		/* A look for a run hashes ahead, which costs too much where most objects are missing. */
+		while (at + 1 < n && scout__index_find(wg->group->index, wg->space, hashes + (at + 1) * hash_bytes) ==
+					     SCOUT__NO_ENTRY)
+			at++;
 	}
 }
 
@@ -428,30 +433,38 @@ want(const struct scout__group_walk *walk, struct scout__walk_group *wg, uint32_
 	scout__bits_fill(wg->wanted, need.from, need.to, 0xff);
 }
 
-SCOUT_ON_LOOP static void
-find_lengths(const struct scout__lookup_op *pending)
+/* Find the lengths of the answer with at most @looks. False: there may be more, or a longer hit. */
+SCOUT_ON_LOOP static bool
+find_lengths(const struct scout__lookup_op *pending, uint32_t *looks)
 {
 	struct scout__group_walk *walk = pending->walk;
-	struct scout__presence presence[SCOUT__GROUPS_MAX];
-	struct scout__restorable restorable;
-	uint32_t most = walk->at_most < walk->known ? walk->at_most : walk->known, length;
+	struct scout__restorable *lengths = &walk->lengths;
 
-	for (uint32_t g = 0; g < walk->n_groups; g++) {
+	for (uint32_t g = 0; walk->i == 0 && g < walk->n_groups; g++) {
 		uint32_t end = walk->known / walk->of[g].group->stride;
 
-		presence[g] = (struct scout__presence){walk->of[g].present, end < walk->of[g].n ? end : walk->of[g].n};
+		walk->presence[g] =
+			(struct scout__presence){walk->of[g].present, end < walk->of[g].n ? end : walk->of[g].n};
 	}
-	scout__restorable_init(&restorable, &pending->op.ns->groups, pending->op.ns->hash_tokens, presence, walk->skip);
-	length = scout__restorable_next(&restorable, most);
-	/* What the GPU has is a hit in any case. */
-	walk->hit = length > walk->skip ? length : walk->skip;
-	walk->hit = walk->hit > walk->floor ? walk->hit : walk->floor;
-	walk->n_more = 0;
-	while (walk->n_more < walk->want_more && length > walk->skip) {
-		if (length < walk->hit)
-			walk->more[walk->n_more++] = length;
-		length = scout__restorable_next(&restorable, length - 1);
+	if (walk->i == 0) {
+		scout__restorable_init(lengths, &pending->op.ns->groups, pending->op.ns->hash_tokens, walk->presence,
+				       walk->skip);
+		lengths->length = walk->at_most < walk->known ? walk->at_most : walk->known;
+		/* What the GPU has is a hit in any case. */
+		walk->hit = walk->floor > walk->skip ? walk->floor : walk->skip;
+		walk->n_more = 0;
+		walk->i = 1;
 	}
+	while (scout__restorable_find(lengths, looks)) {
+		if (walk->i++ == 1 && walk->hit < lengths->length)
+			walk->hit = lengths->length;
+		if (walk->n_more == walk->want_more || lengths->length <= walk->skip)
+			return true;
+		if (lengths->length < walk->hit)
+			walk->more[walk->n_more++] = lengths->length;
+		lengths->length--;
+	}
+	return false;
 }
 
 /* How far all groups with policy all reach. Present objects only become fewer, except for what L2 adds. */
@@ -473,16 +486,19 @@ find_divergence(struct scout__group_walk *walk, const struct scout__groups *grou
 		walk->diverges_at = diverges_at;
 }
 
-void
+bool
 scout__group_walk_evaluate(const struct scout__lookup_op *pending)
 {
 	struct scout__group_walk *walk = pending->walk;
+	uint32_t most = walk->left / SCOUT__WORK_LOOK + 1, left = most;
+	bool is_done = walk->by_key || find_lengths(pending, &left);
 
-	if (walk->by_key)
-		return;
-	find_lengths(pending);
-	find_divergence(walk, &pending->op.ns->groups);
-	(void)scout__work(walk, walk->n_objects / 16);
+	(void)scout__work(walk, (most - left) * SCOUT__WORK_LOOK);
+	if (is_done && !walk->by_key) {
+		find_divergence(walk, &pending->op.ns->groups);
+		(void)scout__work(walk, walk->n_objects / 16);
+	}
+	return is_done;
 }
 
 /*
@@ -559,6 +575,7 @@ void
 scout__group_walk_settle(struct scout__lookup_op *pending)
 {
 	struct scout__group_walk *walk = pending->walk;
+	uint32_t looks = SCOUT__WORK_STEP / SCOUT__WORK_LOOK;
 
 	for (uint32_t g = 0; g < walk->n_groups; g++) {
 		struct scout__walk_group *wg = &walk->of[g];
@@ -568,7 +585,9 @@ scout__group_walk_settle(struct scout__lookup_op *pending)
 		memcpy(wg->present, wg->promised, SCOUT__BITS_BYTES(wg->n));
 		scout__bits_fill(wg->present, 0, wg->from, 0);
 	}
-	find_lengths(pending);
+	/* The answer leaves now. If a step does not find the longest hit, it is a shorter one. */
+	walk->i = 0;
+	(void)find_lengths(pending, &looks);
 }
 
 uint32_t

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_GROUP_WALK_H
-#define SCOUT_SERVER_GROUP_WALK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,7 +14,6 @@
 #include "thread.h"
 
 struct scout_server;
-struct scout__kept;
 struct scout__keys_msg;
 struct scout__lookup_msg;
 struct scout__ns_group;
@@ -39,9 +37,11 @@ struct scout__walk_group {
 };
 
 /*
- * The work of a walk, by which it takes turns: to test an object's bit is 1, to fill in its handles SCOUT__WORK_FILL (they
- * cost page faults), to look for it or to promise it SCOUT__WORK_OBJECT. One step may do SCOUT__WORK_STEP.
+ * The work of a walk, by which it takes turns: to test an object's bit is 1, whether a group allows a length
+ * SCOUT__WORK_LOOK, to fill in an object's handles SCOUT__WORK_FILL (they cost page faults), to look for it or to
+ * promise it SCOUT__WORK_OBJECT. One step may do SCOUT__WORK_STEP.
  */
+#define SCOUT__WORK_LOOK 8u
 #define SCOUT__WORK_FILL 16u
 #define SCOUT__WORK_OBJECT 64u
 #define SCOUT__WORK_STEP (SCOUT__SLICE_CHUNKS * SCOUT__WORK_OBJECT)
@@ -62,8 +62,10 @@ struct scout__group_walk {
 	uint32_t hit, n_more;
 	uint32_t more[SCOUT_MAX_LENGTHS];
 	uint32_t n_groups;
-	uint32_t n_objects; /* of all groups */
-	uint64_t bytes;     /* of memory */
+	uint32_t n_objects;               /* of all groups */
+	uint64_t bytes;                   /* of memory */
+	struct scout__restorable lengths; /* of EVALUATE, which goes on where the last step ended */
+	struct scout__presence presence[SCOUT__GROUPS_MAX];
 	struct scout__walk_group of[];
 };
 
@@ -97,8 +99,8 @@ SCOUT_ON_LOOP bool scout__group_walk_open(const struct scout__lookup_op *pending
 SCOUT_ON_LOOP bool scout__group_walk_scan(struct scout_server *s, struct scout__lookup_op *pending);
 /* Take what L2 has found for the question that is over. */
 SCOUT_ON_LOOP bool scout__group_walk_take_found(struct scout_server *s, const struct scout__lookup_op *pending);
-/* Work out, from what is present, the lengths of the answer: in one go. */
-SCOUT_ON_LOOP void scout__group_walk_evaluate(const struct scout__lookup_op *pending);
+/* Work out, from what is present, the lengths of the answer. */
+SCOUT_ON_LOOP bool scout__group_walk_evaluate(const struct scout__lookup_op *pending);
 /* Mark the objects that these lengths need. */
 SCOUT_ON_LOOP bool scout__group_walk_want(const struct scout__lookup_op *pending);
 /* Give back the room of what no length needs: [low, high) of each group has all that is promised. */
@@ -126,5 +128,3 @@ SCOUT_ON_LOOP void scout__group_walk_answer(struct scout_server *s, struct scout
 
 /* Answer KEYS with what is promised by now; the pending operation is gone. */
 SCOUT_ON_LOOP void scout__keys_answer(struct scout_server *s, struct scout__lookup_op *pending);
-
-#endif

@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "list.h"
 #include "msg.h"
 #include "ns.h"
 #include "ops_internal.h"

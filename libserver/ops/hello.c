@@ -17,7 +17,8 @@
 /*
  * DESIGN
  *
- * HELLO: the sender becomes a peer of a namespace, or an older peer (its token says which) gets this connection. The
+ * HELLO: the sender becomes a peer of a namespace, or an older peer (its token says which, its secret proves it) gets
+ * this connection. The
  * first HELLO makes the namespace. A HELLO with other parameters, or with another weights version, is refused as long
  * as a peer is in the namespace; else the namespace is made anew, or reset.
  *
@@ -210,6 +211,8 @@ hello_reply(struct scout_server *s, struct scout__peer *peer, uint64_t corr)
 		.max_frame = SCOUT_MAX_FRAME,
 		.weights = peer->ns->weights,
 		.clear = scout__clears_state_of(peer),
+		.secret = peer->secret,
+		.id = peer->id,
 		.software = {software, sizeof(software) - 1},
 		.lease_path = {lease, (uint16_t)strlen(lease)},
 	};
@@ -217,11 +220,32 @@ hello_reply(struct scout_server *s, struct scout__peer *peer, uint64_t corr)
 	size_t op;
 
 	w = scout__reply_begin(s, &peer->dest, SCOUT_OP_HELLO, SCOUT_WIRE_OK, corr,
-			       48 + sizeof(software) + m.lease_path.len, &op);
+			       72 + sizeof(software) + m.lease_path.len, &op);
 	if (!w)
 		return;
 	scout__put_hello_reply(w, &m);
 	scout__reply_end(s, &peer->dest, op);
+}
+
+/* Whether it was refused because it repeats the token of @known without its secret. */
+SCOUT_ON_LOOP static bool
+refuse_secret(struct scout_server *s, const struct scout__request *req, struct scout__peer *known,
+	      const struct scout__hello *hello)
+{
+	char who[SCOUT__WHO_BYTES], whose[SCOUT__WHO_BYTES];
+
+	if (!known || scout__secret_equal(&known->secret, &hello->secret))
+		return false;
+	scout__peer_who(s, req->dest, who);
+	scout__peer_who(s, &known->dest, whose);
+	scout__log_limited(
+		&s->log, &s->limit_secret, s->now_us, SCOUT__WARN_INTERVAL_US, SCOUT_LOG_WARN,
+		"HELLO of %s refused: it has the token of %s and not its secret. Either that peer lost the reply to its "
+		"first HELLO, or another process claims to be that peer",
+		who, whose);
+	scout__refuse(s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_SECRET,
+		      "a peer has this token, and the HELLO does not show its secret: say HELLO with a new token");
+	return true;
 }
 
 /* Why this HELLO is refused, whatever its namespace; NULL: it is not. */
@@ -264,13 +288,14 @@ scout__serve_hello(struct scout_server *s, struct scout__request *req)
 	uint16_t refusal;
 	int status = scout__get_hello(req->op, &hello, &field);
 
-	if (status) {
-		scout__refuse_body(s, req->dest, req->op, status, field);
+	if (status && scout__refuse_body(s, req->dest, req->op, status, field))
 		return;
-	}
-	if (refuse_stamp(s, req->dest, req->op, &hello))
+	if (!scout__require_right(s, req, SCOUT__RIGHT_ENGINE, &hello.name_space) ||
+	    refuse_stamp(s, req->dest, req->op, &hello))
 		return;
 	known = scout__peer_by_token(s, hello.token);
+	if (refuse_secret(s, req, known, &hello))
+		return;
 	field = hello_conflict(req->peer, known, &hello);
 	if (field) {
 		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_STATE, "%s", field);
@@ -297,6 +322,8 @@ scout__serve_hello(struct scout_server *s, struct scout__request *req)
 			      "the server is out of memory");
 		return;
 	}
+	known->sender = req->sender;
+	known->judged = s->transport->n_rights;
 	known->weights = hello.weights;
 	known->heartbeat_ms = hello.heartbeat_ms ? hello.heartbeat_ms : HEARTBEAT_MS_DEFAULT;
 	if (known->heartbeat_ms > HEARTBEAT_MS_MAX)

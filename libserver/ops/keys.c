@@ -92,10 +92,8 @@ scout__serve_keys(struct scout_server *s, struct scout__request *req)
 	const char *field = "";
 	int status = scout__get_keys(req->op, req->peer->ns->hash_bytes, &m, &field);
 
-	if (status) {
-		scout__refuse_body(s, req->dest, req->op, status, field);
+	if (status && scout__refuse_body(s, req->dest, req->op, status, field))
 		return;
-	}
 	if (!scout__require_weights(s, req->peer, req->op) || !require_parts(s, req->peer, req->op, &m) ||
 	    !scout__require_memory(s, req, m.n))
 		return;

@@ -59,7 +59,7 @@ watch_process(struct scout_server *s, struct scout__peer *peer, const struct sco
 			&s->log, &s->limit_join, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
 			"peer %016llx is in another pid namespace, and this kernel cannot watch it there; the end of its lease "
 			"connection counts as its death",
-			(unsigned long long)peer->token);
+			(unsigned long long)peer->id);
 		return true;
 	}
 	if (scout__watch_add(s, &peer->process) == 0)
@@ -71,20 +71,22 @@ watch_process(struct scout_server *s, struct scout__peer *peer, const struct sco
 
 /* LEASE_HELLO. False: the connection is to be closed. */
 SCOUT_ON_LOOP static bool
-hello(struct scout_server *s, struct scout__lease *lease, uint64_t token)
+hello(struct scout_server *s, struct scout__lease *lease, const struct scout__lease_msg *m)
 {
-	struct scout__peer *peer = scout__peer_by_token(s, token);
+	struct scout__peer *peer = scout__peer_by_token(s, m->word);
+	bool knows = peer && scout__secret_equal(&peer->secret, &m->secret);
 
 	/* A token names one object of one process, so another process with that token is not that peer. */
-	bool fits = peer && !lease->peer && !s->draining && (!peer->pid || peer->pid == lease->pid);
+	bool fits = knows && !lease->peer && !s->draining && (!peer->pid || peer->pid == lease->pid);
 
 	if (!fits || (peer->process.fd < 0 && !watch_process(s, peer, lease))) {
 		s->count.leases_refused++;
 		scout__log_limited(&s->log, &s->limit_lease, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
 				   "lease connection of pid %d refused: %s", (int)lease->pid,
-				   !peer  ? "no HELLO with its token"
-				   : fits ? "its process cannot be watched"
-					  : "not that peer");
+				   !peer    ? "no HELLO with its token"
+				   : !knows ? "it does not show the secret of the peer whose token it says"
+				   : fits   ? "its process cannot be watched"
+					    : "not that peer");
 		scout__lease_say(lease->watch.fd, SCOUT_LEASE_GONE, 0);
 		return false;
 	}
@@ -109,7 +111,7 @@ ask_channel(struct scout_server *s, struct scout__peer *peer)
 	if (error && error != EPIPE && error != ECONNRESET)
 		scout__log_limited(&s->log, &s->limit_shm, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
 				   "no shared memory for peer %016llx (%s): it uses the socket",
-				   (unsigned long long)peer->token, scout__errno_text(error));
+				   (unsigned long long)peer->id, scout__errno_text(error));
 }
 
 bool
@@ -118,7 +120,7 @@ scout__lease_message(struct scout_server *s, struct scout__lease *lease, const s
 	struct scout__peer *peer = lease->peer;
 
 	if (m->type == SCOUT_LEASE_HELLO)
-		return hello(s, lease, m->word);
+		return hello(s, lease, m);
 	if (!peer)
 		return false;
 	switch (m->type) {
@@ -154,7 +156,7 @@ scout__lease_ended(struct scout_server *s, struct scout__lease *lease)
 	scout__log_limited(
 		&s->log, &s->limit_leave, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
 		"peer %016llx closed its lease connection; pid %d has not been seen to end and keeps %u holds",
-		(unsigned long long)peer->token, (int)peer->pid, (unsigned)peer->n_holds);
+		(unsigned long long)peer->id, (int)peer->pid, (unsigned)peer->n_holds);
 }
 
 void
@@ -167,12 +169,12 @@ scout__channel_broken(struct scout_server *s, struct scout__dest *dest)
 		scout__log_limited(
 			&s->log, &s->limit_undo, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
 			"peer %016llx (pid %d) does not read its replies, %zu bytes wait: its channel and its lease end",
-			(unsigned long long)peer->token, (int)peer->pid, dest->shm.channel.backlog_bytes);
+			(unsigned long long)peer->id, (int)peer->pid, dest->shm.channel.backlog_bytes);
 	} else {
 		s->count.frames_dropped++;
 		scout__log_limited(&s->log, &s->limit_bad, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
 				   "peer %016llx (pid %d) broke the rules of its channel: its lease ends",
-				   (unsigned long long)peer->token, (int)peer->pid);
+				   (unsigned long long)peer->id, (int)peer->pid);
 	}
 	scout__shm_close(s, dest);
 	if (peer->lease)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_LEASE_MESSAGES_H
-#define SCOUT_SERVER_LEASE_MESSAGES_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -17,5 +16,3 @@ SCOUT_ON_LOOP bool scout__lease_message(struct scout_server *s, struct scout__le
 					const struct scout__lease_msg *m);
 SCOUT_ON_LOOP void scout__lease_ended(struct scout_server *s, struct scout__lease *lease);
 SCOUT_ON_LOOP void scout__channel_broken(struct scout_server *s, struct scout__dest *dest);
-
-#endif

@@ -528,10 +528,8 @@ scout__serve_lookup(struct scout_server *s, struct scout__request *req)
 	uint16_t refusal;
 	int status = scout__get_lookup(req->op, req->peer->ns->hash_bytes, &m, &text);
 
-	if (status) {
-		scout__refuse_body(s, req->dest, req->op, status, text);
+	if (status && scout__refuse_body(s, req->dest, req->op, status, text))
 		return;
-	}
 	if (!scout__require_weights(s, req->peer, req->op) || !scout__require_memory(s, req, m.first + m.n))
 		return;
 	pending = scout__pending_op_new(s, is_run(req->peer->ns, &m) ? &lookup_kind : &scout__lookup_groups_kind,

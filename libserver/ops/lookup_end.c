@@ -36,23 +36,12 @@ scout__lookup_count(struct scout_server *s, const struct scout__lookup_op *pendi
 	ns->count.hit_tokens += (uint64_t)hit * ns->hash_tokens;
 }
 
-/* 0..@max_us, drawn from the ticket: a lookup keeps its delay however often the server looks at it. */
-static uint64_t
-jitter_us(uint64_t ticket, uint32_t max_us)
-{
-	/* Clients draw tickets at random; the multiplication guards against clients that count up. */
-	return ((ticket * UINT64_C(0x9e3779b97f4a7c15)) >> 32) % ((uint64_t)max_us + 1);
-}
-
 bool
 scout__lookup_is_delayed(struct scout_server *s, struct scout__lookup_op *pending)
 {
 	uint64_t delay_us = s->cfg.reply_delay_us;
-	uint64_t at_us;
+	uint64_t at_us = pending->op.arrived_us + delay_us;
 
-	if (s->cfg.reply_jitter_us)
-		delay_us += jitter_us(pending->session->ticket, s->cfg.reply_jitter_us);
-	at_us = pending->op.arrived_us + delay_us;
 	if (at_us > pending->op.deadline_us)
 		at_us = pending->op.deadline_us;
 	if (delay_us == 0 || at_us <= s->now_us)

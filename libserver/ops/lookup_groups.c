@@ -450,8 +450,7 @@ stage_step(struct scout_server *s, struct scout__lookup_op *pending)
 	case FOUND:
 		return scout__group_walk_take_found(s, pending) ? NEXT : MORE;
 	case EVALUATE:
-		scout__group_walk_evaluate(pending);
-		return NEXT;
+		return scout__group_walk_evaluate(pending) ? NEXT : MORE;
 	case WANT:
 		return scout__group_walk_want(pending) ? NEXT : MORE;
 	case DROP:

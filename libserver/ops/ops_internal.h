@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_OPS_INTERNAL_H
-#define SCOUT_SERVER_OPS_INTERNAL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "rights.h"
 #include "thread.h"
 
 struct scout_server;
@@ -32,9 +32,10 @@ struct scout__request {
 	struct scout__dest *dest; /* where the reply goes */
 	struct scout__packet *packet;
 	const struct scout__frame *frame;
-	const struct scout__op *op; /* a view into the packet */
-	uint64_t waited_us;         /* on its way and in its frame */
-	uint64_t deadline_us;       /* when the answer is late; UINT64_MAX: never */
+	const struct scout__op *op;  /* a view into the packet */
+	uint64_t waited_us;          /* on its way and in its frame */
+	uint64_t deadline_us;        /* when the answer is late; UINT64_MAX: never */
+	struct scout__sender sender; /* if scout__require_right() was asked */
 };
 
 SCOUT_ON_LOOP void scout__serve_hello(struct scout_server *s, struct scout__request *req);
@@ -110,8 +111,9 @@ SCOUT_ON_LOOP struct scout__session *scout__require_session(struct scout_server 
 SCOUT_ON_LOOP struct scout__ns_group *scout__require_group(struct scout_server *s, struct scout__peer *peer,
 							   const struct scout__op *op, uint16_t group);
 
-/* Whether no other report (STATUS, PEERS, TENANTS) of this frame was answered before. False: it was refused. */
-SCOUT_ON_LOOP bool scout__require_only_report(struct scout_server *s, const struct scout__request *req);
+/* Whether the sender has the right @need in @name_space; NULL: in any. */
+SCOUT_ON_LOOP bool scout__require_right(struct scout_server *s, struct scout__request *req, enum scout__right need,
+					const struct scout__str *name_space);
 /* The namespace of this name, of an operator's question. */
 SCOUT_ON_LOOP struct scout__ns *scout__require_namespace(struct scout_server *s, const struct scout__request *req,
 							 const struct scout__str *name);
@@ -124,5 +126,3 @@ SCOUT_ON_LOOP bool scout__require_memory(struct scout_server *s, const struct sc
 SCOUT_ON_LOOP bool scout__require_weights(struct scout_server *s, struct scout__peer *peer, const struct scout__op *op);
 /* The namespace has another weights version from now on; no-op if it is the same. */
 SCOUT_ON_LOOP void scout__weights_change(struct scout_server *s, struct scout__ns *ns, uint64_t weights);
-
-#endif

@@ -28,7 +28,7 @@ put_peer(const struct scout_server *s, const struct scout__peer *peer, struct sc
 
 	scout__put_peer_item(
 		w, &(struct scout__peer_item){
-			   .token = peer->token,
+			   .id = peer->id,
 			   .role = peer->role,
 			   .kv_rank = has_rank ? (uint16_t)(peer->ns->rank_first + (uint32_t)peer->rank + 1) : 0,
 			   .pid = (uint32_t)peer->pid,
@@ -50,12 +50,8 @@ scout__serve_peers(struct scout_server *s, struct scout__request *req)
 	size_t at, op_at;
 	int status = scout__get_peers(req->op, &first, &field);
 
-	if (!scout__require_only_report(s, req))
+	if (status && scout__refuse_body(s, req->dest, req->op, status, field))
 		return;
-	if (status) {
-		scout__refuse_body(s, req->dest, req->op, status, field);
-		return;
-	}
 	w = scout__reply_begin(s, req->dest, req->op->opcode, SCOUT_WIRE_OK, req->op->corr,
 			       8 + SCOUT_MAX_LISTED * (SCOUT__PEER_ITEM_BYTES + SCOUT_MAX_NAME), &op_at);
 	if (!w)

@@ -12,7 +12,7 @@ scout__serve_ping(struct scout_server *s, struct scout__request *req)
 	int status = scout__get_empty(req->op, &field);
 
 	if (status)
-		scout__refuse_body(s, req->dest, req->op, status, field);
+		(void)scout__refuse_body(s, req->dest, req->op, status, field);
 	else
 		scout__reply_empty(s, req->dest, req->op->opcode, req->op->corr);
 }

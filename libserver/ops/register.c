@@ -504,10 +504,8 @@ scout__serve_register(struct scout_server *s, struct scout__request *req)
 	const char *field = "";
 	int status = scout__get_register(req->op, &m, &field);
 
-	if (status) {
-		scout__refuse_body(s, req->dest, req->op, status, field);
+	if (status && scout__refuse_body(s, req->dest, req->op, status, field))
 		return;
-	}
 	if (!do_register(s, req->peer, &m, &refusal)) {
 		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, refusal.status, "%s", refusal.text);
 		return;

@@ -46,16 +46,25 @@ scout__require_session(struct scout_server *s, struct scout__peer *peer, const s
 }
 
 bool
-scout__require_only_report(struct scout_server *s, const struct scout__request *req)
+scout__require_right(struct scout_server *s, struct scout__request *req, enum scout__right need,
+		     const struct scout__str *name_space)
 {
-	bool *has_report = &s->transport->inbox.has_report;
+	bool is_drop = req->op->opcode == SCOUT_OP_DROP;
+	const char *who = req->sender.who;
+	enum scout__right right;
 
-	if (*has_report)
-		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_LIMIT,
-			      "this is the second STATUS, PEERS or TENANTS of its frame: must be one for each frame");
-	else
-		return *has_report = true;
-	return false;
+	/* What comes through a channel has no properties. */
+	req->sender = req->peer ? req->peer->sender : scout__sender_of(s, &req->packet->msg);
+	right = scout__right_of(s, &req->sender, name_space);
+	if (right < need && right == SCOUT__RIGHT_ENGINE)
+		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_RIGHTS,
+			      "this %.3s is an engine's: %s is the operator's (%s)", who,
+			      is_drop ? "dropping by name" : "listing peers and tenants", who);
+	else if (right < need)
+		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_RIGHTS,
+			      "%s has no rights in namespace \"%.*s\"", who, name_space ? (int)name_space->len : 1,
+			      name_space ? name_space->p : "*");
+	return right >= need;
 }
 
 struct scout__ns *

@@ -256,10 +256,8 @@ scout__serve_retrieve(struct scout_server *s, struct scout__request *req)
 	const char *field = "";
 	int status = scout__get_retrieve(req->op, &m, &field);
 
-	if (status) {
-		scout__refuse_body(s, req->dest, req->op, status, field);
+	if (status && scout__refuse_body(s, req->dest, req->op, status, field))
 		return;
-	}
 	if (!scout__require_transfer(s, req->peer, req->op))
 		return;
 	for (uint32_t i = 0; i < m.n_parts; i++)

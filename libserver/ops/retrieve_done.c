@@ -27,10 +27,8 @@ scout__serve_retrieve_done(struct scout_server *s, struct scout__request *req)
 	const char *field = "";
 	int status = scout__get_retrieve_done(req->op, &m, &field);
 
-	if (status) {
-		scout__refuse_body(s, req->dest, req->op, status, field);
+	if (status && scout__refuse_body(s, req->dest, req->op, status, field))
 		return;
-	}
 	hold = scout__hold_find(s, req->peer, m.retrieve_id, SCOUT__HOLD_READ);
 	if (!hold) {
 		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_NO_SESSION,
@@ -47,7 +45,7 @@ scout__serve_retrieve_done(struct scout_server *s, struct scout__request *req)
 		s->count.bugs_mismatches += m.mismatches;
 		scout__log_limited(&s->log, &s->limit_bug, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_ERROR,
 				   "BUG: worker %016llx saw %u slots change under retrieve %llu, which held them",
-				   (unsigned long long)req->peer->token, (unsigned)m.mismatches,
+				   (unsigned long long)req->peer->id, (unsigned)m.mismatches,
 				   (unsigned long long)m.retrieve_id);
 		hold->spoiled = true;
 	}

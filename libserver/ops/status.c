@@ -32,16 +32,12 @@ scout__serve_status(struct scout_server *s, struct scout__request *req)
 	size_t at, op_at;
 	int status = scout__get_empty(req->op, &field);
 
-	if (!scout__require_only_report(s, req))
+	if (status && scout__refuse_body(s, req->dest, req->op, status, field))
 		return;
-	if (status) {
-		scout__refuse_body(s, req->dest, req->op, status, field);
-		return;
-	}
 	w = scout__reply_begin(s, req->dest, req->op->opcode, SCOUT_WIRE_OK, req->op->corr, BODY_BYTES, &op_at);
 	if (!w)
 		return;
-	scout__stats_take(s, s->stats);
+	scout__stats_take(s, &req->sender, s->stats);
 	at = w->len;
 	scout__put_u32(w, 0);
 	scout__patch_u32(w, at, scout__stats_each(s->stats, put_item, w));

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fetch.h"
+
+#include <time.h>
+
 #include "grants.h"
 #include "hold.h"
 #include "list.h"
@@ -52,16 +55,36 @@ note_order(const struct store_op *pending, uint32_t entry)
 		scout__index_follows(pending->group->index, hold->entries[hold->n - 1 - SCOUT__AHEAD], entry);
 }
 
+/* The hash of the object that @session stored last, or else found last. NULL: not known. */
+SCOUT_ON_LOOP static const uint8_t *
+last_of(const struct store_op *pending, const struct scout__session *session)
+{
+	const struct scout__kept *kept = session ? &session->of[pending->group->number] : NULL;
+	const struct scout__chunk_index *index = pending->group->index;
+	struct scout__handle last = {.entry = SCOUT__NO_ENTRY};
+
+	/* Several readers store each a part of the objects. */
+	if (kept && !session->by_key && pending->group->readers == 1 && kept->n_stored + kept->hit > 0)
+		last = kept->n_stored ? kept->stored[kept->n_stored - 1] : kept->handles[kept->hit - 1];
+	if (last.entry == SCOUT__NO_ENTRY)
+		return NULL;
+	last.entry &= ~SCOUT__STORED_PRESENT;
+	return scout__index_valid(index, last) ? index->entries[last.entry].hash : NULL;
+}
+
 /* Keep the description that the STORE has for the chunk. @entry may be SCOUT__NO_ENTRY. */
 SCOUT_ON_LOOP static void
-describe(struct store_op *pending, struct scout__chunk_index *index, uint32_t entry)
+describe(struct store_op *pending, const struct scout__session *session, uint32_t entry, const uint8_t *hash)
 {
 	uint16_t len;
 	const char *bytes = scout__get_str(&pending->descriptions, &len);
+	const uint8_t *before;
 
+	if (len == 0 || entry == SCOUT__NO_ENTRY)
+		return;
+	before = pending->grants.next > 0 ? hash - pending->grants.op.ns->hash_bytes : last_of(pending, session);
 	/* Beyond feed_bytes an object has none: readers know of it by its hash. */
-	if (len > 0 && entry != SCOUT__NO_ENTRY)
-		(void)scout__index_describe(index, entry, bytes, len);
+	(void)scout__index_describe(pending->group->index, entry, before, bytes, len);
 }
 
 /* Store one chunk. GRANTED, PRESENT and NO_ROOM are in the reply. */
@@ -94,7 +117,7 @@ store_one(struct scout_server *s, struct store_op *pending, struct scout__sessio
 		scout__grants_put_state(&pending->grants, SCOUT_GRANT_NO_ROOM);
 	}
 	if (pending->described)
-		describe(pending, index, entry);
+		describe(pending, session, entry, hash);
 	/* Every rank stores the same keys, so one of them speaks for all. */
 	if (session && entry != SCOUT__NO_ENTRY && rank == 0)
 		scout__kept_stored(s, &session->of[pending->group->number], scout__index_handle(index, entry),
@@ -125,6 +148,7 @@ store_step(struct scout_server *s, struct scout__run_item *item)
 	if (session && pending->group->index && pending->user.turn == 0)
 		pending->user = scout__index_user(pending->group->index, session->serial);
 	pending->user.skips = STORE_SKIPS;
+	pending->grants.stored_s = (uint64_t)time(NULL);
 	for (; left && pending->grants.next < pending->grants.n; left--) {
 		enum scout__reserve what;
 
@@ -159,10 +183,8 @@ scout__serve_store(struct scout_server *s, struct scout__request *req)
 	uint32_t space;
 	int status = scout__get_store(req->op, req->peer->ns->hash_bytes, &m, &field);
 
-	if (status) {
-		scout__refuse_body(s, req->dest, req->op, status, field);
+	if (status && scout__refuse_body(s, req->dest, req->op, status, field))
 		return;
-	}
 	if (!scout__require_transfer(s, req->peer, req->op) || !scout__require_memory(s, req, m.n))
 		return;
 	group = scout__require_group(s, req->peer, req->op, m.group);
@@ -198,5 +220,6 @@ scout__serve_store(struct scout_server *s, struct scout__request *req)
 	if (!scout__grants_begin(s, &pending->grants, SCOUT__HOLD_WRITE, 1))
 		return;
 	pending->grants.hold->parts[0].group = group;
+	pending->grants.hold->ticket = m.ticket ? m.ticket : pending->grants.hold->id;
 	scout__run_queue_start(s, &pending->grants.op.run, pending->grants.n);
 }

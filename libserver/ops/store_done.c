@@ -5,6 +5,8 @@
 #include "ops_internal.h"
 #include "peer.h"
 #include "reply.h"
+#include "server_core.h"
+#include "transport.h"
 
 /*
  * STORE_DONE: the worker has copied what a STORE granted it. The reply says how many chunks became readable, and leaves
@@ -32,10 +34,8 @@ scout__serve_store_done(struct scout_server *s, struct scout__request *req)
 	const char *field = "";
 	int status = scout__get_store_done(req->op, &m, &field);
 
-	if (status) {
-		scout__refuse_body(s, req->dest, req->op, status, field);
+	if (status && scout__refuse_body(s, req->dest, req->op, status, field))
 		return;
-	}
 	hold = scout__hold_find(s, req->peer, m.store_id, SCOUT__HOLD_WRITE);
 	if (!hold) {
 		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_NO_SESSION,
@@ -48,5 +48,6 @@ scout__serve_store_done(struct scout_server *s, struct scout__request *req)
 		return;
 	}
 	scout__deferred_reply_note(&hold->deferred, req->peer, store_done_reply, req->op->corr);
-	scout__hold_end(s, hold, SCOUT__END_COMMIT, m.committed);
+	/* Without rights, a worker may only give its slots back. */
+	scout__hold_end(s, hold, SCOUT__END_COMMIT, req->peer->judged == s->transport->n_rights ? m.committed : 0);
 }

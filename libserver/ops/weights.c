@@ -53,10 +53,8 @@ scout__serve_reset(struct scout_server *s, struct scout__request *req)
 	uint64_t weights;
 	int status = scout__get_one_u64(req->op, &weights, &field);
 
-	if (status) {
-		scout__refuse_body(s, req->dest, req->op, status, field);
+	if (status && scout__refuse_body(s, req->dest, req->op, status, field))
 		return;
-	}
 	/* A client decides. A worker only moves on from the version that it was in: a late one takes no peer back. */
 	if (req->peer->role == SCOUT_ROLE_WORKER && !scout__require_weights(s, req->peer, req->op))
 		return;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_CLEARS_H
-#define SCOUT_SERVER_CLEARS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -49,5 +48,3 @@ SCOUT_ON_LOOP void scout__clears_hear(struct scout_server *s, struct scout__peer
 SCOUT_ON_LOOP bool scout__peer_is_in(const struct scout__peer *peer);
 /* The clear that @peer is to know. */
 SCOUT_ON_LOOP struct scout__clear_state scout__clears_state_of(const struct scout__peer *peer);
-
-#endif

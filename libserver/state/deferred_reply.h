@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_DEFERRED_REPLY_H
-#define SCOUT_SERVER_DEFERRED_REPLY_H
+#pragma once
 
 #include <stdint.h>
 
@@ -25,5 +24,3 @@ SCOUT_ON_LOOP void scout__deferred_reply_note(struct scout__deferred_reply *defe
 /* Send the reply, if one is owed and the peer still has the connection that it asked on. */
 SCOUT_ON_LOOP void scout__deferred_reply_send(struct scout_server *s, const struct scout__deferred_reply *deferred,
 					      struct scout__peer *peer, uint32_t n);
-
-#endif

@@ -23,8 +23,10 @@
  * tenant: one event each. The entries that these leave behind go later, without an event: their keys may have been stored again
  * since. What an L2 evicts by itself has no event: no store tells of it by key.
  *
- * Each namespace has its own ring, made when it is read first and freed when nobody has read it for a minute. Before and after
- * that an event costs one branch (l1_ns.watched). The loop encodes an event once, into the ring, in the form of the reply, and
+ * Each namespace has its own ring, made when it is read first, and freed when nobody has read it for a minute, when all peers
+ * have left, or when all its chunks are gone at once (scout__ns_drop_indexes). All rings have at most feed_bytes for events, and a
+ * quarter of that for their index; a new one gets a quarter of what the others leave, so there is room for some twenty. Before
+ * and after that an event costs one branch (l1_ns.watched). The loop encodes an event once, into the ring, in the form of the reply, and
  * readers pull: a page is a copy of at most PAGE_BYTES (ops/feed.c). So no reader is known here, a slow one costs nothing and
  * finds its events lost, and no thread is needed: a thread would have to be handed each event, which costs as much as the ring.
  *
@@ -46,15 +48,17 @@
 struct scout__feed *
 scout__feed_of(struct scout_server *s, struct scout__ns *ns)
 {
+	uint64_t left = s->cfg.feed_bytes / 4 * 5 - s->state->feed_bytes, size = left / 5;
 	struct scout__feed *feed = ns->feed;
 
 	if (!feed) {
-		feed = calloc(1, sizeof(*feed));
-		if (!feed ||
-		    scout__feed_ring_init(&feed->ring, (uint32_t)s->cfg.feed_bytes, SCOUT__FEED_EVENT_MAX) != 0) {
+		size = size > SCOUT__FEED_RING_MIN ? size : SCOUT__FEED_RING_MIN;
+		feed = size / 4 * 5 <= left ? calloc(1, sizeof(*feed)) : NULL;
+		if (!feed || scout__feed_ring_init(&feed->ring, (uint32_t)size, SCOUT__FEED_EVENT_MAX) != 0) {
 			free(feed);
 			return NULL;
 		}
+		s->state->feed_bytes += scout__feed_ring_bytes(&feed->ring);
 		/* Without entropy, at boot: what is random of this start, and when. */
 		if (getrandom(&feed->id, sizeof(feed->id), GRND_NONBLOCK) != (ssize_t)sizeof(feed->id) || feed->id == 0)
 			feed->id = (s->epoch ^ s->now_us) | 1;
@@ -66,30 +70,33 @@ scout__feed_of(struct scout_server *s, struct scout__ns *ns)
 }
 
 void
-scout__feed_end(struct scout__ns *ns)
+scout__feed_end(struct scout_server *s, struct scout__ns *ns)
 {
 	if (!ns->feed)
 		return;
 	ns->l1.watched = false;
+	s->state->feed_bytes -= scout__feed_ring_bytes(&ns->feed->ring);
 	scout__feed_ring_fini(&ns->feed->ring);
 	free(ns->feed);
 	ns->feed = NULL;
 }
 
+void
+scout__feed_tick(struct scout_server *s, struct scout__ns *ns)
+{
+	if (ns->feed && (ns->n_peers == 0 || s->now_us > ns->feed->read_us + UNREAD_US))
+		scout__feed_end(s, ns);
+}
+
 /* Inline: the compiler then builds no event in memory. */
 SCOUT_ON_LOOP static inline __attribute__((always_inline)) void
-put(const struct scout_server *s, struct scout__ns *ns, const struct scout__feed_event *event)
+put(struct scout__ns *ns, const struct scout__feed_event *event)
 {
 	struct scout__feed *feed = ns->feed;
 	struct scout__writer w = {.cap = SCOUT__FEED_EVENT_MAX};
 
 	if (!feed)
 		return;
-	/* Not with each event: when it may be that the oldest ones have to go. */
-	if (feed->ring.n_free == 0 && s->now_us > feed->read_us + UNREAD_US) {
-		scout__feed_end(ns);
-		return;
-	}
 	w.buf = scout__feed_ring_room(&feed->ring);
 	scout__put_feed_event(&w, event, ns->hash_bytes);
 	SCOUT_ASSERT(!w.bad);
@@ -129,7 +136,7 @@ scout__feed_hit_changed(struct scout__chunk_index *index, uint32_t entry, bool i
 	struct scout__feed_event event;
 
 	if (describe(group, entry, is_hit ? SCOUT_EVENT_STORED : SCOUT_EVENT_REMOVED, SCOUT_MEDIUM_L1, &event))
-		put(index->l1->user, group->ns, &event);
+		put(group->ns, &event);
 }
 
 void
@@ -138,19 +145,19 @@ scout__feed_saved(struct scout__ns_group *group, uint32_t entry)
 	struct scout__feed_event event;
 
 	if (group->ns->feed && describe(group, entry, SCOUT_EVENT_STORED, SCOUT_MEDIUM_L2, &event))
-		put(group->index->l1->user, group->ns, &event);
+		put(group->ns, &event);
 }
 
 void
-scout__feed_cleared(struct scout_server *s, struct scout__ns *ns)
+scout__feed_cleared(struct scout__ns *ns)
 {
-	put(s, ns, &(struct scout__feed_event){.kind = SCOUT_EVENT_CLEARED});
+	put(ns, &(struct scout__feed_event){.kind = SCOUT_EVENT_CLEARED});
 }
 
 void
-scout__feed_dropped(struct scout_server *s, struct scout__ns *ns, const struct scout__str *tenant)
+scout__feed_dropped(struct scout__ns *ns, const struct scout__str *tenant)
 {
-	put(s, ns, &(struct scout__feed_event){.kind = SCOUT_EVENT_DROPPED, .tenant = *tenant});
+	put(ns, &(struct scout__feed_event){.kind = SCOUT_EVENT_DROPPED, .tenant = *tenant});
 }
 
 bool

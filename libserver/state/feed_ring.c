@@ -28,6 +28,8 @@ scout__feed_ring_init(struct scout__feed_ring *ring, uint32_t size, uint32_t lar
 void
 scout__feed_ring_fini(struct scout__feed_ring *ring)
 {
+	if (ring->bytes)
+		explicit_bzero(ring->bytes, ring->size); /* tenants, and tokens of prompts */
 	free(ring->bytes);
 	free(ring->ends);
 	ring->bytes = NULL;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_FEED_RING_H
-#define SCOUT_SERVER_FEED_RING_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -56,6 +55,11 @@ scout__feed_ring_put(struct scout__feed_ring *ring, size_t len)
 	ring->at += (uint32_t)len;
 	ring->ends[ring->next++ & ring->mask] = ring->at;
 }
+static inline SCOUT_ON_LOOP uint64_t
+scout__feed_ring_bytes(const struct scout__feed_ring *ring)
+{
+	return ring->size + (uint64_t)(ring->mask + 1) * sizeof(*ring->ends);
+}
 /* Whether all events from @sequence on are there; also when there is none yet. */
 static inline SCOUT_ON_LOOP bool
 scout__feed_ring_has(const struct scout__feed_ring *ring, uint64_t sequence)
@@ -65,5 +69,3 @@ scout__feed_ring_has(const struct scout__feed_ring *ring, uint64_t sequence)
 /* The events from @sequence on, which are there, up to @max_bytes or the end of the bytes. Valid until the next put. */
 SCOUT_ON_LOOP struct scout__feed_run scout__feed_ring_get(const struct scout__feed_ring *ring, uint64_t sequence,
 							  uint32_t max_bytes);
-
-#endif

@@ -41,12 +41,12 @@ SCOUT_ON_LOOP static void give_back_step(struct scout_server *s, struct scout__r
 
 /*
  * A worker names its holds by its own correlation ids, so that it can give back a hold whose grant it never saw. In the
- * one map for all workers these ids are hashed with the worker's token, which no other peer knows.
+ * one map for all workers these ids are hashed with the worker's secret, which no other peer knows.
  */
 static uint64_t
 hold_id(const struct scout__peer *peer, uint64_t corr)
 {
-	return XXH3_64bits_withSeed(&corr, sizeof(corr), peer->token);
+	return XXH3_64bits_withSeed(&corr, sizeof(corr), peer->secret.half[0]);
 }
 
 bool
@@ -143,11 +143,18 @@ scout__hold_take_back(struct scout_server *s, uint64_t id)
 		scout__hold_undo(s, s->state->holds[at]);
 }
 
+/* The chunks from entry @begin to below @end are in the pool, the first one last: tell so from the first one on. */
 SCOUT_ON_LOOP static void
-commit_one(struct scout_server *s, struct scout__hold *hold, const struct scout__hold_part *part, uint32_t entry)
+tell_committed(struct scout_server *s, const struct scout__hold *hold, uint32_t begin, uint32_t end)
 {
-	hold->n_readable += scout__index_commit(part->group->index, entry, part->rank);
-	s->state->hooks->committed(s, part->group, entry, part->rank);
+	const struct scout__hold_part *part = &hold->parts[0];
+
+	for (uint32_t i = begin; i < end && i < hold->n_commit; i++) {
+		const struct scout__entry *e = &part->group->index->entries[hold->entries[i]];
+
+		if (e->in_use && e->readable > 0) /* or it was dropped with its last pin */
+			s->state->hooks->committed(s, part->group, hold->entries[i], part->rank, hold->ticket);
+	}
 }
 
 /* The part that has entry @i. Callers go from the last entry to the first. */
@@ -179,7 +186,7 @@ give_back_one(struct scout_server *s, struct scout__hold *hold, uint32_t i)
 		break;
 	case SCOUT__END_COMMIT:
 		if (i < hold->n_commit && hold->weights_gen == hold->ns->weights_gen)
-			commit_one(s, hold, part, entry);
+			hold->n_readable += scout__index_commit(index, entry, part->rank);
 		else
 			scout__index_abort(index, entry, part->rank);
 		break;
@@ -210,12 +217,14 @@ SCOUT_ON_LOOP static void
 give_back_step(struct scout_server *s, struct scout__run_item *item)
 {
 	struct scout__hold *hold = SCOUT__OWNER(item, struct scout__hold, run);
-	uint32_t end = hold->n;
+	uint32_t begin = hold->next, end = hold->n;
 
 	if (end - hold->next > SCOUT__SLICE_CHUNKS)
 		end = hold->next + SCOUT__SLICE_CHUNKS;
 	for (; hold->next < end; hold->next++)
 		give_back_one(s, hold, hold->n - 1 - hold->next);
+	if (hold->end == SCOUT__END_COMMIT && hold->weights_gen == hold->ns->weights_gen)
+		tell_committed(s, hold, hold->n - end, hold->n - begin);
 	if (hold->next < hold->n) {
 		scout__run_queue_add(s, item);
 	} else if (hold->end == SCOUT__END_QUARANTINE) {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_HOLD_H
-#define SCOUT_SERVER_HOLD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,6 +50,7 @@ struct scout__hold {
 	uint64_t weights_gen;
 	uint64_t due_us; /* quarantine */
 	uint64_t bytes;  /* also in peer.held_bytes, until it ends */
+	uint64_t ticket; /* of a STORE; its own id if that has none */
 	uint32_t number;
 	uint8_t kind;
 	uint8_t end;
@@ -98,5 +98,3 @@ SCOUT_ON_LOOP void scout__hold_undo(struct scout_server *s, struct scout__hold *
 /* The same by hold.id, if it lives. What a STORE or RETRIEVE granted is taken back so. */
 SCOUT_ON_LOOP void scout__hold_take_back(struct scout_server *s, uint64_t id);
 SCOUT_ON_LOOP void scout__quarantine_run(struct scout_server *s);
-
-#endif

@@ -22,8 +22,8 @@
  *
  * Weights: a chunk index names an entry by a space number besides its hash. RESET and CLEAR forget which numbers the
  * pairs of tenant and group had, and numbers are never used twice: so everything old is unreachable at once, whatever
- * still runs. Old memory comes back in steps: the sweep ends the old sessions and drops every entry that nothing pins;
- * scout__ns_unpinned() drops the others when their last pin is given back.
+ * still runs and however many tenants there are. Old memory comes back in steps: the sweep wakes the old operations that
+ * wait, ends the old sessions and drops what nothing pins; scout__ns_unpinned() drops the rest with its last pin.
  *
  * A HELLO with other parameters, for a name that no peer uses any more, makes the namespace anew (scout__ns_remake).
  * ns_reuse.c finds a place for one more name.
@@ -31,7 +31,8 @@
  * Threads: loop.
  */
 
-#define SWEEP_ENTRIES 1024u
+#define SWEEP_LOOKS 1024u /* at entries, in one step */
+#define SWEEP_DROP 8u     /* so many looks cost as much as dropping an entry */
 #define SWEEP_SESSIONS 64u
 
 SCOUT_ON_LOOP static void sweep_step(struct scout_server *s, struct scout__run_item *item);
@@ -124,7 +125,6 @@ scout__ns_make(struct scout_server *s, const struct scout__hello *hello)
 	memcpy(ns->name, hello->name_space.p, hello->name_space.len);
 	ns->left_us = s->now_us; /* until its peer joins */
 	set_parameters(ns, hello, by_group);
-	ns->l1.max_described = s->cfg.feed_bytes;
 	scout__ns_take_share(s, ns);
 	scout__ns_warn(s, ns);
 	return ns;
@@ -154,7 +154,7 @@ scout__ns_drop_indexes(struct scout_server *s, struct scout__ns *ns)
 	for (uint32_t i = 0; i < ns->groups.n; i++) {
 		struct scout__ns_group *group = &ns->by_group[i];
 
-		s->state->hooks->index_closed(group);
+		s->state->hooks->index_closed(s, group);
 		scout__index_free(group->index);
 		group->index = NULL;
 		group->sweep_next = 0;
@@ -162,7 +162,8 @@ scout__ns_drop_indexes(struct scout_server *s, struct scout__ns *ns)
 		forget_layouts(group);
 	}
 	ns->complete = false;
-	scout__run_queue_remove(&ns->sweep);
+	/* All chunks are gone, and a namespace that takes this place is another one: readers find another feed, and start over. */
+	scout__feed_end(s, ns);
 }
 
 void
@@ -191,9 +192,9 @@ scout__ns_remake(struct scout_server *s, struct scout__ns *ns, const struct scou
 void
 scout__ns_free(struct scout_server *s, struct scout__ns *ns)
 {
+	scout__run_queue_remove(&ns->sweep);
 	scout__ns_drop_indexes(s, ns);
 	s->state->hooks->closed(ns);
-	scout__feed_end(ns);
 	for (uint32_t i = 0; i < ns->n_spaces; i++)
 		free(ns->spaces[i].tenant);
 	free(ns->spaces);
@@ -209,21 +210,21 @@ scout__ns_free(struct scout_server *s, struct scout__ns *ns)
 void
 scout__ns_outdate(struct scout_server *s, struct scout__ns *ns, uint16_t status)
 {
-	scout__feed_cleared(s, ns);
+	uint64_t bytes = 0;
+
+	scout__feed_cleared(ns);
 	ns->weights_gen++;
 	ns->ended_by = status;
 	ns->space_floor = ns->space_first = ns->next_space;
 	ns->has_dropped = false;
 	ns->n_space_at = 0;
-	scout__accounts_outdate(&ns->l1, ns->next_space);
-	for (uint32_t i = 0; i < ns->n_spaces; i++)
-		ns->spaces[i].id = 0;
-	for (uint32_t i = 0; i < ns->groups.n; i++)
+	for (uint32_t i = 0; i < ns->groups.n; i++) {
+		const struct scout__chunk_index *index = ns->by_group[i].index;
+
+		bytes += index ? index->n_entries * index->chunk_bytes : 0;
 		ns->by_group[i].sweep_next = 0;
-	scout__pending_ops_wake(s, &ns->pool_waiters);
-	scout__pending_ops_wake(s, &ns->record_waiters);
-	for (uint32_t i = 0; i < 1u << SCOUT__WAITER_BITS; i++)
-		scout__pending_ops_wake(s, &ns->chunk_waiters[i]);
+	}
+	scout__accounts_outdate(&ns->l1, ns->next_space, bytes);
 	scout__run_queue_add(s, &ns->sweep);
 	s->state->hooks->outdated(s);
 }
@@ -249,15 +250,16 @@ scout__ns_unpinned(struct scout__ns_group *group, uint32_t entry)
 SCOUT_ON_LOOP static bool
 sweep_group(struct scout__ns_group *group)
 {
-	uint32_t end;
+	uint32_t left = SWEEP_LOOKS;
 
 	if (!group->index)
 		return false;
-	end = group->index->slots.next_fresh;
-	if (end - group->sweep_next > SWEEP_ENTRIES)
-		end = group->sweep_next + SWEEP_ENTRIES;
-	for (; group->sweep_next < end; group->sweep_next++)
-		scout__ns_unpinned(group, group->sweep_next);
+	while (left >= SWEEP_DROP && group->sweep_next < group->index->slots.next_fresh) {
+		uint32_t n = group->index->n_entries;
+
+		scout__ns_unpinned(group, group->sweep_next++);
+		left -= group->index->n_entries < n ? SWEEP_DROP : 1;
+	}
 	return group->sweep_next < group->index->slots.next_fresh;
 }
 
@@ -266,6 +268,10 @@ sweep_step(struct scout_server *s, struct scout__run_item *item)
 {
 	struct scout__ns *ns = SCOUT__OWNER(item, struct scout__ns, sweep);
 
+	if (scout__pending_ops_wake_outdated(s, ns, SCOUT__SLICE_CHUNKS)) {
+		scout__run_queue_add(s, item);
+		return;
+	}
 	for (uint32_t i = 0; i < SWEEP_SESSIONS && !scout__list_empty(&ns->sessions); i++) {
 		struct scout__session *session = SCOUT__OWNER(ns->sessions.next, struct scout__session, of_ns);
 

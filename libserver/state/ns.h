@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_NS_H
-#define SCOUT_SERVER_NS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,7 +16,6 @@
 
 struct scout_server;
 struct scout__chunk_index;
-struct scout__expected;
 struct scout__feed;
 struct scout__l2_fingerprint;
 struct scout__peer;
@@ -41,10 +39,11 @@ struct scout__layout {
 
 /* A pair of tenant and group of a namespace: the chunk index knows only its number. */
 struct scout__space {
+	uint64_t key; /* in space_map */
 	char *tenant;
 	uint16_t tenant_len;
 	uint16_t group;
-	uint32_t id;
+	uint32_t id;      /* below scout__ns.space_floor: none under the present weights */
 	uint32_t account; /* the tenant's account: one for all of its groups */
 };
 
@@ -212,5 +211,3 @@ SCOUT_ON_LOOP void scout__ns_tick(struct scout_server *s);
 /* @fresh was just made, and its peer has not joined yet: warn the operator if there are too many namespaces. */
 SCOUT_ON_LOOP void scout__ns_warn(struct scout_server *s, const struct scout__ns *fresh);
 SCOUT_ON_LOOP uint32_t scout__ns_count_abandoned(const struct scout_server *s);
-
-#endif

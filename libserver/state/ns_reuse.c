@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "feed.h"
 #include "ns.h"
 #include "peer.h"
 #include "server_core.h"
@@ -108,6 +109,7 @@ scout__ns_tick(struct scout_server *s)
 {
 	for (uint32_t left = scout__tick_share(s->state->n_ns); left; left--) {
 		s->state->tick_ns = (s->state->tick_ns + 1) % s->state->n_ns;
+		scout__feed_tick(s, s->state->ns[s->state->tick_ns]);
 		drop_unused(s, s->state->ns[s->state->tick_ns]);
 	}
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "hold.h"
 #include "lease.h"
@@ -22,7 +23,8 @@
  * DESIGN
  *
  * A peer is one client or worker object: named by the token of its HELLO, reached through the ZeroMQ identity of its
- * present connection. A reconnect brings a new identity and the old token; what the peer holds stays. Operations that
+ * present connection. A reconnect brings a new identity, the old token, and the secret that the server drew for the
+ * peer, without which nobody is that peer; what the peer holds stays. Operations that
  * were not answered on the old connection are then cancelled, because no answer can reach the peer, and what they had
  * granted is taken back.
  *
@@ -150,7 +152,13 @@ join(struct scout_server *s, struct scout__peer *peer, struct scout__ns *ns, uin
 	s->count.peers_joined++;
 	scout__log_limited(&s->log, &s->limit_join, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
 			   "%s %016llx joined namespace \"%s\"", role == SCOUT_ROLE_WORKER ? "worker" : "client",
-			   (unsigned long long)peer->token, ns->name);
+			   (unsigned long long)peer->id, ns->name);
+}
+
+static bool
+draw(void *random, size_t len)
+{
+	return getrandom(random, len, 0) == (ssize_t)len;
 }
 
 struct scout__peer *
@@ -165,7 +173,7 @@ scout__peer_new(struct scout_server *s, struct scout__ns *ns, uint64_t token, ui
 		return NULL;
 	scout__dest_init(&peer->dest);
 	peer->number = s->state->free_peers[s->state->n_free_peers - 1];
-	if (!take_identity(s, peer))
+	if (!draw(&peer->secret, sizeof(peer->secret)) || !draw(&peer->id, sizeof(peer->id)) || !take_identity(s, peer))
 		goto err_free_peer;
 	if (!scout__map_put(&s->state->by_token, token, peer->number))
 		goto err_unmap;
@@ -192,6 +200,14 @@ err_free_peer:
 	return NULL;
 }
 
+void
+scout__peer_lose_identity(struct scout_server *s, struct scout__peer *peer)
+{
+	if (peer->dest.identity_len)
+		(void)scout__map_del(&s->state->by_identity, peer->identity_key);
+	peer->dest.identity_len = 0;
+}
+
 bool
 scout__peer_move(struct scout_server *s, struct scout__peer *peer)
 {
@@ -200,15 +216,12 @@ scout__peer_move(struct scout_server *s, struct scout__peer *peer)
 	peer->dest.shm.was_asked = false;
 	scout__pending_ops_cancel(s, peer);
 	scout__dest_drop(s, &peer->dest);
-	(void)scout__map_del(&s->state->by_identity, peer->identity_key);
+	scout__peer_lose_identity(s, peer);
 	peer->connection++;
 	scout__conns_unbind(s, &peer->dest);
 	scout__unsent_forget(&peer->dest);
-	if (take_identity(s, peer))
-		return true;
-	/* No reply can reach the peer now; it will say HELLO again from another identity, or be forgotten. */
-	peer->dest.identity_len = 0;
-	return false;
+	/* False: no reply can reach the peer now; it will say HELLO again from another identity, or be forgotten. */
+	return take_identity(s, peer);
 }
 
 void
@@ -223,7 +236,7 @@ scout__peer_who(const struct scout_server *s, struct scout__dest *dest, char who
 	}
 	peer = SCOUT__OWNER(dest, struct scout__peer, dest);
 	n = snprintf(who, SCOUT__WHO_BYTES, "%s %016llx", peer->role == SCOUT_ROLE_WORKER ? "worker" : "client",
-		     (unsigned long long)peer->token);
+		     (unsigned long long)peer->id);
 	/* The pid is known only from a lease connection. */
 	if (n > 0 && peer->pid > 0)
 		(void)snprintf(who + n, SCOUT__WHO_BYTES - (size_t)n, " (pid %d)", (int)peer->pid);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_PEER_H
-#define SCOUT_SERVER_PEER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,6 +10,7 @@
 
 #include "list.h"
 #include "reply.h"
+#include "rights.h"
 #include "run_queue.h"
 #include "thread.h"
 #include "watch.h"
@@ -18,7 +18,6 @@
 struct scout_server;
 struct scout__lease;
 struct scout__ns;
-struct scout__op;
 
 struct scout__peer {
 	struct scout__dest dest;    /* its peer is found from it: scout__peer_who() */
@@ -26,6 +25,10 @@ struct scout__peer {
 	uint32_t number;
 	uint64_t identity_key;
 	uint64_t token;
+	struct scout__secret secret; /* of this peer and the server alone, as the token is */
+	uint64_t id;                 /* what logs and PEERS call it */
+	struct scout__sender sender;
+	uint32_t judged; /* transport.n_rights when its rights in ns were last looked up */
 	uint16_t role;
 	uint16_t reader;
 	int32_t rank;    /* KV rank less the namespace's rank_first; -1: not registered */
@@ -72,6 +75,8 @@ SCOUT_ON_LOOP struct scout__peer *scout__peer_new(struct scout_server *s, struct
  * False: nothing reaches the peer until its next HELLO.
  */
 SCOUT_ON_LOOP bool scout__peer_move(struct scout_server *s, struct scout__peer *peer);
+/* The ZeroMQ identity of @peer, whose connection has ended, is another connection's: what comes from it is not the peer's. */
+SCOUT_ON_LOOP void scout__peer_lose_identity(struct scout_server *s, struct scout__peer *peer);
 /* The hook of the transport: the connection of the peer of @dest has ended, as it seems. */
 SCOUT_ON_LOOP void scout__peer_conn_ended(struct scout_server *s, struct scout__dest *dest);
 /* @peer said goodbye, was forgotten, or died (@died: slots that it was writing are set aside). */
@@ -82,5 +87,3 @@ uint32_t scout__tick_share(uint32_t n);
 SCOUT_ON_LOOP void scout__peers_tick(struct scout_server *s);
 /* Free all peers. After the loop. */
 SCOUT_ON_LOOP void scout__peers_fini(struct scout_server *s);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_PEER_SHARE_H
-#define SCOUT_SERVER_PEER_SHARE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -48,5 +47,3 @@ SCOUT_ON_LOOP bool scout__peer_share_admits(const struct scout_server *s, const 
 SCOUT_ON_LOOP void scout__peer_share_promises(struct scout_server *s, const struct scout__peer *peer);
 /* The same for slots that are about to be granted to it. */
 SCOUT_ON_LOOP void scout__peer_share_holds(struct scout_server *s, const struct scout__peer *peer);
-
-#endif

@@ -77,7 +77,7 @@ scout__pending_op_free(struct scout_server *s, struct scout__pending_op *pending
 	scout__waiting_bytes_sub(s, pending->peer, pending->bytes);
 	if (--pending->packet->n_pending == 0)
 		scout__waiting_bytes_sub(s, pending->peer, scout__packet_bytes(pending->packet));
-	scout__packet_unref(pending->packet);
+	scout__packet_unref(s, pending->packet);
 	pending->peer->unanswered--;
 	s->state->n_pending_ops--;
 	free(pending);
@@ -141,6 +141,29 @@ scout__pending_ops_wake(struct scout_server *s, struct scout__list *waiters)
 
 	while ((node = scout__list_pop(waiters)))
 		scout__run_queue_add(s, &SCOUT__OWNER(node, struct scout__pending_op, waiting)->run);
+}
+
+bool
+scout__pending_ops_wake_outdated(struct scout_server *s, struct scout__ns *ns, uint32_t n)
+{
+	for (uint32_t i = 0; i < (1u << SCOUT__WAITER_BITS) + 2; i++) {
+		struct scout__list *waiters = i == 0   ? &ns->pool_waiters
+					      : i == 1 ? &ns->record_waiters
+						       : &ns->chunk_waiters[i - 2];
+
+		while (!scout__list_empty(waiters)) {
+			struct scout__pending_op *pending =
+				SCOUT__OWNER(waiters->next, struct scout__pending_op, waiting);
+
+			if (pending->weights_gen == ns->weights_gen)
+				break; /* as all behind it, which came later */
+			if (n-- == 0)
+				return true;
+			scout__list_del(&pending->waiting);
+			scout__run_queue_add(s, &pending->run);
+		}
+	}
+	return false;
 }
 
 uint64_t

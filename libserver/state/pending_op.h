@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_PENDING_OP_H
-#define SCOUT_SERVER_PENDING_OP_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -69,6 +68,8 @@ SCOUT_ON_LOOP void scout__pending_ops_cancel(struct scout_server *s, struct scou
 SCOUT_ON_LOOP void scout__pending_ops_shut_down(struct scout_server *s);
 /* Wake all pending operations of a list of waiters. */
 SCOUT_ON_LOOP void scout__pending_ops_wake(struct scout_server *s, struct scout__list *waiters);
+/* Wake at most @n pending operations of @ns from before the last RESET or CLEAR. Returns whether there are more. */
+SCOUT_ON_LOOP bool scout__pending_ops_wake_outdated(struct scout_server *s, struct scout__ns *ns, uint32_t n);
 
 /* Let @pending wait for the chunk of @hash; scout__chunk_wake() wakes it once. */
 SCOUT_ON_LOOP void scout__chunk_wait(struct scout__pending_op *pending, const uint8_t *hash);
@@ -76,5 +77,3 @@ SCOUT_ON_LOOP void scout__chunk_wait(struct scout__pending_op *pending, const ui
 SCOUT_ON_LOOP void scout__chunk_wake(struct scout_server *s, struct scout__ns *ns, const uint8_t *hash);
 /* When an operation is to be answered: a little before its budget ends, for the way back. */
 SCOUT_ON_LOOP uint64_t scout__pending_op_answer_by(const struct scout__pending_op *pending);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_REQUEST_BYTES_H
-#define SCOUT_SERVER_REQUEST_BYTES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -8,7 +7,6 @@
 #include "thread.h"
 
 struct scout_server;
-struct scout__packet;
 struct scout__peer;
 
 /*
@@ -28,5 +26,3 @@ SCOUT_ON_LOOP bool scout__request_bytes_fit(const struct scout_server *s, const 
 /* Of an operation of @peer that waits: counted in any case, since they are allocated already. */
 SCOUT_ON_LOOP void scout__waiting_bytes_add(struct scout_server *s, struct scout__peer *peer, uint64_t bytes);
 SCOUT_ON_LOOP void scout__waiting_bytes_sub(struct scout_server *s, struct scout__peer *peer, uint64_t bytes);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_SEGMENTS_H
-#define SCOUT_SERVER_SEGMENTS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -15,5 +14,3 @@ struct scout__peer;
 SCOUT_ON_LOOP bool scout__segments_deliver(struct scout_server *s, struct scout__peer *peer);
 /* Try blocked deliveries again, of some of the leases by turns. */
 SCOUT_ON_LOOP void scout__segments_tick(struct scout_server *s);
-
-#endif

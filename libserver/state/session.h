@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_SESSION_H
-#define SCOUT_SERVER_SESSION_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -131,5 +130,3 @@ scout__kept_touch(const struct scout__session *session, struct scout__kept *kept
 /* Remember what the session stores, to touch it at the end. @present: another session stored it. */
 SCOUT_ON_LOOP void scout__kept_stored(struct scout_server *s, struct scout__kept *kept, struct scout__handle handle,
 				      bool present);
-
-#endif

@@ -38,14 +38,20 @@ space_find(const struct scout_server *s, const struct scout__ns *ns, const struc
 	return SCOUT__MAP_NONE;
 }
 
+/* The number of the space under the present weights; 0: it has none. */
+SCOUT_ON_LOOP static uint32_t
+number_of(const struct scout__ns *ns, uint32_t i)
+{
+	return i != SCOUT__MAP_NONE && ns->spaces[i].id >= ns->space_floor ? ns->spaces[i].id : 0;
+}
+
 uint32_t
 scout__ns_space(const struct scout_server *s, const struct scout__ns *ns, const struct scout__str *tenant,
 		uint16_t group)
 {
 	bool taken;
-	uint32_t i = space_find(s, ns, tenant, group, &taken);
 
-	return i == SCOUT__MAP_NONE ? 0 : ns->spaces[i].id;
+	return number_of(ns, space_find(s, ns, tenant, group, &taken));
 }
 
 /* Give the space a number. */
@@ -71,32 +77,28 @@ number_space(struct scout__ns *ns, uint32_t i)
 
 /* Make the map twice as large: 0.3 ms for the last time in the life of a namespace with the most tenants. */
 SCOUT_ON_LOOP static bool
-grow_map(const struct scout_server *s, struct scout__ns *ns)
+grow_map(struct scout__ns *ns)
 {
 	struct scout__map map;
 
 	if (scout__map_init(&map, ns->space_map.max * 2) != 0)
 		return false;
-	for (uint32_t i = 0; i < ns->n_spaces; i++) {
-		const struct scout__str tenant = {.p = ns->spaces[i].tenant, .len = ns->spaces[i].tenant_len};
-		uint64_t key = space_key(s, &tenant, ns->spaces[i].group);
-
-		SCOUT_ASSERT(scout__map_put(&map, key, i));
-	}
+	for (uint32_t i = 0; i < ns->n_spaces; i++)
+		SCOUT_ASSERT(scout__map_put(&map, ns->spaces[i].key, i));
 	scout__map_fini(&ns->space_map);
 	ns->space_map = map;
 	return true;
 }
 
 SCOUT_ON_LOOP static bool
-space_room(const struct scout_server *s, struct scout__ns *ns)
+space_room(struct scout__ns *ns)
 {
 	uint32_t cap = ns->cap_spaces ? ns->cap_spaces * 2 : SCOUT__FEW_SPACES;
 	struct scout__space *spaces;
 
 	if (ns->n_spaces == SCOUT__MAX_SPACES)
 		return false;
-	if (ns->n_spaces == ns->space_map.max && !grow_map(s, ns))
+	if (ns->n_spaces == ns->space_map.max && !grow_map(ns))
 		return false;
 	if (ns->n_spaces < ns->cap_spaces)
 		return true;
@@ -145,14 +147,15 @@ scout__ns_space_make(struct scout_server *s, struct scout__ns *ns, const struct 
 {
 	bool taken;
 	uint32_t i = space_find(s, ns, tenant, group, &taken);
+	uint64_t key;
 	char *copy;
 
-	if (i != SCOUT__MAP_NONE && ns->spaces[i].id)
-		return ns->spaces[i].id;
+	if (number_of(ns, i))
+		return number_of(ns, i);
 	if (taken || ns->next_space == UINT32_MAX)
 		return 0;
 	if (i == SCOUT__MAP_NONE) {
-		if (!space_room(s, ns))
+		if (!space_room(ns))
 			return 0;
 		copy = malloc(tenant->len + (size_t)1);
 		if (!copy)
@@ -161,13 +164,15 @@ scout__ns_space_make(struct scout_server *s, struct scout__ns *ns, const struct 
 			memcpy(copy, tenant->p, tenant->len);
 		copy[tenant->len] = '\0';
 		i = ns->n_spaces;
-		if (!scout__map_put(&ns->space_map, space_key(s, tenant, group), i)) {
+		key = space_key(s, tenant, group);
+		if (!scout__map_put(&ns->space_map, key, i)) {
 			free(copy);
 			return 0;
 		}
-		ns->spaces[i] = (struct scout__space){.tenant = copy, .tenant_len = tenant->len, .group = group};
+		ns->spaces[i] =
+			(struct scout__space){.key = key, .tenant = copy, .tenant_len = tenant->len, .group = group};
 		if (!take_account(s, ns, i)) {
-			(void)scout__map_del(&ns->space_map, space_key(s, tenant, group));
+			(void)scout__map_del(&ns->space_map, key);
 			free(copy);
 			return 0;
 		}
@@ -182,7 +187,7 @@ scout__ns_drop_tenant(struct scout_server *s, struct scout__ns *ns, const struct
 	const struct scout__account *account = scout__ns_account_of(s, ns, tenant);
 	bool taken;
 
-	scout__feed_dropped(s, ns, tenant);
+	scout__feed_dropped(ns, tenant);
 	/* What it stores from now on is in spaces of other numbers. */
 	for (uint16_t group = 0; group < ns->groups.n; group++) {
 		uint32_t i = space_find(s, ns, tenant, group, &taken);
@@ -196,5 +201,5 @@ scout__ns_drop_tenant(struct scout_server *s, struct scout__ns *ns, const struct
 	scout__log_limited(&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
 			   "namespace \"%s\": tenant \"%.*s\" is cleared by an operator", ns->name, (int)tenant->len,
 			   tenant->p);
-	return account ? account->bytes : 0;
+	return account ? scout__account_bytes(&ns->l1, account) : 0;
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_STALE_TICKETS_H
-#define SCOUT_SERVER_STALE_TICKETS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -25,5 +24,3 @@ SCOUT_ON_LOOP void scout__stale_tickets_add(struct scout_server *s, uint64_t tic
 SCOUT_ON_LOOP uint16_t scout__stale_tickets_find(const struct scout_server *s, const struct scout__ns *ns,
 						 uint64_t ticket);
 SCOUT_ON_LOOP void scout__stale_tickets_fini(struct scout__stale_tickets *stale);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_STATE_H
-#define SCOUT_SERVER_STATE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,8 +31,9 @@ struct scout__session;
  * Tells the room above that looks after L2 (fetch.h) what happens to namespaces: so this room knows nothing of L2.
  */
 struct scout__state_hooks {
-	/* A worker has stored the shard of @rank of the chunk index. */
-	void (*committed)(struct scout_server *s, struct scout__ns_group *group, uint32_t entry, uint32_t rank);
+	/* A worker has stored the shard of @rank of the chunk index, for the prompt of @ticket: of its chunks the first one comes first. */
+	void (*committed)(struct scout_server *s, struct scout__ns_group *group, uint32_t entry, uint32_t rank,
+			  uint64_t ticket);
 	/* A new weights version or a clear has ended what a namespace had cached. */
 	void (*outdated)(struct scout_server *s);
 	/* The namespace was cleared: ns.generation is new. */
@@ -41,7 +41,7 @@ struct scout__state_hooks {
 	/* The @n slots of the group's chunk index from @first on, which may be promised already, have got memory. */
 	void (*slots_came)(struct scout_server *s, struct scout__ns_group *group, uint32_t first, uint32_t n);
 	/* The chunk index of the group is about to be freed. */
-	void (*index_closed)(struct scout__ns_group *group);
+	void (*index_closed)(struct scout_server *s, struct scout__ns_group *group);
 	/* The namespace is over, or about to get another name or other parameters. */
 	void (*closed)(struct scout__ns *ns);
 };
@@ -92,6 +92,7 @@ struct scout__state {
 	uint64_t next_serial;
 	uint64_t session_bytes;           /* of all sessions: handles, bitmaps and what they stored */
 	uint64_t request_bytes;           /* see request_bytes.h */
+	uint64_t feed_bytes;              /* of the feeds, without descriptions: see feed.c */
 	uint64_t first_stamp, last_stamp; /* stamp of the start, and last one drawn or heard: see clears.c */
 	struct scout__stale_tickets stale_tickets;
 
@@ -116,5 +117,3 @@ SCOUT_ON_LOOP struct scout__state *scout__state_new(struct scout_server *s, cons
 /* Make tables for as much as @cfg allows. Returns 0 or SCOUT_ERR_NOMEM; scout__state_free_tables() in both cases. */
 int scout__state_make_tables(struct scout__state *state, const struct scout_server_config *cfg);
 SCOUT_ON_LOOP void scout__state_free_tables(struct scout__state *state);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_WITHDRAW_H
-#define SCOUT_SERVER_WITHDRAW_H
+#pragma once
 
 #include <stdint.h>
 
@@ -25,5 +24,3 @@ SCOUT_ON_LOOP void scout__withdraw_gone(struct scout_server *s, const struct sco
 SCOUT_ON_LOOP void scout__withdraw_tick(struct scout_server *s);
 /* After the last peer has gone. */
 SCOUT_ON_LOOP void scout__withdraw_fini(struct scout_server *s);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_FETCH_H
-#define SCOUT_SERVER_FETCH_H
+#pragma once
 
 #include "chunk_index.h"
 #include "l2.h"
@@ -30,8 +29,10 @@ struct scout__pending_op;
  *   l2_write.c   pool -> L2
  */
 
-#define SCOUT__ASK_OPS 1024u                     /* existence questions that adapters have at once, each */
-#define SCOUT__LOAD_OPS 64u                      /* loads that run at once, at most: see load_ops */
+#define SCOUT__ASK_OPS 1024u /* existence questions that adapters have at once, each */
+#define SCOUT__LOAD_OPS 64u  /* loads that run at once, at most: see load_ops */
+#define SCOUT__PROMPTS 1024u
+#define SCOUT__WRITES_LATER 16384u
 #define SCOUT__WRITE_OPS 32u                     /* chunks that are written at once */
 #define SCOUT__OTHER_OPS 512u                    /* removals, and what of unpinning does not wait in l2_submit */
 #define SCOUT__SLICE_KEYS 1024u                  /* keys that one step may hash */
@@ -99,12 +100,24 @@ struct scout__load {
 };
 
 /* And the other way. */
+/* What waits of the prompts whose tickets fall in one place: as good as always one. */
+struct scout__prompt {
+	struct scout__list node;   /* in prompts_queued, while something waits: in the order of their first chunks */
+	struct scout__list writes; /* in the queue, from its beginning on */
+	struct scout__list later;  /* after these, beyond the queue: their slots may be used for others */
+	uint64_t ticket, born;
+	bool is_cut; /* of this ticket no more is written */
+};
+
 struct scout__write {
-	struct scout__list node; /* in writes_queued, while it waits there */
+	struct scout__list node;      /* in writes_queued, while it waits there */
+	struct scout__list of_prompt; /* in its writes or later */
+	struct scout__prompt *prompt;
 	struct scout_server *server;
 	struct scout__ns_group *group;
 	uint64_t weights_gen;
-	uint32_t entry, rank;
+	struct scout__handle handle;
+	uint32_t rank;
 	uint32_t n_running; /* adapters */
 	bool kept;          /* one of them has it */
 	bool late;          /* one of them does not get on with it */
@@ -148,8 +161,10 @@ struct scout__fetch {
 	uint32_t n_loads_queued, n_loads_running;
 	uint32_t n_loads_late; /* of those that run */
 	uint32_t load_ops;     /* so many others run at once; const after start */
-	struct scout__list writes_queued;
-	uint32_t n_writes_queued, n_writes_running;
+	struct scout__list writes_queued, prompts_queued;
+	struct scout__prompt prompts[SCOUT__PROMPTS]; /* by their tickets */
+	uint64_t n_born;
+	uint32_t n_writes_queued, n_writes_later, n_writes_running;
 	uint64_t write_bytes, max_write_bytes; /* queued and running */
 	struct scout__run_item write_sweep;    /* drops what is of older weights */
 	uint32_t sweep_left;
@@ -200,7 +215,7 @@ scout__same_digest(struct scout__l2_digest a, struct scout__l2_digest b)
 
 /* The group has a chunk index: fingerprints and the side table. Without memory for them it has no L2; logged. */
 SCOUT_ON_LOOP void scout__fetch_open_group(struct scout_server *s, struct scout__ns_group *group);
-SCOUT_ON_LOOP void scout__fetch_close_group(struct scout__ns_group *group);
+SCOUT_ON_LOOP void scout__fetch_close_group(struct scout_server *s, struct scout__ns_group *group);
 /* ns.generation is another one. */
 SCOUT_ON_LOOP void scout__fetch_refingerprint(struct scout__ns *ns);
 /* The object of (tenant, group, hash) of @rank of the group's chunk index under @weights. */
@@ -241,7 +256,7 @@ SCOUT_ON_LOOP enum scout__asked scout__l2_take_next(struct scout_server *s, stru
  */
 SCOUT_ON_LOOP enum scout__asked scout__ask_all(struct scout_server *s, struct scout__lookup_op *pending, uint32_t n,
 					       uint64_t n_keys);
-/* Whether the question, which is over, found object @number, or what the pool lacks of it. */
+/* The question is over: whether object @number can be had, from L2 alone or from the pool and L2 together. */
 SCOUT_ON_LOOP bool scout__ask_found(const struct scout_server *s, const struct scout__lookup_op *pending,
 				    uint32_t number);
 /* Promise object @number of the question, with what it found. TAKEN: *ret_entry is promised. Else GAP, WAIT or LIMITED. */
@@ -293,13 +308,13 @@ SCOUT_ON_LOOP uint64_t scout__records_next_us(const struct scout_server *s);
 /* What holds the queue back may be over. */
 SCOUT_ON_LOOP void scout__writes_go_on(struct scout_server *s);
 
-/* The shard was stored by a worker: write it through. */
+/* The shard was stored by a worker for the prompt of @ticket, after those before it: write it through. */
 SCOUT_ON_LOOP void scout__write_queue(struct scout_server *s, struct scout__ns_group *group, uint32_t entry,
-				      uint32_t rank);
+				      uint32_t rank, uint64_t ticket);
+/* What waits of the namespace without its slot, of all if NULL, is not written. Returns how many that is. */
+SCOUT_ON_LOOP uint32_t scout__writes_forget(struct scout__fetch *t, const struct scout__ns *ns);
 /* Weights have changed, or the chunk index is to go: drop what is queued and outdated, in steps. */
 SCOUT_ON_LOOP void scout__writes_sweep(struct scout_server *s);
 /* All that is queued, for @ns or (NULL) for all; returns how many. */
 SCOUT_ON_LOOP uint32_t scout__writes_drop(struct scout_server *s, const struct scout__ns *ns);
 SCOUT_ON_LOOP void scout__write_sweep_step(struct scout_server *s, struct scout__run_item *item);
-
-#endif

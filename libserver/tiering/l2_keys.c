@@ -102,8 +102,10 @@ scout__fetch_open_group(struct scout_server *s, struct scout__ns_group *group)
 }
 
 void
-scout__fetch_close_group(struct scout__ns_group *group)
+scout__fetch_close_group(struct scout_server *s, struct scout__ns_group *group)
 {
+	if (s->fetch)
+		(void)scout__writes_forget(s->fetch, group->ns);
 	group->expected = false;
 	free(group->fingerprints);
 	group->fingerprints = NULL;

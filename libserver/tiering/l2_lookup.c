@@ -18,9 +18,9 @@
  * operation waits, and so does nothing else.
  *
  * What is found is pinned in the stores as it is found. A chunk that counts moves its pins into the record of its
- * entry; all other pins are given back when the question is over. It is over when every adapter has answered, or when
- * every key is found, or when its time is up: then what is known by then is the answer, and the rest is given back when
- * it comes.
+ * entry; all other pins are given back when the question is over. It is over when every adapter has answered, when every
+ * key is found, or when its time is up. In the last case the answer is what is known by then, and pins of answers that
+ * come later are given back as these come.
  *
  * A lookup of one group asks after its run, chunk by chunk (scout__l2_take_next); one of several groups asks once about all
  * objects that are not in the pool, and then takes those that it needs (scout__ask_all, _found, _take).

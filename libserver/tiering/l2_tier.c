@@ -62,6 +62,12 @@ fetch_init(struct scout_server *s, struct scout__fetch *t)
 	scout__list_init(&t->loads_queued);
 	scout__list_init(&t->loads_bare);
 	scout__list_init(&t->writes_queued);
+	scout__list_init(&t->prompts_queued);
+	for (uint32_t i = 0; i < SCOUT__PROMPTS; i++) {
+		scout__list_init(&t->prompts[i].node);
+		scout__list_init(&t->prompts[i].writes);
+		scout__list_init(&t->prompts[i].later);
+	}
 	t->write_sweep.step = scout__write_sweep_step;
 	t->timeout_us = s->cfg.l2_timeout_ms * UINT64_C(1000);
 	t->lookup_timeout_us = s->cfg.l2_lookup_timeout_ms * UINT64_C(1000);
@@ -244,7 +250,7 @@ scout__fetch_next_us(const struct scout_server *s)
 bool
 scout__fetch_is_idle(const struct scout_server *s)
 {
-	return !s->fetch || (s->fetch->n_writes_queued == 0 && s->fetch->n_writes_running == 0);
+	return !s->fetch || (s->fetch->n_writes_queued + s->fetch->n_writes_later + s->fetch->n_writes_running == 0);
 }
 
 bool

@@ -12,8 +12,10 @@
  *
  * Pool -> L2: what workers have stored is written through to every adapter, first come first served, WRITE_OPS shards
  * at once. Waiting has no deadline, only room: the queue is bounded in bytes (l2_queue_bytes, and never more than a
- * quarter of the pool, since what waits keeps its slot), and what comes when it is full takes the place of the oldest
- * that was not begun, which is counted and logged. Nothing is tried twice: a store that fails is counted, and the chunk
+ * quarter of the pool, since what waits keeps its slot). Of what does not fit the ends of prompts wait without their slots,
+ * first of the youngest prompt, because without its beginning no chunk is found; when there is room again, the oldest
+ * prompt goes on where it was. If the pool has used a slot for something else by then, that prompt is cut: no more of it
+ * is written, which is counted, and the log says it. Nothing is tried twice: a store that fails is counted, and the chunk
  * is written when it is stored again some day.
  *
  * A shard that is queued or written keeps its slot (scout__index_save), and its place in the order of eviction: see
@@ -42,18 +44,13 @@ note_saved(struct scout__ns_group *group, uint32_t entry)
 
 /* The slot is free to be used again. */
 SCOUT_ON_LOOP static void
-write_end(struct scout_server *s, struct scout__write *w)
+let_go(struct scout_server *s, const struct scout__write *w)
 {
 	struct scout__ns_group *group = w->group;
-	uint32_t entry = w->entry;
+	uint32_t entry = w->handle.entry;
 
 	s->fetch->write_bytes -= group->index->strides[w->rank];
 	group->ns->n_moving--;
-	if (!w->kept)
-		group->index->entries[entry].unsaved = 1;
-	free(w->ops);
-	free(w);
-	note_saved(group, entry);
 	scout__index_saved(group->index, entry);
 	scout__ns_unpinned(group, entry);
 	/* A store may have found nothing to evict but this. */
@@ -61,14 +58,43 @@ write_end(struct scout_server *s, struct scout__write *w)
 		scout__pending_ops_wake(s, &group->ns->pool_waiters);
 }
 
-/* The first of the queue, which must not be empty, out of it. */
-SCOUT_ON_LOOP static struct scout__write *
-take_queued(struct scout__fetch *t)
+SCOUT_ON_LOOP static void
+write_end(struct scout_server *s, struct scout__write *w)
 {
-	t->n_writes_queued--;
-	return SCOUT__OWNER(scout__list_pop(&t->writes_queued), struct scout__write, node);
+	if (!w->kept)
+		w->group->index->entries[w->handle.entry].unsaved = 1;
+	note_saved(w->group, w->handle.entry);
+	let_go(s, w);
+	free(w->ops);
+	free(w);
 }
 
+/* Out of what waits of its prompt. */
+SCOUT_ON_LOOP static void
+leave_prompt(struct scout__write *w)
+{
+	struct scout__prompt *prompt = w->prompt;
+
+	scout__list_del(&w->of_prompt);
+	if (scout__list_empty(&prompt->writes) && scout__list_empty(&prompt->later))
+		scout__list_del(&prompt->node);
+}
+
+SCOUT_ON_LOOP static void
+unqueue(struct scout__fetch *t, struct scout__write *w)
+{
+	t->n_writes_queued--;
+	scout__list_del(&w->node);
+	leave_prompt(w);
+}
+
+static struct scout__write *
+first_queued(const struct scout__fetch *t)
+{
+	return SCOUT__OWNER(t->writes_queued.next, struct scout__write, node);
+}
+
+SCOUT_ON_LOOP static void go_on_later(struct scout_server *s);
 SCOUT_ON_LOOP static void writes_start(struct scout_server *s);
 SCOUT_ON_LOOP static void write_late(void *user, struct scout__l2_op *op);
 
@@ -98,8 +124,9 @@ make_ops(const struct scout__fetch *t, struct scout__write *w)
 	if (!w->ops)
 		return false;
 	w->key = (struct scout__l2_key *)(void *)(w->ops + t->n);
-	scout__key_of_entry(w->group, w->entry, w->rank, w->group->ns->weights,
-			    scout__ns_space_index(w->group->ns, w->group->index->entries[w->entry].space), w->key);
+	scout__key_of_entry(w->group, w->handle.entry, w->rank, w->group->ns->weights,
+			    scout__ns_space_index(w->group->ns, w->group->index->entries[w->handle.entry].space),
+			    w->key);
 	return true;
 }
 
@@ -111,7 +138,7 @@ write_start(struct scout_server *s, struct scout__write *w)
 	uint8_t stores = scout__records_stores(w->group->ns);
 
 	if (stores == 0) {
-		t->count.writes_dropped++;
+		t->count.writes_failed++;
 		write_end(s, w);
 		return;
 	}
@@ -130,7 +157,7 @@ write_start(struct scout_server *s, struct scout__write *w)
 			.what = SCOUT__L2_STORE,
 			.timeout_us = t->timeout_us,
 			.key = w->key,
-			.data = scout__index_data(w->group->index, w->entry, w->rank),
+			.data = scout__index_data(w->group->index, w->handle.entry, w->rank),
 			.bytes = w->group->layouts[w->group->ranks[w->rank]].shard_bytes,
 			.done = write_done,
 			.late = write_late,
@@ -143,7 +170,7 @@ write_start(struct scout_server *s, struct scout__write *w)
 SCOUT_ON_LOOP static bool
 is_outdated(const struct scout__write *w)
 {
-	return w->weights_gen != w->group->ns->weights_gen || w->group->index->entries[w->entry].spoiled;
+	return w->weights_gen != w->group->ns->weights_gen || w->group->index->entries[w->handle.entry].spoiled;
 }
 
 SCOUT_ON_LOOP static void
@@ -152,15 +179,17 @@ writes_start(struct scout_server *s)
 	struct scout__fetch *t = s->fetch;
 	uint32_t left = SWEEP;
 
+	if (!t->stopping)
+		go_on_later(s);
 	/* The sweep drops what is outdated behind these. */
 	for (; left > 0 && !scout__list_empty(&t->writes_queued) && !t->stopping; left--) {
-		struct scout__write *w = SCOUT__OWNER(t->writes_queued.next, struct scout__write, node);
+		struct scout__write *w = first_queued(t);
 		bool outdated = is_outdated(w);
 
 		if (!outdated && (t->n_writes_running >= SCOUT__WRITE_OPS || !scout__records_known(w->group->ns) ||
 				  scout__records_are_written_now(w->group->ns)))
 			return;
-		w = take_queued(t);
+		unqueue(t, w);
 		if (outdated) {
 			t->count.writes_outdated++;
 			write_end(s, w);
@@ -170,34 +199,156 @@ writes_start(struct scout_server *s)
 	}
 }
 
-/* One is not written because of others. */
 SCOUT_ON_LOOP static void
-drop(struct scout_server *s)
+log_dropped(struct scout_server *s)
 {
-	struct scout__fetch *t = s->fetch;
-
-	t->count.writes_dropped++;
-	scout__log_limited(&s->log, &t->limit_dropped, s->now_us, SCOUT__WARN_INTERVAL_US, SCOUT_LOG_WARN,
-			   "L2 takes writes more slowly than workers store: the oldest of the %llu bytes that "
-			   "wait (l2_queue_bytes) is not written",
-			   (unsigned long long)t->write_bytes);
+	scout__log_limited(
+		&s->log, &s->fetch->limit_dropped, s->now_us, SCOUT__WARN_INTERVAL_US, SCOUT_LOG_WARN,
+		"L2 takes writes more slowly than workers store: %llu bytes wait (l2_queue_bytes), and the pool has "
+		"replaced others that waited for room there, so ends of prompts are not written",
+		(unsigned long long)s->fetch->write_bytes);
 }
 
-/* Room for @bytes more in the queue, if need be in place of the oldest that are not begun. False: there is none. */
+static bool
+has_room(const struct scout__fetch *t, uint64_t bytes)
+{
+	/* One may always be written, also where a quarter of the pool is less. */
+	return t->write_bytes == 0 ||
+	       (t->write_bytes < t->max_write_bytes && bytes <= t->max_write_bytes - t->write_bytes);
+}
+
+/* One that waits without its slot is not written, as @counter says. */
+SCOUT_ON_LOOP static void
+free_later(struct scout__fetch *t, struct scout__write *w, uint64_t *counter)
+{
+	if (scout__index_valid(w->group->index, w->handle))
+		w->group->index->entries[w->handle.entry].unsaved = 1;
+	t->n_writes_later--;
+	(*counter)++;
+	leave_prompt(w);
+	free(w);
+}
+
+SCOUT_ON_LOOP static void
+cut(struct scout_server *s, struct scout__prompt *prompt)
+{
+	prompt->is_cut = true;
+	while (!scout__list_empty(&prompt->later))
+		free_later(s->fetch, SCOUT__OWNER(prompt->later.next, struct scout__write, of_prompt),
+			   &s->fetch->count.writes_dropped);
+	log_dropped(s);
+}
+
+/* @w into the queue, after what is there of its prompt. False: it is not in the pool any more, or has too many writes. */
 SCOUT_ON_LOOP static bool
-make_room(struct scout_server *s, uint64_t bytes)
+enqueue(struct scout__fetch *t, struct scout__write *w)
+{
+	struct scout__chunk_index *index = w->group->index;
+
+	if (!scout__index_valid(index, w->handle) || index->entries[w->handle.entry].readable == 0 ||
+	    !scout__index_save(index, w->handle.entry))
+		return false;
+	t->write_bytes += index->strides[w->rank];
+	w->group->ns->n_moving++;
+	t->n_writes_queued++;
+	scout__list_add(&t->writes_queued, &w->node);
+	scout__list_add(&w->prompt->writes, &w->of_prompt);
+	return true;
+}
+
+/* What waits of one prompt without its slot goes on while there is room. False: there is none. */
+SCOUT_ON_LOOP static bool
+go_on_with(struct scout_server *s, struct scout__prompt *prompt)
 {
 	struct scout__fetch *t = s->fetch;
 
-	/* One may always be written, also where a quarter of the pool is less. */
-	while (t->write_bytes > 0 &&
-	       (t->write_bytes >= t->max_write_bytes || bytes > t->max_write_bytes - t->write_bytes)) {
-		if (t->n_writes_queued == 0)
+	while (!scout__list_empty(&prompt->later)) {
+		struct scout__write *w = SCOUT__OWNER(prompt->later.next, struct scout__write, of_prompt);
+
+		if (w->weights_gen != w->group->ns->weights_gen) {
+			free_later(t, w, &t->count.writes_outdated);
+			continue;
+		}
+		if (!has_room(t, w->group->index->strides[w->rank]))
 			return false;
-		drop(s);
-		write_end(s, take_queued(t));
+		scout__list_del(&w->of_prompt);
+		if (enqueue(t, w)) {
+			t->n_writes_later--;
+			continue;
+		}
+		scout__list_add_first(&prompt->later, &w->of_prompt);
+		cut(s, prompt);
 	}
 	return true;
+}
+
+/* The oldest prompts first. */
+SCOUT_ON_LOOP static void
+go_on_later(struct scout_server *s)
+{
+	struct scout__list *node = s->fetch->prompts_queued.next;
+
+	while (s->fetch->n_writes_later > 0 && node != &s->fetch->prompts_queued) {
+		struct scout__prompt *prompt = SCOUT__OWNER(node, struct scout__prompt, node);
+
+		node = node->next;
+		if (!go_on_with(s, prompt))
+			return;
+	}
+}
+
+/* Room for @bytes more in the queue, if need be in place of the ends of younger prompts. False: there is none. */
+SCOUT_ON_LOOP static bool
+make_room(struct scout_server *s, const struct scout__prompt *prompt, uint64_t bytes)
+{
+	struct scout__fetch *t = s->fetch;
+	struct scout__list *node = t->prompts_queued.prev;
+
+	while (!has_room(t, bytes)) {
+		struct scout__prompt *youngest;
+		struct scout__write *last;
+
+		if (node == &t->prompts_queued)
+			return false;
+		youngest = SCOUT__OWNER(node, struct scout__prompt, node);
+		if (youngest->born <= prompt->born)
+			return false;
+		if (scout__list_empty(&youngest->writes)) {
+			node = node->prev;
+			continue;
+		}
+		last = SCOUT__OWNER(youngest->writes.prev, struct scout__write, of_prompt);
+		scout__list_del(&last->node);
+		scout__list_del(&last->of_prompt);
+		scout__list_add_first(&youngest->later, &last->of_prompt);
+		t->n_writes_queued--;
+		t->n_writes_later++;
+		let_go(s, last);
+	}
+	return true;
+}
+
+SCOUT_ON_LOOP static struct scout__prompt *
+prompt_of(struct scout__fetch *t, uint64_t ticket)
+{
+	struct scout__prompt *prompt = &t->prompts[ticket * UINT64_C(0x9e3779b97f4a7c15) >> 32 & (SCOUT__PROMPTS - 1)];
+	bool waits = !scout__list_empty(&prompt->writes) || !scout__list_empty(&prompt->later);
+	struct scout__list *after = t->prompts_queued.prev;
+
+	if (prompt->ticket != ticket) {
+		prompt->ticket = ticket;
+		prompt->is_cut = false;
+		if (!waits) /* what waits of another ticket keeps its place */
+			prompt->born = ++t->n_born;
+	}
+	if (!waits && !prompt->is_cut) {
+		while (after != &t->prompts_queued &&
+		       SCOUT__OWNER(after, struct scout__prompt, node)->born > prompt->born)
+			after = after->prev;
+		scout__list_del(&prompt->node);
+		scout__list_add(after->next, &prompt->node);
+	}
+	return prompt;
 }
 
 void
@@ -207,36 +358,36 @@ scout__writes_go_on(struct scout_server *s)
 }
 
 void
-scout__write_queue(struct scout_server *s, struct scout__ns_group *group, uint32_t entry, uint32_t rank)
+scout__write_queue(struct scout_server *s, struct scout__ns_group *group, uint32_t entry, uint32_t rank,
+		   uint64_t ticket)
 {
 	struct scout__fetch *t = s->fetch;
-	uint64_t bytes = group->index->strides[rank];
+	struct scout__prompt *prompt;
 	struct scout__write *w;
 
 	if (!t || !group->expected || t->stopping)
 		return;
-	if (!make_room(s, bytes)) {
-		group->index->entries[entry].unsaved = 1;
-		drop(s);
-		return;
-	}
-	w = calloc(1, sizeof(*w));
-	if (!w || !scout__index_save(group->index, entry)) {
-		free(w);
+	prompt = prompt_of(t, ticket);
+	w = prompt->is_cut || t->n_writes_later >= SCOUT__WRITES_LATER ? NULL : calloc(1, sizeof(*w));
+	if (!w) {
 		group->index->entries[entry].unsaved = 1;
 		t->count.writes_dropped++;
+		cut(s, prompt);
 		return;
 	}
-	w->server = s;
-	w->group = group;
-	w->weights_gen = group->ns->weights_gen;
-	w->entry = entry;
-	w->rank = rank;
-	t->write_bytes += bytes;
-	t->n_writes_queued++;
+	*w = (struct scout__write){.server = s,
+				   .group = group,
+				   .prompt = prompt,
+				   .handle = scout__index_handle(group->index, entry),
+				   .rank = rank,
+				   .weights_gen = group->ns->weights_gen};
+	scout__list_init(&w->node);
 	t->count.writes++;
-	group->ns->n_moving++;
-	scout__list_add(&t->writes_queued, &w->node);
+	if (!scout__list_empty(&prompt->later) || !make_room(s, prompt, group->index->strides[rank]) ||
+	    !enqueue(t, w)) {
+		scout__list_add(&prompt->later, &w->of_prompt);
+		t->n_writes_later++;
+	}
 	writes_start(s);
 }
 
@@ -252,7 +403,7 @@ write_late(void *user, struct scout__l2_op *op)
 		return;
 	w->late = true;
 	s->fetch->count.writes_late++;
-	scout__index_save_late(w->group->index, w->entry);
+	scout__index_save_late(w->group->index, w->handle.entry);
 	scout__pending_ops_wake(s, &w->group->ns->pool_waiters);
 }
 
@@ -273,18 +424,38 @@ scout__write_sweep_step(struct scout_server *s, struct scout__run_item *item)
 	struct scout__fetch *t = s->fetch;
 
 	for (uint32_t i = 0; i < SWEEP && t->sweep_left > 0 && t->n_writes_queued > 0; i++, t->sweep_left--) {
-		struct scout__write *w = take_queued(t);
+		struct scout__write *w = first_queued(t);
 
 		if (is_outdated(w)) {
 			t->count.writes_outdated++;
+			unqueue(t, w);
 			write_end(s, w);
 		} else {
+			scout__list_del(&w->node);
 			scout__list_add(&t->writes_queued, &w->node);
-			t->n_writes_queued++;
 		}
 	}
 	if (t->sweep_left > 0 && t->n_writes_queued > 0)
 		scout__run_queue_add(s, item);
+}
+
+uint32_t
+scout__writes_forget(struct scout__fetch *t, const struct scout__ns *ns)
+{
+	uint32_t before = t->n_writes_later;
+
+	for (uint32_t i = 0; i < SCOUT__PROMPTS && t->n_writes_later > 0; i++) {
+		struct scout__list *node = t->prompts[i].later.next;
+
+		while (node != &t->prompts[i].later) {
+			struct scout__write *w = SCOUT__OWNER(node, struct scout__write, of_prompt);
+
+			node = node->next;
+			if (!ns || w->group->ns == ns)
+				free_later(t, w, &t->count.writes_dropped);
+		}
+	}
+	return before - t->n_writes_later;
 }
 
 uint32_t
@@ -302,11 +473,10 @@ scout__writes_drop(struct scout_server *s, const struct scout__ns *ns)
 		node = node->next;
 		if (ns && w->group->ns != ns)
 			continue;
-		scout__list_del(&w->node);
-		s->fetch->n_writes_queued--;
+		unqueue(s->fetch, w);
 		s->fetch->count.writes_dropped++;
 		write_end(s, w);
 		n++;
 	}
-	return n;
+	return n + scout__writes_forget(s->fetch, ns);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_LOOKUP_OP_H
-#define SCOUT_SERVER_LOOKUP_OP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -71,5 +70,3 @@ struct scout__lookup_op {
 	uint32_t load_next;      /* earlier chunks have arrived */
 	uint64_t wait_end_us;    /* when the wait for loads ends */
 };
-
-#endif

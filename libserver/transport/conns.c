@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -382,6 +383,19 @@ bool
 scout__conns_is_open(const struct scout__dest *dest)
 {
 	return dest->fd >= 0 && dest->fd_inode != 0 && inode_of(dest->fd) == dest->fd_inode;
+}
+
+bool
+scout__conns_are_writable(const struct scout_server *s)
+{
+	for (uint32_t i = 0; i < s->transport->conns_limit; i++) {
+		const struct scout__conn *conn = &s->transport->conns.table[i];
+		struct pollfd fd = {.fd = conn->fd, .events = POLLOUT};
+
+		if (conn->inode != 0 && inode_of(conn->fd) == conn->inode && poll(&fd, 1, 0) == 0)
+			return false;
+	}
+	return true;
 }
 
 /* ---- the monitor ---- */

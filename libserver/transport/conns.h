@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_CONNS_H
-#define SCOUT_SERVER_CONNS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,5 +50,5 @@ SCOUT_ON_LOOP void scout__conns_unbind(struct scout_server *s, struct scout__des
 SCOUT_ON_LOOP void scout__conns_heard(struct scout_server *s, int fd);
 /* Whether the socket that dest->fd named when it was noted is still open. */
 SCOUT_ON_LOOP bool scout__conns_is_open(const struct scout__dest *dest);
-
-#endif
+/* Whether each connection takes more bytes: its peer has read what was sent, or nearly all. */
+SCOUT_ON_LOOP bool scout__conns_are_writable(const struct scout_server *s);

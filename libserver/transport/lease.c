@@ -7,12 +7,12 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "fork_guard.h"
+#include "rights.h"
 #include "server_core.h"
 #include "transport.h"
 
@@ -69,7 +69,7 @@ scout__lease_listen(struct scout_server *s, char *err, size_t err_len)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	size_t len = strlen(s->transport->paths.lease);
-	int fd;
+	int fd, rc;
 
 	SCOUT_ASSERT(len <= SCOUT__IPC_PATH_MAX);
 	memcpy(address.sun_path, s->transport->paths.lease, len + 1);
@@ -80,8 +80,10 @@ scout__lease_listen(struct scout_server *s, char *err, size_t err_len)
 	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_BIND, "%s cannot be bound: %s", s->transport->paths.lease,
 				   scout__errno_text(errno));
-	if (chmod(s->transport->paths.lease, 0600) != 0 || listen(fd, 128) != 0 ||
-	    scout__watch_add(s, &s->transport->listener) != 0)
+	rc = scout__unix_admit(s, s->transport->paths.lease, 0600, 0060, err, err_len);
+	if (rc)
+		return rc;
+	if (listen(fd, 128) != 0 || scout__watch_add(s, &s->transport->listener) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "%s: %s", s->transport->paths.lease,
 				   scout__errno_text(errno));
 	tell_old_kernel(s);
@@ -109,10 +111,9 @@ pause_listener(struct scout_server *s)
 SCOUT_ON_LOOP static bool
 accept_or_refuse(struct scout_server *s, int fd, const struct ucred *who)
 {
-	if (who->uid == geteuid() || who->uid == 0) {
-		if (s->transport->n_leases < 2 * (uint64_t)s->transport->conns_limit)
-			return true;
-	}
+	if (scout__right_of_uid(s, who->uid) != SCOUT__RIGHT_NONE &&
+	    s->transport->n_leases < 2 * (uint64_t)s->transport->conns_limit)
+		return true;
 	s->count.leases_refused++;
 	scout__log_limited(&s->log, &s->limit_lease, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
 			   "lease connection of pid %d, uid %u refused", (int)who->pid, (unsigned)who->uid);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_LEASE_H
-#define SCOUT_SERVER_LEASE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,5 +44,3 @@ SCOUT_ON_LOOP void scout__lease_close(struct scout_server *s, struct scout__leas
 SCOUT_ON_LOOP void scout__leases_tick(struct scout_server *s);
 /* After each batch of events. */
 SCOUT_ON_LOOP void scout__deferred_free(struct scout_server *s);
-
-#endif

@@ -4,9 +4,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <xxhash.h>
 
+#include "page.h"
 #include "server_core.h"
 #include "shm.h"
 #include "transport.h"
@@ -21,6 +23,7 @@
  * Threads: loop.
  */
 
+#define SHED_BYTES 262144u /* of a large message in one step: to take 16 MiB back, the system needs 2 ms */
 #define MESSAGE_BYTES 128u /* of what libzmq and malloc add to a message, and malloc to a packet */
 
 struct scout__packet *
@@ -56,13 +59,31 @@ scout__packet_ref(struct scout__packet *packet)
 	packet->refs++;
 }
 
+SCOUT_ON_LOOP static void
+free_step(struct scout_server *s, struct scout__run_item *item)
+{
+	struct scout__packet *packet = SCOUT__OWNER(item, struct scout__packet, run);
+	uintptr_t data = (uintptr_t)zmq_msg_data(&packet->msg), page = scout__page_bytes();
+
+	if (zmq_msg_size(&packet->msg) - packet->shed >= 2 * SHED_BYTES) {
+		/* Whole pages of a message that nobody reads any more. If the system leaves them here, free() gives them back. */
+		(void)madvise((void *)((data + packet->shed + page - 1) / page * page), SHED_BYTES, MADV_DONTNEED);
+		packet->shed += SHED_BYTES;
+		scout__run_queue_add(s, item);
+		return;
+	}
+	(void)zmq_msg_close(&packet->msg); /* cannot fail for an initialised message */
+	free(packet);
+}
+
 void
-scout__packet_unref(struct scout__packet *packet)
+scout__packet_unref(struct scout_server *s, struct scout__packet *packet)
 {
 	if (--packet->refs)
 		return;
-	(void)zmq_msg_close(&packet->msg); /* cannot fail for an initialised message */
-	free(packet);
+	packet->run = (struct scout__run_item){.step = free_step};
+	packet->shed = 0;
+	free_step(s, &packet->run);
 }
 
 void
@@ -118,7 +139,7 @@ receive_packet(struct scout_server *s, zmq_msg_t *identity)
 		s->count.frames_received++;
 		s->count.frames_dropped++;
 		if (packet)
-			scout__packet_unref(packet);
+			scout__packet_unref(s, packet);
 		return;
 	}
 	memcpy(s->transport->unknown_sender.identity, zmq_msg_data(identity), len);

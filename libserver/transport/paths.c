@@ -33,12 +33,6 @@
 #define LOCK_TRIES 16
 
 static int
-no_memory(char *err, size_t err_len)
-{
-	return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
-}
-
-static int
 check_folder(const char *path, char *err, size_t err_len)
 {
 	const char *slash = strrchr(path, '/');
@@ -158,7 +152,7 @@ make_folder(struct scout__paths *paths, char *err, size_t err_len)
 	paths->n_swept = scout__paths_sweep(base);
 	if (asprintf(&paths->dir, "%s/" SCOUT__PRIVATE_PREFIX "XXXXXX", base) < 0) {
 		paths->dir = NULL;
-		return no_memory(err, err_len);
+		return scout__fail_no_memory(err, err_len);
 	}
 	if (!mkdtemp(paths->dir)) {
 		free(paths->dir);
@@ -195,7 +189,7 @@ open_ipc(struct scout__paths *paths, const char *path, char *err, size_t err_len
 	paths->lease = with_suffix(path, SCOUT__LEASE_SUFFIX);
 	paths->lock = with_suffix(path, SCOUT__LOCK_SUFFIX);
 	if (!paths->socket || !paths->lease || !paths->lock)
-		return no_memory(err, err_len);
+		return scout__fail_no_memory(err, err_len);
 	rc = take_lock(paths, err, err_len);
 	if (rc)
 		return rc;
@@ -216,7 +210,7 @@ open_private(struct scout__paths *paths, char *err, size_t err_len)
 		return rc;
 	path = with_suffix(paths->dir, "/" SCOUT__PRIVATE_SOCKET);
 	if (!path)
-		return no_memory(err, err_len);
+		return scout__fail_no_memory(err, err_len);
 	rc = open_ipc(paths, path, err, err_len);
 	free(path);
 	return rc;
@@ -233,7 +227,7 @@ open_folder(struct scout__paths *paths, char *err, size_t err_len)
 	paths->lease = with_suffix(paths->dir, "/" SCOUT__PRIVATE_SOCKET SCOUT__LEASE_SUFFIX);
 	paths->lock = with_suffix(paths->dir, "/" SCOUT__PRIVATE_SOCKET SCOUT__LOCK_SUFFIX);
 	if (!paths->lease || !paths->lock)
-		return no_memory(err, err_len);
+		return scout__fail_no_memory(err, err_len);
 	paths->sockets_are_ours = true;
 	return take_lock(paths, err, err_len);
 }
@@ -260,7 +254,7 @@ scout__paths_open(struct scout__paths *paths, const char *listen, char **ret_bin
 		rc = asprintf(ret_bind, "ipc://%s", paths->socket);
 	else
 		rc = asprintf(ret_bind, "%s", listen);
-	return rc < 0 ? no_memory(err, err_len) : 0;
+	return rc < 0 ? scout__fail_no_memory(err, err_len) : 0;
 }
 
 void

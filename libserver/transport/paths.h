@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_PATHS_H
-#define SCOUT_SERVER_PATHS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,5 +31,3 @@ SCOUT_ON_ANY int scout__paths_open(struct scout__paths *paths, const char *liste
 /* Remove private folders of dead servers under @base; returns how many. */
 SCOUT_ON_ANY uint32_t scout__paths_sweep(const char *base);
 SCOUT_ON_ANY void scout__paths_close(struct scout__paths *paths);
-
-#endif

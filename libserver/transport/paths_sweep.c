@@ -47,7 +47,7 @@ is_named_ours(const char *name)
 static bool
 is_private(const struct stat *st, mode_t type)
 {
-	return (st->st_mode & S_IFMT) == type && st->st_uid == geteuid() && (st->st_mode & 077) == 0;
+	return (st->st_mode & S_IFMT) == type && st->st_uid == geteuid() && (st->st_mode & 067) == 0;
 }
 
 /* Whether the folder holds nothing but what a server makes, and its lock file is @lock. */

@@ -13,8 +13,8 @@
 /*
  * DESIGN
  *
- * Answers are collected by destination and leave once a turn, one frame for each destination. A large answer (a list of
- * grants) is a frame of its own, built by its pending operation and handed to libzmq without a copy.
+ * Answers are collected by destination and leave once a turn, or when they are FRAME_BYTES: no turn ends with a long
+ * copy. A large answer (a list of grants) is a frame of its own, which its pending operation builds and libzmq takes.
  *
  * A send never waits. EAGAIN means that a peer does not read its answers, for which its connection ends (unsent.c,
  * shm.c); EHOSTUNREACH means that the peer is gone. In both cases the peer never learns what the frame granted, so all
@@ -26,6 +26,7 @@
 
 #define REPLY_BYTES 1024u     /* room to begin with */
 #define KEEP_BYTES 65536u     /* buffers up to this size are kept for the next turn */
+#define FRAME_BYTES 131072u   /* and at most one answer more */
 #define HANDOVER_BYTES 32768u /* larger frames are given to libzmq instead of copied */
 
 SCOUT_ON_LOOP static void
@@ -174,7 +175,8 @@ scout__reply_begin(struct scout_server *s, struct scout__dest *dest, uint8_t opc
 {
 	size_t need = SCOUT_OP_HEADER_BYTES + body_bytes;
 
-	if (dest->w.len && (dest->n_ops == SCOUT_MAX_OPS || dest->w.len + need > SCOUT_MAX_FRAME))
+	/* By what there is and not by what this one may need: STATUS may need 2 MiB, and has some 10 KiB. */
+	if (dest->n_ops == SCOUT_MAX_OPS || dest->w.len >= FRAME_BYTES || dest->w.len + need > SCOUT_MAX_FRAME)
 		scout__dest_flush(s, dest);
 	if (!scout__writer_reserve(&dest->w, (dest->w.len ? dest->w.len : SCOUT_FRAME_HEADER_BYTES) + need,
 				   REPLY_BYTES)) {
@@ -218,6 +220,7 @@ is_for_the_operator(uint8_t opcode, uint16_t status)
 	case SCOUT_WIRE_NO_ROOM:
 	case SCOUT_WIRE_NAMESPACE:
 	case SCOUT_WIRE_SHARD_BYTES:
+	case SCOUT_WIRE_RIGHTS:
 		return true;
 	case SCOUT_WIRE_WEIGHTS: /* other operations: a RESET ended them, as it should */
 	case SCOUT_WIRE_RANGE:
@@ -243,10 +246,13 @@ log_refusal(struct scout_server *s, struct scout__dest *dest, uint8_t opcode, ui
 				   text);
 		return;
 	}
-	/* Peers retry as long as the cause lasts. A mismatch must not hide a limit, nor the other way round. */
-	scout__log_limited(&s->log, full ? &s->limit_full : &s->limit_mismatch, s->now_us, SCOUT__WARN_INTERVAL_US,
-			   SCOUT_LOG_WARN, "%s of %s refused (%s): %s", scout__op_name(opcode), who,
-			   scout__wire_name(status), text);
+	/* Peers retry as long as the cause lasts. None of the three kinds hides another. */
+	scout__log_limited(&s->log,
+			   full                          ? &s->limit_full
+			   : status == SCOUT_WIRE_RIGHTS ? &s->limit_rights
+							 : &s->limit_mismatch,
+			   s->now_us, SCOUT__WARN_INTERVAL_US, SCOUT_LOG_WARN, "%s of %s refused (%s): %s",
+			   scout__op_name(opcode), who, scout__wire_name(status), text);
 }
 
 void
@@ -271,7 +277,7 @@ scout__refuse(struct scout_server *s, struct scout__dest *dest, uint8_t opcode, 
 	scout__reply_end(s, dest, op);
 }
 
-void
+bool
 scout__refuse_body(struct scout_server *s, struct scout__dest *dest, const struct scout__op *op, int status,
 		   const char *field)
 {
@@ -279,6 +285,7 @@ scout__refuse_body(struct scout_server *s, struct scout__dest *dest, const struc
 
 	scout__refuse(s, dest, op->opcode, op->corr, (uint16_t)status, "%s: %s %s", scout__op_name(op->opcode), field,
 		      rule ? rule : "is not as protocol.h says");
+	return true;
 }
 
 void

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_REPLY_H
-#define SCOUT_SERVER_REPLY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -58,8 +57,8 @@ SCOUT_ON_LOOP void scout__reply_empty(struct scout_server *s, struct scout__dest
 SCOUT_ON_LOOP __attribute__((format(printf, 6, 7))) void scout__refuse(struct scout_server *s, struct scout__dest *dest,
 								       uint8_t opcode, uint64_t corr, uint16_t status,
 								       const char *fmt, ...);
-/* Refuse an operation: reading its body gave @status and @field. The text says what the field allows. */
-SCOUT_ON_LOOP void scout__refuse_body(struct scout_server *s, struct scout__dest *dest, const struct scout__op *op,
+/* Refuse an operation: reading its body gave @status and @field. The text says what the field allows. True, for the condition that asks. */
+SCOUT_ON_LOOP bool scout__refuse_body(struct scout_server *s, struct scout__dest *dest, const struct scout__op *op,
 				      int status, const char *field);
 /*
  * The reply just ended granted something: take the grant back if the frame cannot be sent. @arrived_us: when a LOOKUP
@@ -74,5 +73,3 @@ SCOUT_ON_LOOP void scout__dest_init(struct scout__dest *dest);
 SCOUT_ON_LOOP void scout__dest_flush(struct scout_server *s, struct scout__dest *dest);
 SCOUT_ON_LOOP void scout__dest_drop(struct scout_server *s, struct scout__dest *dest);
 SCOUT_ON_LOOP void scout__flush_all(struct scout_server *s);
-
-#endif

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server_curve.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "curve.h"
+#include "rights.h"
+#include "secret.h"
 #include "server_core.h"
 #include "transport.h"
 
@@ -15,7 +17,7 @@
  *
  * CURVE: with `curve_secret_file` set, the ROUTER speaks only to peers whose public key is in `curve_clients_file`.
  * libzmq does the cryptography. It asks over ZAP (RFC 27), an inproc address of our own context, whether a key may
- * connect, and the loop answers. Both files are read once, at start. Without an allow-list any peer that knows the
+ * connect, and the loop answers; messages then carry the key (rights.c). Both files are read once, at start. Without an allow-list any peer that knows the
  * server's public key could connect, so one is required.
  *
  * A tcp endpoint that others can reach and that has no keys serves any peer that connects: the server logs a warning.
@@ -52,7 +54,7 @@ read_clients(struct scout_server *s, char *err, size_t err_len)
 {
 	const char *path = s->cfg.curve_clients_file;
 	char key[SCOUT__CURVE_KEY + 1];
-	FILE *file = path ? fopen(path, "re") : NULL;
+	FILE *file;
 	unsigned line = 0;
 	int rc;
 
@@ -60,9 +62,14 @@ read_clients(struct scout_server *s, char *err, size_t err_len)
 		return scout__fail(
 			err, err_len, SCOUT_ERR_INVALID,
 			"curve_secret_file is set without curve_clients_file: set that, too, to the file of the public keys that may connect");
-	if (!file)
-		return scout__fail(err, err_len, SCOUT_ERR_FORMAT, "key file %s cannot be read (%s)", path,
-				   scout__errno_text(errno));
+	rc = scout__regular_open("key file", path, SCOUT_ERR_FORMAT, err, err_len);
+	if (rc < 0)
+		return rc;
+	file = fdopen(rc, "r");
+	if (!file) {
+		(void)close(rc); /* read only: nothing is lost */
+		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+	}
 	while ((rc = scout__curve_next_key(file, &line, key)) == 1)
 		if ((rc = add_client(s, key)) != 0)
 			break;
@@ -91,7 +98,8 @@ open_zap(struct scout_server *s, char *err, size_t err_len)
 static int
 set_keys(struct scout_server *s, char *err, size_t err_len)
 {
-	char secret[SCOUT__CURVE_KEY + 1], public[SCOUT__CURVE_KEY + 1];
+	char secret[SCOUT__CURVE_KEY + 1], public[SCOUT__CURVE_KEY + 1], key[SCOUT__CURVE_KEY + 1];
+	uint32_t n_without_line = 0;
 	const int one = 1;
 	int rc = scout__curve_read_secret(s->cfg.curve_secret_file, secret, err, err_len);
 
@@ -106,10 +114,14 @@ set_keys(struct scout_server *s, char *err, size_t err_len)
 			"key file %s: the key in it is no secret key; `kvscoutd --curve-keygen FILE` makes one",
 			s->cfg.curve_secret_file);
 	explicit_bzero(secret, sizeof(secret));
+	for (uint32_t i = 0; i < s->transport->n_curve_clients; i++)
+		n_without_line += !scout__rights_line(s->transport->rights,
+						      zmq_z85_encode(key, s->transport->curve_clients[i], KEY_BYTES));
 	if (rc == 0)
-		scout__log(&s->log, s->transport->n_curve_clients ? SCOUT_LOG_INFO : SCOUT_LOG_WARN,
-			   "CURVE: public key %s, %u clients may connect", public,
-			   (unsigned)s->transport->n_curve_clients);
+		scout__log(
+			&s->log, s->transport->n_curve_clients ? SCOUT_LOG_INFO : SCOUT_LOG_WARN,
+			"CURVE: public key %s, %u clients may connect, %u of them without a line in curve_rights_file",
+			public, (unsigned)s->transport->n_curve_clients, (unsigned)n_without_line);
 	/* kvscoutd --status connects with the server's own secret key. */
 	if (rc == 0 && (rc = add_client(s, public)) != 0)
 		rc = scout__fail(err, err_len, rc, "%s", scout_strerror(rc));
@@ -121,17 +133,20 @@ scout__curve_open(struct scout_server *s, char *err, size_t err_len)
 {
 	int rc;
 
-	if (!s->cfg.curve_secret_file && !s->cfg.curve_clients_file)
+	if (!s->cfg.curve_secret_file && !s->cfg.curve_clients_file && !s->cfg.curve_rights_file)
 		return 0;
 	if (!s->cfg.curve_secret_file)
 		return scout__fail(
 			err, err_len, SCOUT_ERR_INVALID,
-			"curve_clients_file is set without curve_secret_file: set that, too, to the file of the server's secret key");
+			"%s is set without curve_secret_file: set that, too, to the file of the server's secret key",
+			s->cfg.curve_clients_file ? "curve_clients_file" : "curve_rights_file");
 	if (!zmq_has("curve"))
 		return scout__fail(
 			err, err_len, SCOUT_ERR_UNSUPPORTED,
 			"this libzmq was built without CURVE: use one that was built with libsodium, or unset the CURVE keys");
 	rc = read_clients(s, err, err_len);
+	if (rc == 0 && s->cfg.curve_rights_file)
+		rc = scout__rights_read(s->cfg.curve_rights_file, &s->transport->rights, err, err_len);
 	if (rc == 0)
 		rc = open_zap(s, err, err_len);
 	if (rc == 0)
@@ -148,6 +163,8 @@ scout__curve_close(struct scout_server *s)
 	free(s->transport->curve_clients);
 	s->transport->curve_clients = NULL;
 	s->transport->n_curve_clients = 0;
+	free(s->transport->rights);
+	s->transport->rights = NULL;
 }
 
 void
@@ -207,12 +224,8 @@ is_allowed(const struct scout_server *s, const struct zap_part *parts, unsigned 
 }
 
 SCOUT_ON_LOOP static void
-note_refusal(struct scout_server *s, const struct zap_part *parts, unsigned n)
+note_refusal(struct scout_server *s, const struct zap_part *parts, unsigned n, const char *key)
 {
-	char key[SCOUT__CURVE_KEY + 1] = "none";
-
-	if (n == 7 && parts[6].len == KEY_BYTES)
-		(void)zmq_z85_encode(key, parts[6].bytes, KEY_BYTES);
 	s->count.curve_refused++;
 	scout__log_limited(&s->log, &s->limit_curve, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_WARN,
 			   "a peer at %.*s is refused: its public key %s is not in %s", n > 3 ? (int)parts[3].len : 0,
@@ -220,7 +233,7 @@ note_refusal(struct scout_server *s, const struct zap_part *parts, unsigned n)
 }
 
 SCOUT_ON_LOOP static void
-reply(struct scout_server *s, const struct zap_part *request_id, const char *status, const char *text)
+reply(struct scout_server *s, const struct zap_part *request_id, const char *status, const char *text, const char *user)
 {
 	/*
 	 * The socket is ours and has one request in hand: no send here can fail, and if one did, the peer would time
@@ -230,7 +243,7 @@ reply(struct scout_server *s, const struct zap_part *request_id, const char *sta
 	(void)zmq_send(s->transport->zap, request_id->bytes, request_id->len, ZMQ_SNDMORE);
 	(void)zmq_send(s->transport->zap, status, strlen(status), ZMQ_SNDMORE);
 	(void)zmq_send(s->transport->zap, text, strlen(text), ZMQ_SNDMORE);
-	(void)zmq_send(s->transport->zap, "", 0, ZMQ_SNDMORE);
+	(void)zmq_send(s->transport->zap, user, strlen(user), ZMQ_SNDMORE);
 	(void)zmq_send(s->transport->zap, "", 0, 0);
 }
 
@@ -242,12 +255,15 @@ scout__curve_answer(struct scout_server *s)
 
 	while (s->transport->zap && (n = receive_request(s, parts)) > 0) {
 		const struct zap_part *id = n > 1 ? &parts[1] : &parts[0];
+		char key[SCOUT__CURVE_KEY + 1] = "none";
 
+		if (n == 7 && parts[6].len == KEY_BYTES)
+			(void)zmq_z85_encode(key, parts[6].bytes, KEY_BYTES);
 		if (is_allowed(s, parts, n)) {
-			reply(s, id, "200", "OK");
+			reply(s, id, "200", "OK", key);
 		} else {
-			note_refusal(s, parts, n);
-			reply(s, id, "400", "this key may not connect");
+			note_refusal(s, parts, n, key);
+			reply(s, id, "400", "this key may not connect", "");
 		}
 	}
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_CURVE_H
-#define SCOUT_SERVER_CURVE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -17,5 +16,3 @@ void scout__curve_close(struct scout_server *s);
 /* Log a warning if the endpoint is open to others. */
 void scout__curve_warn(const struct scout_server *s);
 SCOUT_ON_LOOP void scout__curve_answer(struct scout_server *s);
-
-#endif

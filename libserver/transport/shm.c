@@ -35,7 +35,9 @@
  * Threads: loop.
  */
 
-#define REPLY_PART 4u
+/* Of a channel, for each direction; whole pages of any size that there is. */
+#define REQUEST_BYTES (256u << 10)
+#define REPLY_BYTES (64u << 10)
 
 void
 scout__shm_init(struct scout__dest *dest)
@@ -57,7 +59,7 @@ scout__shm_close(struct scout_server *s, struct scout__dest *dest)
 	s->transport->shm_backlog -= shm->channel.backlog_bytes;
 	scout__channel_close(&shm->channel);
 	if (shm->packet)
-		scout__packet_unref(shm->packet);
+		scout__packet_unref(s, shm->packet);
 	shm->packet = NULL;
 	shm->is_used = false;
 	shm->is_deaf = false;
@@ -74,31 +76,20 @@ send_answer(int lease_fd, uint32_t request_bytes, uint32_t reply_bytes, const in
 	return scout__lease_send(lease_fd, &m, fds, n);
 }
 
-/* @bytes are 1 MiB at most. */
-static uint32_t
-whole_pages(uint64_t bytes)
-{
-	uint64_t page = scout__page_bytes();
-
-	return (uint32_t)((bytes + page - 1) / page * page);
-}
-
 /* Make a channel, watch it, let it sleep, and pass it on. */
 SCOUT_ON_LOOP static bool
 open_channel(struct scout_server *s, struct scout__dest *dest, int lease_fd)
 {
-	uint32_t request_bytes = whole_pages(s->cfg.shm_bytes);
-	uint32_t reply_bytes = whole_pages(request_bytes / REPLY_PART);
 	struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data = {.ptr = &dest->shm.watch}};
 	struct scout__channel *ch = &dest->shm.channel;
 	int fds[SCOUT__CHANNEL_FDS];
 	bool done;
 	int error;
 
-	if (scout__channel_create(ch, request_bytes, reply_bytes, fds) != 0)
+	if (scout__channel_create(ch, REQUEST_BYTES, REPLY_BYTES, fds) != 0)
 		return false;
 	done = epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, ch->bell_fd, &event) == 0 && scout__channel_sleep(ch) &&
-	       send_answer(lease_fd, request_bytes, reply_bytes, fds, SCOUT__CHANNEL_FDS);
+	       send_answer(lease_fd, REQUEST_BYTES, REPLY_BYTES, fds, SCOUT__CHANNEL_FDS);
 	error = errno;
 	(void)close(fds[SCOUT__CHANNEL_MEMORY]);
 	(void)close(fds[SCOUT__CHANNEL_PEER_BELL]);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_SHM_H
-#define SCOUT_SERVER_SHM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,5 +42,3 @@ SCOUT_ON_LOOP void scout__shm_look(struct scout_server *s);
 SCOUT_ON_LOOP bool scout__shm_park(struct scout_server *s);
 /* 0 or an errno: EAGAIN, the peer does not read. */
 SCOUT_ON_LOOP int scout__shm_send(struct scout_server *s, struct scout__dest *dest, const uint8_t *buf, size_t len);
-
-#endif

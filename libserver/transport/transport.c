@@ -2,14 +2,16 @@
 #include "transport.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "conns.h"
 #include "lease.h"
+#include "rights.h"
+#include "run_delay.h"
 #include "server_core.h"
 #include "server_curve.h"
 
@@ -22,13 +24,9 @@
  * Threads: the one that starts and stops the server, without the loop.
  */
 
+#define STOP_SEND_US UINT64_C(200000)
+#define STOP_SEND_MAX_US UINT64_C(10000000)
 #define STOP_LINGER_MS 100
-
-static int
-no_memory(char *err, size_t err_len)
-{
-	return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
-}
 
 struct scout__transport *
 scout__transport_new(struct scout_server *s, const struct scout__transport_hooks *hooks)
@@ -79,12 +77,10 @@ keep_endpoint(struct scout_server *s, char *err, size_t err_len)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "ZMQ_LAST_ENDPOINT: %s", zmq_strerror(errno));
 	s->endpoint = strdup(text);
 	if (!s->endpoint)
-		return no_memory(err, err_len);
+		return scout__fail_no_memory(err, err_len);
 	/* We set the mode of the lease socket; the mode of libzmq's comes from the umask. */
-	if (s->transport->paths.socket && chmod(s->transport->paths.socket, 0600) != 0)
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "chmod %s: %s", s->transport->paths.socket,
-				   scout__errno_text(errno));
-	return 0;
+	return s->transport->paths.socket ? scout__unix_admit(s, s->transport->paths.socket, 0600, 0060, err, err_len)
+					  : 0;
 }
 
 /* libzmq's own texts do not say what is wrong with a tcp address. */
@@ -111,7 +107,7 @@ open_router(struct scout_server *s, const char *address, uint32_t reserved, char
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "ZeroMQ socket option: %s", zmq_strerror(errno));
 	rc = scout__conns_open(s, reserved, err, err_len);
 	if (rc == 0 && scout__unsent_init(s) != 0)
-		rc = no_memory(err, err_len);
+		rc = scout__fail_no_memory(err, err_len);
 	if (rc == 0)
 		rc = scout__curve_open(s, err, err_len);
 	if (rc)
@@ -128,6 +124,8 @@ scout__transport_open(struct scout_server *s, uint32_t reserved, char *err, size
 	char *address = NULL;
 	int rc = scout__paths_open(&s->transport->paths, s->cfg.listen, &address, err, err_len);
 
+	if (rc == 0 && s->transport->paths.dir)
+		rc = scout__unix_admit(s, s->transport->paths.dir, 0700, 0010, err, err_len);
 	if (rc == 0)
 		rc = open_router(s, address, reserved, err, err_len);
 	if (rc == 0)
@@ -136,11 +134,34 @@ scout__transport_open(struct scout_server *s, uint32_t reserved, char *err, size
 	return rc;
 }
 
+/*
+ * Keep the socket open until libzmq has sent the replies. One that is closed drops what its I/O thread has in hand (8 KiB, or one large
+ * message), whatever its linger time, and that passes, too, while the thread waits for a CPU. All is sent when the thread sleeps, nothing
+ * is unsent and the kernel takes more. A peer that does not read holds a stop for STOP_SEND_US of the time that the thread was given.
+ */
+SCOUT_ON_LOOP static void
+wait_until_sent(struct scout_server *s)
+{
+	uint64_t begin_us = scout__now_us(), passed_us = 0;
+	struct scout__run_delay delay;
+
+	scout__run_delay_begin(&delay, 0, true, begin_us);
+	while (scout__unsent_bytes(s) != 0 || !scout__run_delay_all_sleep(&delay) || !scout__conns_are_writable(s)) {
+		if (passed_us - scout__run_delay_us(&delay, begin_us + passed_us) >= STOP_SEND_US ||
+		    passed_us >= STOP_SEND_MAX_US)
+			return;
+		(void)poll(NULL, 0, 1);
+		passed_us = scout__now_us() - begin_us;
+	}
+}
+
 void
 scout__transport_close(struct scout_server *s)
 {
 	struct scout__transport *t = s->transport;
 
+	if (s->endpoint)
+		wait_until_sent(s);
 	scout__conns_close(s);
 	if (t->router) {
 		(void)set_int(t->router, ZMQ_LINGER, STOP_LINGER_MS);

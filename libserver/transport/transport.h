@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_TRANSPORT_H
-#define SCOUT_SERVER_TRANSPORT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,6 +49,8 @@ struct scout__transport {
 	void *zap;                    /* ZAP: libzmq asks here which keys may connect; NULL: any peer may */
 	uint8_t (*curve_clients)[32]; /* public keys that may connect; const after start */
 	uint32_t n_curve_clients;     /* const after start */
+	char *rights;                 /* of curve_rights_file, see rights.c; NULL: none */
+	uint32_t n_rights;            /* times that it was replaced */
 	bool look;                    /* a socket was called, or may have something: only zmq_poll() can tell */
 
 	struct scout__inbox inbox;
@@ -83,6 +84,4 @@ SCOUT_ON_LOOP struct scout__transport *scout__transport_new(struct scout_server 
  */
 int scout__transport_open(struct scout_server *s, uint32_t reserved, char *err, size_t err_len);
 /* Close what scout__transport_open() opened, however far it came. */
-void scout__transport_close(struct scout_server *s);
-
-#endif
+SCOUT_ON_LOOP void scout__transport_close(struct scout_server *s);

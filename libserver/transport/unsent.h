@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_SERVER_UNSENT_H
-#define SCOUT_SERVER_UNSENT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -48,5 +47,3 @@ SCOUT_ON_LOOP size_t scout__unsent_bytes(const struct scout_server *s);
 /* How many more bytes peers may have unsent, on both transports together. */
 SCOUT_ON_LOOP size_t scout__unsent_left(const struct scout_server *s);
 SCOUT_ON_LOOP void scout__unsent_tick(struct scout_server *s);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_COPY_COPY_H
-#define SCOUT_COPY_COPY_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -122,11 +121,8 @@ struct scout__copy_config {
 	const struct scout__copy_layout *more; /* of tables 1 .. n_more; borrowed for the call */
 	uint32_t n_more;
 	uint32_t max_batches;         /* at once */
-	int32_t priority;             /* cuda: of the streams, clamped to the device's range; larger is lower */
-	const char *method;           /* cuda: "auto" (NULL too), "batch", "staged" or "direct" */
+	const char *method;           /* cuda: "auto" (NULL too), "batch" or "staged" */
 	uint64_t stage_bytes;         /* cuda: staging memory on the GPU for each direction; 0: the default */
-	uint32_t blocks, threads;     /* cuda: of the kernel; threads a multiple of 32, at most 1024; 0: the default */
-	uint64_t batch_from;          /* cuda: mean piece from which method auto takes batch; 0: the default */
 	uint32_t n_pinning;           /* cuda: workers that pin the pool on this host; 0: this one */
 	const struct scout__log *log; /* may be NULL */
 };
@@ -247,5 +243,3 @@ struct scout__copy_faults {
 	void *user;
 };
 void scout__copy_host_faults(const struct scout__copy_faults *faults);
-
-#endif

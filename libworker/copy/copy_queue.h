@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_COPY_QUEUE_H
-#define SCOUT_COPY_QUEUE_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -68,5 +67,3 @@ struct scout__copy_batch *scout__copy_queue_next(struct scout__copy_queue *q) SC
 void scout__copy_queue_report(struct scout__copy_queue *q, struct scout__copy_batch *batch) SCOUT_ON_COPY_THREAD;
 /* Sleep until there may be something to do, or @timeout_ns are over (negative: no limit). */
 void scout__copy_queue_park(struct scout__copy_queue *q, int64_t timeout_ns) SCOUT_ON_COPY_THREAD;
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_COPY_TILE_H
-#define SCOUT_COPY_TILE_H
+#pragma once
 
 /*
  * Where the bytes of a slot belong: the index arithmetic of the scatter and gather kernel, and of the engine
@@ -247,6 +246,4 @@ scout__tile_end(const struct scout__tile_span *span)
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -14,6 +14,10 @@
  *    ▲                                                                     └─ store: DONE ──▶ TOLD ──reply──┐
  *    └────────────────────────────── store: the next part ──────────────────────────────────────────────────┘
  *
+ * A verification asks like a retrieve, and copies like a store, but into the verifier's scratch, chunk after chunk: from COPYING it
+ * goes to COMPARING, where nothing of it uses its pages any more, and from there to GRANTED for its next chunk. It ends like a
+ * retrieve.
+ *
  * Invariants
  * - A job is reported exactly once: scout__job_finish() is the only way out, and takes the job off every list.
  * - Before its first copy a job ends by its deadline, by cancel, or with its connection; once a batch was started the job
@@ -122,6 +126,7 @@ clock_of(struct scout__job *job)
 	case SCOUT__STAGE_TOLD:
 		return &job->data->server_us;
 	case SCOUT__STAGE_COPYING:
+	case SCOUT__STAGE_COMPARING:
 		return &job->data->copy_us;
 	default:
 		return &job->data->queued_us;
@@ -162,6 +167,7 @@ scout__job_untime(struct scout_worker *w, struct scout__job *job)
 void
 scout__job_finish(struct scout_worker *w, struct scout__job *job, int status)
 {
+	static const char *const kinds[] = {"", "retrieve", "store", "verify"};
 	struct scout__job_data *data = job->data;
 
 	scout__job_enter(job, job->stage);
@@ -169,9 +175,10 @@ scout__job_finish(struct scout_worker *w, struct scout__job *job, int status)
 	atomic_store(&data->outcome, status);
 	scout__copy_progress_wake(&data->progress);
 	if (status)
-		scout__log(&w->log, SCOUT_LOG_DEBUG, "%s %llu ended: %s (%u chunks done)",
-			   data->kind == SCOUT_JOB_STORE ? "store" : "retrieve", (unsigned long long)job->id,
-			   scout_err_name(status), (unsigned)data->chunks);
+		scout__log(&w->log, SCOUT_LOG_DEBUG, "%s %llu ended: %s (%u chunks done)", kinds[data->kind],
+			   (unsigned long long)job->id, scout_err_name(status), (unsigned)data->chunks);
+	if (w->verifier.job == job)
+		w->verifier.job = NULL;
 	scout__job_untime(w, job);
 	TAILQ_REMOVE(&w->open, job, open_link);
 	scout__job_detach(job);
@@ -194,7 +201,7 @@ scout__job_end_early(struct scout_worker *w, struct scout__job *job, int status)
 	scout__job_detach(job);
 	if (record && record->state == SCOUT__GRANT_HELD)
 		scout__grant_record_due(w, record, 0);
-	if (job->data->kind == SCOUT_JOB_RETRIEVE)
+	if (job->data->kind != SCOUT_JOB_STORE)
 		scout__job_name_missing(job->data);
 	scout__job_finish(w, job, status);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_JOB_H
-#define SCOUT_JOB_H
+#pragma once
 
 #include "worker_state.h"
 
@@ -25,6 +24,8 @@ void scout__job_told(struct scout_worker *w, uint64_t record, const struct scout
 
 /* Take ended batches from the copy engine. */
 void scout__jobs_collect(struct scout_worker *w) SCOUT_ON_COURIER;
+/* Take the result of the comparison that runs, if it is over, or @wait for it. */
+void scout__jobs_collect_compared(struct scout_worker *w, bool wait) SCOUT_ON_COURIER;
 
 /* End those jobs that the caller has dropped. */
 void scout__jobs_sweep(struct scout_worker *w) SCOUT_ON_COURIER;
@@ -48,5 +49,3 @@ uint64_t scout__jobs_tick(struct scout_worker *w, uint64_t now_us) SCOUT_ON_COUR
 bool scout__job_move_phase(struct scout__job *job, unsigned from, unsigned to) SCOUT_ON_ANY;
 /* Write down which blocks of a retrieve were not filled. Called by the courier, or by the caller when the job has ended. */
 void scout__job_name_missing(struct scout__job_data *data) SCOUT_ON_ANY;
-
-#endif

@@ -194,7 +194,7 @@ read_grants(const struct scout__grant_record *record, const struct scout__op *op
 	uint32_t granted = 0;
 
 	/* The lookup did not ask for these chunks: the engine must treat them as missing. */
-	if (op->status == SCOUT_WIRE_RANGE && record->kind == SCOUT_JOB_RETRIEVE)
+	if (op->status == SCOUT_WIRE_RANGE && record->kind != SCOUT_JOB_STORE)
 		return SCOUT_ERR_MISSING;
 	if (op->status != SCOUT_WIRE_OK)
 		return scout__wire_error(op->status);

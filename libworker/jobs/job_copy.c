@@ -23,6 +23,7 @@
 
 /* Build the items of the batch from grants [0, part_n). False: a segment has not come yet. */
 static bool build_retrieve(struct scout_worker *w, struct scout__job_data *data) SCOUT_ON_COURIER;
+static bool build_verify(struct scout_worker *w, struct scout__job_data *data) SCOUT_ON_COURIER;
 static bool build_store(struct scout_worker *w, struct scout__job_data *data) SCOUT_ON_COURIER;
 
 static void
@@ -76,31 +77,56 @@ mismatch(struct scout_worker *w, struct scout__job_data *data, const struct scou
 			   (unsigned)grant->segment, (unsigned long long)grant->offset, when);
 }
 
+/* Add an item for chunk @i, if the chunk can be read. Returns how many items that is, or -1: its segment has not come yet. */
+static inline int SCOUT_ON_COURIER
+add_chunk(struct scout_worker *w, struct scout__job_data *data, uint32_t i)
+{
+	const struct scout__job_group *group = scout__job_group_of(data, i);
+	const struct scout__grant *grant = &data->grants[i];
+	const _Atomic uint64_t *word;
+	struct scout__mapping *mapping;
+	uint8_t *slot;
+
+	if (grant->state != SCOUT_GRANT_GRANTED || !wants_blocks(data, group, i))
+		return 0;
+	mapping = scout__mappings_find(&w->mappings, grant->segment);
+	if (!mapping)
+		return -1;
+	if (!find_slot(w, mapping, group, grant, &slot, &word))
+		return 0;
+	if (atomic_load_explicit(word, memory_order_acquire) != grant->generation) {
+		mismatch(w, data, grant, "before its copy");
+		return 0;
+	}
+	add_item(data, group, i, mapping, slot);
+	return 1;
+}
+
 static bool
 build_retrieve(struct scout_worker *w, struct scout__job_data *data)
 {
 	data->batch.n = 0;
 	data->mismatches = 0;
-	for (uint32_t i = 0; i < data->part_n; i++) {
-		const struct scout__job_group *group = scout__job_group_of(data, i);
-		const struct scout__grant *grant = &data->grants[i];
-		const _Atomic uint64_t *word;
-		struct scout__mapping *mapping;
-		uint8_t *slot;
-
-		if (grant->state != SCOUT_GRANT_GRANTED || !wants_blocks(data, group, i))
-			continue;
-		mapping = scout__mappings_find(&w->mappings, grant->segment);
-		if (!mapping)
+	for (uint32_t i = 0; i < data->part_n; i++)
+		if (add_chunk(w, data, i) < 0)
 			return false;
-		if (!find_slot(w, mapping, group, grant, &slot, &word))
-			continue;
-		if (atomic_load_explicit(word, memory_order_acquire) != grant->generation)
-			mismatch(w, data, grant, "before its copy");
-		else
-			add_item(data, group, i, mapping, slot);
-	}
 	return true;
+}
+
+/* The next chunk, with the verifier's scratch in the place of the slot. */
+static bool
+build_verify(struct scout_worker *w, struct scout__job_data *data)
+{
+	int n = 0;
+
+	data->batch.n = 0;
+	while (data->next < data->part_n && (n = add_chunk(w, data, data->next)) == 0)
+		data->next++;
+	if (n > 0) {
+		data->slot = data->items[0].slot;
+		data->items[0].slot = w->verifier.scratch;
+	}
+	return n >= 0;
 }
 
 /* Only leading slots can be committed: stop at the first slot that cannot be used. */
@@ -170,7 +196,7 @@ enqueue(struct scout_worker *w, struct scout__job *job)
 	struct scout__job_data *data = job->data;
 	struct scout__copy_batch *batch = &data->batch;
 
-	batch->direction = data->kind == SCOUT_JOB_STORE ? SCOUT__COPY_SAVE : SCOUT__COPY_LOAD;
+	batch->direction = data->kind == SCOUT_JOB_RETRIEVE ? SCOUT__COPY_LOAD : SCOUT__COPY_SAVE;
 	batch->items = data->items;
 	batch->n_layers = data->n_layers;
 	batch->first_plane = data->first_plane;
@@ -184,7 +210,7 @@ enqueue(struct scout_worker *w, struct scout__job *job)
 	batch->layer_events = data->layer_events;
 	batch->stop = &job->stop;
 	/* A job of several parts has no layers: it is copied when its last part is. For announced layers, goes_on() reports progress. */
-	batch->progress = has_more(data) || data->announced ? NULL : &data->progress;
+	batch->progress = has_more(data) || data->announced || data->kind == SCOUT_JOB_VERIFY ? NULL : &data->progress;
 	batch->cookie = job->id;
 	batch->status = 0;
 	batch->n_done = 0;
@@ -196,15 +222,44 @@ enqueue(struct scout_worker *w, struct scout__job *job)
 	return false;
 }
 
+/*
+ * Whether a verification may have the copy engine: no other has begun, and no retrieve is being copied or waits for that. False, too:
+ * it has ended, because there is no scratch.
+ */
+static bool SCOUT_ON_COURIER
+may_verify(struct scout_worker *w, struct scout__job *job)
+{
+	const struct scout__job *other;
+	uint64_t bytes = 0;
+	int rc;
+
+	if ((w->verifier.job && w->verifier.job != job) || w->n_loading > 0)
+		return false;
+	TAILQ_FOREACH(other, &w->granted, queue_link)
+	{
+		if (other->data->kind == SCOUT_JOB_RETRIEVE)
+			return false;
+	}
+	for (uint32_t t = 0; t < w->n_tables; t++)
+		bytes = w->tables[t].shard_bytes > bytes ? w->tables[t].shard_bytes : bytes;
+	w->verifier.job = job;
+	rc = scout__verifier_prepare(&w->verifier, &w->mappings, bytes);
+	if (rc)
+		scout__job_end_early(w, job, rc);
+	return rc == 0;
+}
+
 /* Start the copy of a job in `granted`, if all its segments are here. */
 void
 scout__job_start(struct scout_worker *w, struct scout__job *job)
 {
 	struct scout__job_data *data = job->data;
 
-	if (waits_for_layer(job))
+	if (waits_for_layer(job) || (data->kind == SCOUT_JOB_VERIFY && !may_verify(w, job)))
 		return;
-	if (!(data->kind == SCOUT_JOB_STORE ? build_store(w, data) : build_retrieve(w, data)))
+	if (!(data->kind == SCOUT_JOB_STORE    ? build_store(w, data)
+	      : data->kind == SCOUT_JOB_VERIFY ? build_verify(w, data)
+					       : build_retrieve(w, data)))
 		return;
 	if (data->batch.n == 0 && !scout__job_has_events(data)) {
 		scout__job_unqueue(w, job);
@@ -224,18 +279,21 @@ scout__job_start(struct scout_worker *w, struct scout__job *job)
 		return;
 	}
 	scout__job_unqueue(w, job);
-	scout__job_untime(w, job);
+	/* A verification gives way to retrieves between its chunks, so its time bounds all of it. */
+	if (data->kind != SCOUT_JOB_VERIFY)
+		scout__job_untime(w, job);
 	scout__job_enter(job, SCOUT__STAGE_COPYING);
 	w->n_copying++;
+	w->n_loading += data->kind == SCOUT_JOB_RETRIEVE;
 }
 
 /*
- * Find the good chunks of a retrieve: copied, and the slot's generation is still as granted. The engine's poll() has
+ * Find the good chunks of a retrieve, or of a verification: copied, and the slot's generation is still as granted. The engine's poll() has
  * acquired what its thread (or the device's event) released after the last byte was read, so the words are loaded after
  * that.
  */
 static void SCOUT_ON_COURIER
-verify(struct scout_worker *w, struct scout__job_data *data)
+find_good(struct scout_worker *w, struct scout__job_data *data)
 {
 	for (uint32_t i = 0; i < data->batch.n_done; i++) {
 		const struct scout__grant *grant = &data->grants[data->item_chunk[i]];
@@ -264,7 +322,9 @@ settle_retrieve(struct scout_worker *w, struct scout__job *job)
 	int status = data->batch.status;
 
 	scout__job_name_missing(data);
-	if (data->mismatches)
+	if (data->batch.may_write_on)
+		w->verifier.scratch = NULL; /* lost: the device may write into it until this process ends */
+	if (data->mismatches && data->kind == SCOUT_JOB_RETRIEVE)
 		status = SCOUT_ERR_CORRUPT;
 	else if (!status && data->n_missing)
 		status = SCOUT_ERR_MISSING;
@@ -352,6 +412,28 @@ settle(struct scout_worker *w, struct scout__job *job)
 		settle_retrieve(w, job);
 }
 
+/* The job goes on with its grants: it waits in `granted` for its next copy, or ends there. */
+static void SCOUT_ON_COURIER
+wait_granted(struct scout_worker *w, struct scout__job *job)
+{
+	scout__job_enter(job, SCOUT__STAGE_GRANTED);
+	TAILQ_INSERT_TAIL(&w->granted, job, queue_link);
+	/* In this order: fence and cancel set `stop`, then look at the phase. */
+	scout__job_publish_phase(w, job, SCOUT__PHASE_WAITING);
+	if (w->closing)
+		scout__job_end_early(w, job, SCOUT_ERR_CLOSED);
+	else if (atomic_load(&job->stop))
+		scout__job_end_early(w, job, SCOUT_ERR_CANCELED);
+	else if (!w->up)
+		scout__job_end_early(w, job, SCOUT_ERR_UNREACHABLE);
+	else if (job->record->epoch != w->epoch)
+		scout__job_end_early(w, job, SCOUT_ERR_EPOCH);
+	else if (job->data->kind == SCOUT_JOB_VERIFY && !job->timed)
+		scout__job_end_early(w, job, SCOUT_ERR_TIMEOUT);
+	else
+		scout__job_start(w, job);
+}
+
 /*
  * The layers of a batch are copied. True: more layers will be announced or copied, and the job has the slots for
  * them: it waits in `granted`, or has ended there.
@@ -371,21 +453,59 @@ goes_on(struct scout_worker *w, struct scout__job *job)
 	data->bytes += data->batch.bytes;
 	atomic_store(&data->progress.enqueued, data->layers_done);
 	scout__copy_progress_copied(&data->progress, data->layers_done);
-	scout__job_enter(job, SCOUT__STAGE_GRANTED);
-	TAILQ_INSERT_TAIL(&w->granted, job, queue_link);
-	/* In this order: fence and cancel set `stop`, then look at the phase. */
-	scout__job_publish_phase(w, job, SCOUT__PHASE_WAITING);
-	if (w->closing)
-		scout__job_end_early(w, job, SCOUT_ERR_CLOSED);
-	else if (atomic_load(&job->stop))
-		scout__job_end_early(w, job, SCOUT_ERR_CANCELED);
-	else if (!w->up)
-		scout__job_end_early(w, job, SCOUT_ERR_UNREACHABLE);
-	else if (job->record->epoch != w->epoch)
-		scout__job_end_early(w, job, SCOUT_ERR_EPOCH);
-	else
-		scout__job_start(w, job);
+	wait_granted(w, job);
 	return true;
+}
+
+/* ---- verify ---- */
+
+/* A batch has ended. True: it was a chunk of a verification, which is being compared now. */
+static bool SCOUT_ON_COURIER
+compare(struct scout_worker *w, struct scout__job *job)
+{
+	struct scout__job_data *data = job->data;
+	const struct scout__table *table;
+
+	if (data->kind != SCOUT_JOB_VERIFY || data->batch.status || data->batch.n_done == 0)
+		return false;
+	table = &w->tables[data->items[0].table];
+	scout__job_enter(job, SCOUT__STAGE_COMPARING);
+	scout__verifier_start(&w->verifier, &(struct scout__verifier_task){&table->layout, table->dtype,
+									   data->items[0].block_ids, data->slot});
+	/* The pages are free from here on: a fence waits for the copy alone. */
+	scout__job_publish_phase(w, job, SCOUT__PHASE_WAITING);
+	return true;
+}
+
+/* A slot that has changed under the comparison counts as missing. */
+void
+scout__jobs_collect_compared(struct scout_worker *w, bool wait)
+{
+	struct scout__job *job = w->verifier.job;
+	const struct scout__job_group *group;
+	struct scout__job_data *data;
+	struct scout_verified *v;
+	uint32_t chunk;
+
+	if (!scout__verifier_take(&w->verifier, wait))
+		return;
+	data = job->data;
+	chunk = data->item_chunk[0];
+	group = scout__job_group_of(data, chunk);
+	v = &data->verified[data->n_verified];
+	*v = w->verifier.result;
+	v->group = group->number;
+	v->chunk = group->first_chunk + (chunk - group->at);
+	scout__mapping_writer(data->mappings[0], data->grants[chunk].offset, &v->stored_by, &v->stored_s);
+	find_good(w, data);
+	if (data->filled[chunk]) {
+		data->n_verified++;
+		data->mismatched += v->differs;
+	}
+	use_mappings(w, data, false);
+	w->n_copying--;
+	data->next = chunk + 1;
+	wait_granted(w, job);
 }
 
 void
@@ -399,13 +519,17 @@ scout__jobs_collect(struct scout_worker *w)
 		struct scout__job_data *data = job->data;
 
 		SCOUT_ASSERT(job->id == batch->cookie && batch == &data->batch);
+		w->n_loading -= data->kind == SCOUT_JOB_RETRIEVE;
+		if (compare(w, job))
+			continue;
 		w->n_copying--;
 		if (data->kind == SCOUT_JOB_RETRIEVE)
-			verify(w, data);
+			find_good(w, data);
 		use_mappings(w, data, false);
 		if (goes_on(w, job))
 			continue;
 		scout__job_publish_phase(w, job, has_more(data) ? SCOUT__PHASE_WAITING : SCOUT__PHASE_OVER);
 		settle(w, job);
 	}
+	scout__jobs_collect_compared(w, false);
 }

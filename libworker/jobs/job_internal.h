@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_JOB_INTERNAL_H
-#define SCOUT_JOB_INTERNAL_H
+#pragma once
 
 #include "job.h"
 
@@ -44,5 +43,3 @@ void scout__grant_record_due(struct scout_worker *w, struct scout__grant_record 
 	SCOUT_ON_COURIER;
 void scout__job_detach(struct scout__job *job) SCOUT_ON_COURIER;
 void scout__jobs_send_dones(struct scout_worker *w) SCOUT_ON_COURIER;
-
-#endif

@@ -490,3 +490,14 @@ scout__mapping_slot(const struct scout__mapping *mapping, uint64_t offset, uint6
 	*ret_word = (const _Atomic uint64_t *)(const void *)mapping->base + slot;
 	return true;
 }
+
+void
+scout__mapping_writer(const struct scout__mapping *mapping, uint64_t offset, uint64_t *ret_id, uint64_t *ret_unix_s)
+{
+	const _Atomic uint64_t *words = (const _Atomic uint64_t *)(const void *)mapping->base;
+	uint64_t slot = (offset - mapping->data_offset) / mapping->stride;
+	bool has = (uint64_t)mapping->slots * 3 * sizeof(uint64_t) <= mapping->data_offset; /* not of an older server */
+
+	*ret_id = has ? atomic_load_explicit(&words[mapping->slots + 2 * slot], memory_order_relaxed) : 0;
+	*ret_unix_s = has ? atomic_load_explicit(&words[mapping->slots + 2 * slot + 1], memory_order_relaxed) : 0;
+}

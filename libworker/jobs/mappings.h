@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_WORKER_MAPPINGS_H
-#define SCOUT_WORKER_MAPPINGS_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -87,8 +86,8 @@ void scout__mappings_collect(struct scout__mappings *mappings) SCOUT_ON_COURIER;
 bool scout__mappings_are_leaving(struct scout__mappings *mappings) SCOUT_ON_COURIER;
 
 /*
- * The server takes a segment away: it is never found again, unmapped in the background now or with its last user, and then
- * in the list of those that the server is to be told of. False: not known here, tell it at once.
+ * The server takes a segment away. From now on it is not found. It is unmapped in the background, at once or when its last user is
+ * done; then scout__mappings_released() names it. False: it is not known here, so tell the server at once.
  */
 bool scout__mappings_withdraw(struct scout__mappings *mappings, uint32_t id) SCOUT_ON_COURIER;
 /* The next id of which the server has to be told, 0: none; and: the server was told. */
@@ -109,4 +108,6 @@ void scout__mapping_release(struct scout__mappings *mappings, struct scout__mapp
 bool scout__mapping_slot(const struct scout__mapping *mapping, uint64_t offset, uint64_t shard_bytes,
 			 uint8_t **ret_slot, const _Atomic uint64_t **ret_word);
 
-#endif
+/* Who stored the slot at @offset, which is one, and when: as in struct scout_verified. */
+void scout__mapping_writer(const struct scout__mapping *mapping, uint64_t offset, uint64_t *ret_id,
+			   uint64_t *ret_unix_s);

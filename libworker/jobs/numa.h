@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_WORKER_NUMA_H
-#define SCOUT_WORKER_NUMA_H
+#pragma once
 
 #include <sched.h>
 #include <stdbool.h>
@@ -23,5 +22,3 @@ uint16_t scout__numa_of_device(const char *bus_id, const char *root);
 
 /* The CPUs of @node (plus 1, as above). False: the kernel names none. */
 bool scout__numa_cpus(uint16_t node, const char *root, cpu_set_t *ret_cpus);
-
-#endif

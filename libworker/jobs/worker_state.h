@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_WORKER_STATE_H
-#define SCOUT_WORKER_STATE_H
+#pragma once
 
 #include <pthread.h>
 #include <sched.h>
@@ -19,6 +18,7 @@
 #include "msg.h"
 #include "ring.h"
 #include "thread.h"
+#include "verifier.h"
 
 /*
  * The state of a worker: struct scout_worker and its parts. The public calls (worker*.c) and the jobs (this folder)
@@ -65,7 +65,8 @@ enum scout__stage {
 	SCOUT__STAGE_ASKED,   /* STORE or RETRIEVE is in flight */
 	SCOUT__STAGE_GRANTED, /* in `granted`: a segment is not here yet */
 	SCOUT__STAGE_COPYING,
-	SCOUT__STAGE_TOLD /* store: waits for the reply to STORE_DONE */
+	SCOUT__STAGE_COMPARING, /* verify: the verifier has a chunk of it */
+	SCOUT__STAGE_TOLD       /* store: waits for the reply to STORE_DONE */
 };
 
 /* The pages of one group, as passed to scout_worker_register(). */
@@ -131,7 +132,10 @@ struct scout__job_data {
 	uint32_t *item_chunk;             /* for each item: its place in grants */
 	uint8_t *filled;                  /* retrieve: for each chunk */
 	uint32_t *missing;                /* retrieve */
+	struct scout_verified *verified;  /* verify */
 	struct scout__copy_batch batch;
+	uint32_t next; /* verify: the next chunk to compare */
+	uint8_t *slot; /* verify: of the chunk in the batch */
 	uint32_t mismatches;
 	uint32_t layers_done, layers_end; /* announced: leading layers copied; those with the running batch */
 
@@ -145,7 +149,7 @@ struct scout__job_data {
 	/* courier, then read by poll */
 	int status;
 	uint64_t bytes;
-	uint32_t chunks, present, no_room, n_missing;
+	uint32_t chunks, present, no_room, n_missing, n_verified, mismatched;
 	uint64_t queued_us, server_us, copy_us; /* until `since_us` */
 	uint64_t since_us;                      /* when the stage began; after the job's end: when it ended */
 };
@@ -314,7 +318,9 @@ struct scout_worker {
 	struct scout__grant_list free_records; /* of these */
 	struct scout__grant_list due;
 	uint32_t n_told;    /* DONEs in flight */
-	uint32_t n_copying; /* batches in the engine */
+	uint32_t n_copying; /* batches in the engine; one that was copied to be compared, until it is */
+	uint32_t n_loading; /* of these: of retrieves */
+	struct scout__verifier verifier;
 	struct scout__adopt adopt;
 	struct {
 		uint64_t generation; /* the latest name that the caller gave */
@@ -384,5 +390,3 @@ scout__worker_unregistered(struct scout_worker *w)
 	w->reg_epoch = 0;
 	atomic_store(&w->is_registered, false);
 }
-
-#endif

@@ -44,6 +44,7 @@ class Request:
         self.request_id = name
         self.cache_salt = self.kv_transfer_params = self.lora_request = None
         self.skip_reading_prefix_cache = False
+        self.mm_features = ()
         self.num_prompt_tokens = PROMPT_TOKENS
         self.num_computed_tokens = 0
         self._tokens = [7] * PROMPT_TOKENS
@@ -70,6 +71,8 @@ class Manager:
             null_block=null,
             touch=lambda blocks: None,
             free_blocks=lambda blocks: None,
+            evict_blocks=lambda blocks: None,
+            num_gpu_blocks=8,
         )
         self.ids = ([1, 2, 3, 4, 5],)
 

@@ -65,18 +65,8 @@ class _Bell:
 
 
 async def lookup(
-    client: Client,
-    id: str,
-    hashes: "_Hashes",
-    prompt_tokens: int,
-    computed_tokens: int = 0,
-    tenant: str | None = None,
-    expect_tokens: int = 0,
-    stride: int = 1,
-    *,
-    timeout_ms: int = 0,
-    want_lengths: int = 0,
-    from_token: int = 0,
+    client: Client, id: str, hashes: "_Hashes", prompt_tokens: int, computed_tokens: int = 0, tenant: str | None = None,
+    expect_tokens: int = 0, stride: int = 1, *, timeout_ms: int = 0, want_lengths: int = 0, from_token: int = 0
 ) -> Hit:
     """Client.try_lookup(), and its answer as soon as it has landed: at the lookup's deadline one with the reason 'timeout'."""
     hit = client.try_lookup(
@@ -92,13 +82,8 @@ async def lookup(
 
 
 async def lookup_keys(
-    client: Client,
-    id: str,
-    hashes: "_Hashes",
-    groups: "Union[_Ids, None]" = None,
-    tenant: str | None = None,
-    *,
-    timeout_ms: int = 0,
+    client: Client, id: str, hashes: "_Hashes", groups: "Union[_Ids, None]" = None, tenant: str | None = None, *,
+    timeout_ms: int = 0
 ) -> Keys:
     """Client.lookup_keys(), and its answer as soon as it has landed."""
     with _Bell.of(client) as bell:

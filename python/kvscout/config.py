@@ -64,10 +64,6 @@ class WorkerConfig(_Shared, total=False):
     transfer_timeout_ms: Number
     max_jobs: Number
     copy_method: str | None
-    copy_priority: Number
-    copy_blocks: Number
-    copy_threads: Number
-    copy_batch_from: Number
     stage_bytes: Number
     numa_node: Number
 
@@ -100,11 +96,11 @@ class ServerConfig(TypedDict, total=False):
     bad_key_ms: Number
     curve_secret_file: Path
     curve_clients_file: Path
+    curve_rights_file: Path
+    socket_group: str | None
     metrics: str | None
     spin_us: Number
     local_transport: Literal["shm", "socket"] | None
-    shm_bytes: Number
     credits: Number
     reply_delay_us: Number
-    reply_jitter_us: Number
     cpus: Texts

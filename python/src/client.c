@@ -36,6 +36,8 @@ close_client(PyObject *object)
 	ts = PyEval_SaveThread();
 	scout_client_free(client);
 	PyEval_RestoreThread(ts);
+	if (self->asked)
+		PyDict_Clear(self->asked);
 	scout__py_use_closed(&self->use);
 }
 
@@ -77,7 +79,7 @@ client_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 		Py_DECREF(self);
 		return NULL;
 	}
-	scout__py_open_add(&self->open, (PyObject *)self, &self->use, close_client);
+	scout__py_open_add(&self->open, (PyObject *)self, &self->use, "Client", close_client);
 	return (PyObject *)self;
 }
 
@@ -89,7 +91,7 @@ client_dealloc(PyObject *object)
 	freefunc free_object = (freefunc)PyType_GetSlot(type, Py_tp_free);
 
 	PyObject_GC_UnTrack(object);
-	scout__py_open_warn(&self->open, "Client");
+	scout__py_open_warn(&self->open);
 	close_client(object);
 	scout__py_use_fini(&self->use);
 	Py_XDECREF(self->asked);
@@ -120,34 +122,6 @@ client_gc_clear(PyObject *object)
 	if (self->asked)
 		PyDict_Clear(self->asked);
 	return 0;
-}
-
-static PyObject *
-client_close(PyObject *object, PyObject *unused)
-{
-	(void)unused;
-	close_client(object);
-	PyDict_Clear(((struct scout__py_client *)object)->asked);
-	Py_RETURN_NONE;
-}
-
-static PyObject *
-client_enter(PyObject *object, PyObject *unused)
-{
-	struct scout__py_client *self = (struct scout__py_client *)object;
-
-	(void)unused;
-	if (scout__py_use_check(self->state, &self->use, "Client.__enter__") < 0)
-		return NULL;
-	return Py_NewRef(object);
-}
-
-static PyObject *
-client_exit(PyObject *object, PyObject *const *args, Py_ssize_t n)
-{
-	(void)args;
-	(void)n;
-	return client_close(object, NULL);
 }
 
 static PyObject *
@@ -182,13 +156,6 @@ client_repr(PyObject *object)
 					    self->endpoint, (unsigned long long)now.servers_up, servers);
 	return PyUnicode_FromFormat("<kvscout.Client endpoint=%R %s>", self->endpoint,
 				    now.servers_up > 0 ? "connected" : "not connected");
-}
-
-static PyObject *
-client_closed(PyObject *object, void *unused)
-{
-	(void)unused;
-	return PyBool_FromLong(((struct scout__py_client *)object)->use.closed);
 }
 
 #define ASK_ARGS                                                                                                             \
@@ -318,18 +285,19 @@ static PyMethodDef methods[] = {
 	{"fd_clear", scout__py_client_fd_clear, METH_NOARGS,
 	 "fd_clear($self, /)\n--\n\n"
 	 "Make the descriptor of fileno() unreadable until the next answer lands."},
-	{"close", client_close, METH_NOARGS,
+	{"close", scout__py_owner_close, METH_NOARGS,
 	 "close($self, /)\n--\n\n"
 	 "End the client: lookups in flight are dropped, and what they promised is given back. Takes at most about 0.2 s.\n\n"
 	 "Any thread may call it, and as often as it likes; where another thread is inside a call that waits, it first\n"
 	 "waits for that call to end. Every later call of any other method raises ClosedError."},
-	{"__enter__", client_enter, METH_NOARGS, "__enter__($self, /)\n--\n\nReturns the client."},
-	{"__exit__", SCOUT__PY_METHOD(client_exit), METH_FASTCALL, "__exit__($self, /, *args)\n--\n\nCalls close()."},
+	{"__enter__", scout__py_owner_enter, METH_NOARGS, "__enter__($self, /)\n--\n\nReturns the client."},
+	{"__exit__", SCOUT__PY_METHOD(scout__py_owner_exit), METH_FASTCALL,
+	 "__exit__($self, /, *args)\n--\n\nCalls close()."},
 	{0},
 };
 
 static PyGetSetDef getset[] = {
-	{"closed", client_closed, NULL, "Whether close() was called.", NULL},
+	{"closed", scout__py_owner_closed, NULL, "Whether close() was called.", NULL},
 	{0},
 };
 
@@ -354,12 +322,7 @@ static PyType_Slot slots[] = {
 	{0, NULL},
 };
 
-static PyType_Spec spec = {
-	.name = "kvscout.Client",
-	.basicsize = sizeof(struct scout__py_client),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
-	.slots = slots,
-};
+static PyType_Spec spec = SCOUT__PY_SPEC("Client", struct scout__py_client, Py_TPFLAGS_HAVE_GC);
 
 int
 scout__py_client_add(PyObject *module)

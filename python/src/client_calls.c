@@ -53,8 +53,7 @@ scout__py_step_end(PyObject *object, PyObject *unused)
 PyObject *
 scout__py_step_wait(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
-	static const struct scout__py_signature sig = {
-		.call = "Client.step_wait", .n_required = 1, .n_positional = 1, .n = 1, .names = {"us"}};
+	static const struct scout__py_signature sig = {"Client.step_wait", 1, 1, 1, {"us"}};
 	struct scout__py_client *self = client_of(object);
 	PyObject *a[SCOUT__PY_ARGS_MAX];
 	PyThreadState *ts;
@@ -94,8 +93,7 @@ raise_id(struct scout__py_client *self, const struct scout__py_signature *sig, P
 PyObject *
 scout__py_lookup_lengths(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
-	static const struct scout__py_signature sig = {
-		.call = "Client.lookup_lengths", .n_required = 1, .n_positional = 1, .n = 1, .names = {"id"}};
+	static const struct scout__py_signature sig = {"Client.lookup_lengths", 1, 1, 1, {"id"}};
 	struct scout__py_client *self = client_of(object);
 	uint64_t lengths[SCOUT__PY_MAX_LENGTHS];
 	PyObject *a[SCOUT__PY_ARGS_MAX], *list;
@@ -121,11 +119,7 @@ scout__py_lookup_lengths(PyObject *object, PyObject *const *args, Py_ssize_t n, 
 PyObject *
 scout__py_admit(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
-	static const struct scout__py_signature sig = {.call = "Client.admit",
-						       .n_required = 1,
-						       .n_positional = 3,
-						       .n = 3,
-						       .names = {"id", "from_token", "to_token"}};
+	static const struct scout__py_signature sig = {"Client.admit", 1, 3, 3, {"id", "from_token", "to_token"}};
 	struct scout__py_client *self = client_of(object);
 	int64_t from = 0, to = SCOUT_TO_END;
 	PyObject *a[SCOUT__PY_ARGS_MAX];
@@ -147,8 +141,7 @@ scout__py_admit(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject 
 PyObject *
 scout__py_finish(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
-	static const struct scout__py_signature sig = {
-		.call = "Client.finish", .n_required = 1, .n_positional = 1, .n = 1, .names = {"id"}};
+	static const struct scout__py_signature sig = {"Client.finish", 1, 1, 1, {"id"}};
 	struct scout__py_client *self = client_of(object);
 	PyObject *a[SCOUT__PY_ARGS_MAX];
 	const char *id = NULL;
@@ -184,8 +177,7 @@ take_hint(struct scout__py_client *self, const struct scout__py_signature *sig, 
 PyObject *
 scout__py_finish_hint(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
-	static const struct scout__py_signature sig = {
-		.call = "Client.finish_hint", .n_required = 2, .n_positional = 2, .n = 2, .names = {"id", "hint"}};
+	static const struct scout__py_signature sig = {"Client.finish_hint", 2, 2, 2, {"id", "hint"}};
 	struct scout__py_client *self = client_of(object);
 	PyObject *a[SCOUT__PY_ARGS_MAX];
 	const char *id = NULL;
@@ -207,8 +199,7 @@ scout__py_finish_hint(PyObject *object, PyObject *const *args, Py_ssize_t n, PyO
 PyObject *
 scout__py_client_reset(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
-	static const struct scout__py_signature sig = {
-		.call = "Client.reset", .n_required = 1, .n_positional = 1, .n = 1, .names = {"weights_version"}};
+	static const struct scout__py_signature sig = {"Client.reset", 1, 1, 1, {"weights_version"}};
 	struct scout__py_client *self = client_of(object);
 	PyObject *a[SCOUT__PY_ARGS_MAX];
 	uint64_t version = 0;
@@ -233,8 +224,7 @@ scout__py_client_reset(PyObject *object, PyObject *const *args, Py_ssize_t n, Py
 PyObject *
 scout__py_client_clear(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
-	static const struct scout__py_signature sig = {
-		.call = "Client.clear", .n_required = 0, .n_positional = 1, .n = 1, .names = {"generation"}};
+	static const struct scout__py_signature sig = {"Client.clear", 0, 1, 1, {"generation"}};
 	struct scout__py_client *self = client_of(object);
 	PyObject *a[SCOUT__PY_ARGS_MAX];
 	uint64_t generation = 0;
@@ -244,6 +234,10 @@ scout__py_client_clear(PyObject *object, PyObject *const *args, Py_ssize_t n, Py
 	    scout__py_arg_u64(self->state, &sig, 0, a[0], UINT64_MAX, &generation) < 0 || check(self, sig.call) < 0)
 		return NULL;
 	rc = scout_clear(self->client, generation, &generation);
+	if (rc == SCOUT_ERR_INVALID)
+		return scout__py_raise(self->state, rc,
+				       "%s(): generation must be 0, or what another clear() returned, not %R", sig.call,
+				       a[0]);
 	if (rc < 0)
 		return scout__py_raise_call(self->state, rc, sig.call, NULL);
 	PyDict_Clear(self->asked);
@@ -255,8 +249,7 @@ scout__py_client_clear(PyObject *object, PyObject *const *args, Py_ssize_t n, Py
 PyObject *
 scout__py_wait_ready(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
-	static const struct scout__py_signature sig = {
-		.call = "Client.wait_ready", .n_required = 1, .n_positional = 1, .n = 1, .names = {"timeout_ms"}};
+	static const struct scout__py_signature sig = {"Client.wait_ready", 1, 1, 1, {"timeout_ms"}};
 	struct scout__py_client *self = client_of(object);
 	PyObject *a[SCOUT__PY_ARGS_MAX];
 	char err[ERR_BYTES] = "";
@@ -277,21 +270,16 @@ scout__py_wait_ready(PyObject *object, PyObject *const *args, Py_ssize_t n, PyOb
 	Py_RETURN_NONE;
 }
 
-#define COUNTER(field)                                                                                                 \
-	{                                                                                                              \
-#field, offsetof(struct scout_client_counters, field)                                                  \
-	}
+#define COUNTER(field) SCOUT__PY_COUNTER(scout_client_counters, field)
 
-static const struct {
-	const char *name;
-	size_t offset;
-} counters[] = {
-	COUNTER(servers_up),      COUNTER(lookups),      COUNTER(answers),    COUNTER(hits),
-	COUNTER(timeouts),        COUNTER(unreachable),  COUNTER(refused),    COUNTER(late),
-	COUNTER(not_yet),         COUNTER(busy),         COUNTER(rings),      COUNTER(frames_sent),
-	COUNTER(frames_received), COUNTER(reconnects),   COUNTER(epochs),     COUNTER(protocol_errors),
-	COUNTER(hit_tokens),      COUNTER(asked_tokens), COUNTER(live),       COUNTER(renewals),
-	COUNTER(renewed),         COUNTER(dropped),      COUNTER(asked_keys), COUNTER(hit_keys),
+static const struct scout__py_counter counters[] = {
+	COUNTER(servers_up),      COUNTER(lookups),       COUNTER(answers),    COUNTER(hits),
+	COUNTER(timeouts),        COUNTER(unreachable),   COUNTER(refused),    COUNTER(late),
+	COUNTER(not_yet),         COUNTER(busy),          COUNTER(rings),      COUNTER(frames_sent),
+	COUNTER(frames_received), COUNTER(reconnects),    COUNTER(epochs),     COUNTER(protocol_errors),
+	COUNTER(hit_tokens),      COUNTER(asked_tokens),  COUNTER(live),       COUNTER(renewals),
+	COUNTER(renewed),         COUNTER(dropped),       COUNTER(asked_keys), COUNTER(hit_keys),
+	COUNTER(servers_untold),  COUNTER(stores_behind),
 };
 _Static_assert(sizeof(counters) / sizeof(counters[0]) == sizeof(struct scout_client_counters) / sizeof(uint64_t),
 	       "a counter is missing in the table");
@@ -301,7 +289,6 @@ scout__py_client_stats(PyObject *object, PyObject *unused)
 {
 	struct scout__py_client *self = client_of(object);
 	struct scout_client_counters now;
-	PyObject *dict;
 	int rc;
 
 	(void)unused;
@@ -310,15 +297,7 @@ scout__py_client_stats(PyObject *object, PyObject *unused)
 	rc = scout_client_stats(self->client, &now);
 	if (rc < 0)
 		return scout__py_raise_call(self->state, rc, "Client.stats", NULL);
-	dict = PyDict_New();
-	for (size_t i = 0; dict && i < sizeof(counters) / sizeof(counters[0]); i++) {
-		PyObject *number = PyLong_FromUnsignedLongLong(*(uint64_t *)((char *)&now + counters[i].offset));
-
-		if (!number || PyDict_SetItemString(dict, counters[i].name, number) < 0)
-			Py_CLEAR(dict);
-		Py_XDECREF(number);
-	}
-	return dict;
+	return scout__py_counters(&now, counters, sizeof(counters) / sizeof(counters[0]));
 }
 
 /* ---- the feed ---- */

@@ -70,10 +70,7 @@ keys_repr(PyObject *self)
 		(unsigned long long)a->ticket);
 }
 
-#define MEMBER(field, type, doc)                                                                                       \
-	{                                                                                                              \
-#field, type, offsetof(struct scout__py_keys, answer.field), READONLY, doc                             \
-	}
+#define MEMBER(field, type, doc) SCOUT__PY_MEMBER(struct scout__py_keys, answer, field, type, doc)
 
 static PyMemberDef members[] = {
 	{"states", T_OBJECT_EX, offsetof(struct scout__py_keys, states), READONLY,
@@ -107,12 +104,7 @@ static PyType_Slot slots[] = {
 	{0, NULL},
 };
 
-static PyType_Spec spec = {
-	.name = "kvscout.Keys",
-	.basicsize = sizeof(struct scout__py_keys),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-	.slots = slots,
-};
+static PyType_Spec spec = SCOUT__PY_SPEC("Keys", struct scout__py_keys, Py_TPFLAGS_DISALLOW_INSTANTIATION);
 
 int
 scout__py_keys_add(PyObject *module)
@@ -169,10 +161,8 @@ reserve(struct scout__py_client *self, size_t n)
 	if (states)
 		self->key_states = states;
 	groups = states ? PyMem_Realloc(self->key_groups, n * sizeof(*groups)) : NULL;
-	if (!groups) {
-		PyErr_NoMemory();
-		return -1;
-	}
+	if (!groups)
+		return SCOUT__PY_FAILED(PyErr_NoMemory());
 	self->key_groups = groups;
 	self->key_room = n;
 	return 0;
@@ -183,12 +173,11 @@ static int
 take_groups(struct scout__py_client *self, const struct scout__py_signature *sig, const struct scout__py_ids *groups,
 	    struct scout_key_query *q)
 {
-	if (groups->n != q->n) {
-		scout__py_raise(self->state, SCOUT_ERR_INVALID,
-				"%s(): groups has %zu numbers, and hashes has %zu keys: must be one for each key",
-				sig->call, groups->n, q->n);
-		return -1;
-	}
+	if (groups->n != q->n)
+		return SCOUT__PY_FAILED(scout__py_raise(
+			self->state, SCOUT_ERR_INVALID,
+			"%s(): groups has %zu numbers, and hashes has %zu keys: must be one for each key", sig->call,
+			groups->n, q->n));
 	for (size_t i = 0; i < q->n; i++) {
 		int64_t group = groups->ids[i];
 

@@ -87,10 +87,9 @@ convert_item(struct hash_call *c, Py_ssize_t at, PyObject *item, uint32_t *ret)
 	PyObject *number;
 	unsigned long long value;
 
-	if (!PyIndex_Check(item)) {
-		PyErr_Format(PyExc_TypeError, "hash_blocks(): token_ids[%zd] must be an int, not %.80R", at, item);
-		return -1;
-	}
+	if (!scout__py_is_int(item))
+		return SCOUT__PY_FAILED(PyErr_Format(
+			PyExc_TypeError, "hash_blocks(): token_ids[%zd] must be an int, not %.80R", at, item));
 	number = PyNumber_Index(item);
 	if (!number)
 		return -1;
@@ -112,13 +111,11 @@ take_list(struct hash_call *c, PyObject *list)
 	Py_ssize_t n = is_list ? PyList_Size(list) : PyTuple_Size(list);
 
 	c->converted = PyMem_Calloc((size_t)n + 1, sizeof(*c->converted));
-	if (!c->converted) {
-		PyErr_NoMemory();
-		return -1;
-	}
+	if (!c->converted)
+		return SCOUT__PY_FAILED(PyErr_NoMemory());
 	for (Py_ssize_t i = 0; i < n; i++) {
 		PyObject *item = get(list, i); /* NULL: an item's __index__() has shortened the list */
-		long value = item && PyLong_Check(item) ? PyLong_AsLong(item) : -1;
+		long value = item && PyLong_CheckExact(item) ? PyLong_AsLong(item) : -1;
 		int rc;
 
 		if (value >= 0 && value <= (long)UINT32_MAX) {
@@ -170,10 +167,8 @@ take_long_words(struct hash_call *c)
 	const int64_t *ids = c->view.buf;
 
 	c->converted = PyMem_Calloc(c->n_tokens + 1, sizeof(*c->converted));
-	if (!c->converted) {
-		PyErr_NoMemory();
-		return -1;
-	}
+	if (!c->converted)
+		return SCOUT__PY_FAILED(PyErr_NoMemory());
 	for (size_t i = 0; i < c->n_tokens; i++) {
 		if (ids[i] < 0 || ids[i] > UINT32_MAX)
 			return bad_buffer_item(c, i, ids[i]);
@@ -195,14 +190,12 @@ take_buffer(struct hash_call *c, PyObject *object)
 	format = c->view.format ? c->view.format : "B";
 	if (*format == '@' || *format == '=' || *format == '<')
 		format++;
-	if (strlen(format) != 1 || !strchr("iIlLqQ", *format) || (c->view.itemsize != 4 && c->view.itemsize != 8)) {
-		PyErr_Format(
+	if (strlen(format) != 1 || !strchr("iIlLqQ", *format) || (c->view.itemsize != 4 && c->view.itemsize != 8))
+		return SCOUT__PY_FAILED(PyErr_Format(
 			PyExc_TypeError,
 			"hash_blocks(): token_ids must be a list of ints, or a buffer of ints of 4 or 8 bytes, not a buffer with "
 			"format %s",
-			c->view.format ? c->view.format : "B");
-		return -1;
-	}
+			c->view.format ? c->view.format : "B"));
 	c->n_tokens = (size_t)c->view.len / (size_t)c->view.itemsize;
 	return c->view.itemsize == 4 ? take_words(c, strchr("il", *format) != NULL) : take_long_words(c);
 }
@@ -234,10 +227,9 @@ take_text(struct hash_call *c, const char *name, PyObject *object, const char **
 {
 	Py_ssize_t len;
 
-	if (!PyUnicode_Check(object)) {
-		PyErr_Format(PyExc_TypeError, "hash_blocks(): %s must be a str, not %.80R", name, object);
-		return -1;
-	}
+	if (!PyUnicode_Check(object))
+		return SCOUT__PY_FAILED(
+			PyErr_Format(PyExc_TypeError, "hash_blocks(): %s must be a str, not %.80R", name, object));
 	*ret = PyUnicode_AsUTF8AndSize(object, &len);
 	if (!*ret)
 		PyErr_Clear();
@@ -278,7 +270,7 @@ take_lora(struct hash_call *c)
 static int
 take_u32(struct hash_call *c, Py_ssize_t at, const char *name, PyObject *object, uint32_t *ret)
 {
-	PyObject *number = PyIndex_Check(object) ? PyNumber_Index(object) : NULL;
+	PyObject *number = scout__py_is_int(object) ? PyNumber_Index(object) : NULL;
 	unsigned long long value;
 
 	if (!number) {
@@ -444,10 +436,8 @@ take_args(struct hash_call *c)
 		return -1;
 	c->n_blocks = c->n_tokens / (size_t)block_tokens;
 	c->hashes = PyMem_Calloc(c->n_blocks + 1, SCOUT_SHA256_BYTES);
-	if (!c->hashes) {
-		PyErr_NoMemory();
-		return -1;
-	}
+	if (!c->hashes)
+		return SCOUT__PY_FAILED(PyErr_NoMemory());
 	return 0;
 }
 

@@ -33,11 +33,10 @@ reason_of(const char *word)
 	for (int reason = SCOUT_REASON_NONE + 1; reason <= SCOUT_REASON_LIMITED; reason++)
 		if (strcmp(scout_reason_name(reason), word) == 0)
 			return reason;
-	PyErr_Format(
+	return SCOUT__PY_FAILED(PyErr_Format(
 		PyExc_ValueError,
 		"Hit(): reason must be 'hit', 'miss', 'timeout', 'unreachable', 'refused', 'closed' or 'limited', not '%s'",
-		word);
-	return -1;
+		word));
 }
 
 static PyObject *
@@ -88,10 +87,7 @@ hit_repr(PyObject *self)
 		scout_reason_name(hit->reason), hit->error, hit->endpoint, (unsigned long long)hit->ticket);
 }
 
-#define MEMBER(field, type, doc)                                                                                       \
-	{                                                                                                              \
-#field, type, offsetof(struct scout__py_hit, hit.field), READONLY, doc                                 \
-	}
+#define MEMBER(field, type, doc) SCOUT__PY_MEMBER(struct scout__py_hit, hit, field, type, doc)
 
 static PyMemberDef members[] = {
 	MEMBER(tokens, T_ULONGLONG,
@@ -130,12 +126,7 @@ static PyType_Slot slots[] = {
 	{0, NULL},
 };
 
-static PyType_Spec spec = {
-	.name = "kvscout.Hit",
-	.basicsize = sizeof(struct scout__py_hit),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
-	.slots = slots,
-};
+static PyType_Spec spec = SCOUT__PY_SPEC("Hit", struct scout__py_hit, 0);
 
 int
 scout__py_hit_add(PyObject *module)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_PY_CHECK_KEYS_H
-#define SCOUT_PY_CHECK_KEYS_H
+#pragma once
 
 #include "kvscout_py.h"
 
@@ -12,5 +11,3 @@ extern const char scout__py_check_keys_doc[];
 
 /* What start would refuse in @cfg, as an exception of @call: 0, or -1. */
 int scout__py_check_server(struct scout__py_state *state, const char *call, const struct scout_server_config *cfg);
-
-#endif

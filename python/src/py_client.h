@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_PY_CLIENT_H
-#define SCOUT_PY_CLIENT_H
+#pragma once
 
 #include <kvscout/client.h>
 
 #include "hashes.h"
 #include "kvscout_py.h"
 #include "lifetime.h"
-#include "use.h"
 
 /* A kvscout.Client. G:GIL, all of it; what a call without the GIL uses is kept for it by `use`. */
 struct scout__py_client {
-	PyObject_HEAD struct scout__py_state *state;
+	SCOUT__PY_OWNER_HEAD
 	struct scout_client *client; /* NULL: closed */
-	struct scout__py_use use;
-	struct scout__py_open open;
 	/* const after start */
 	uint32_t hash_bytes, hash_tokens;
 	uint32_t max_asked;                   /* entries of `asked` */
@@ -23,8 +19,7 @@ struct scout__py_client {
 	uint8_t *key_states;                  /* of lookup_keys(): key_room of them */
 	uint32_t *key_groups;                 /* likewise */
 	size_t key_room;
-	PyObject *endpoint; /* str, const: as it was given */
-	PyObject *asked;    /* dict: id -> tuple of what it was asked with; see client_ask.c */
+	PyObject *asked; /* dict: id -> tuple of what it was asked with; see client_ask.c */
 };
 
 /* ---- hit.c ---- */
@@ -118,5 +113,3 @@ PyObject *scout__py_client_feed(PyObject *self, PyObject *unused);
 PyObject *scout__py_client_stats(PyObject *self, PyObject *unused);
 PyObject *scout__py_client_fileno(PyObject *self, PyObject *unused);
 PyObject *scout__py_client_fd_clear(PyObject *self, PyObject *unused);
-
-#endif

@@ -31,15 +31,13 @@ take_numbers(struct scout__py_query *query, const struct scout__py_client *self,
 			      &query->q.computed_tokens) < 0 ||
 	    scout__py_arg_u64(state, sig, SCOUT__PY_EXPECT, a[SCOUT__PY_EXPECT], UINT64_MAX, &query->q.expect_tokens) <
 		    0 ||
-	    scout__py_arg_u64(state, sig, SCOUT__PY_STRIDE, a[SCOUT__PY_STRIDE], UINT32_MAX, &stride) < 0 ||
+	    scout__py_arg_stride(state, sig, SCOUT__PY_STRIDE, a[SCOUT__PY_STRIDE], self->hash_tokens, &stride) < 0 ||
 	    scout__py_arg_u64(state, sig, SCOUT__PY_TIMEOUT, a[SCOUT__PY_TIMEOUT], SCOUT_LOOKUP_TIMEOUT_MAX_MS,
 			      &timeout_ms) < 0 ||
 	    scout__py_arg_u64(state, sig, SCOUT__PY_LENGTHS, a[SCOUT__PY_LENGTHS], SCOUT__PY_MAX_LENGTHS,
 			      &want_lengths) < 0 ||
 	    scout__py_arg_u64(state, sig, SCOUT__PY_FROM, a[SCOUT__PY_FROM], UINT64_MAX, &query->q.from_token) < 0)
 		return -1;
-	if (stride == 0)
-		return scout__py_arg_value_error(state, sig, SCOUT__PY_STRIDE, a[SCOUT__PY_STRIDE], "1..4294967295");
 	query->stride = stride;
 	query->q.timeout_ms = (uint32_t)timeout_ms;
 	query->q.want_lengths = (uint32_t)want_lengths;
@@ -65,15 +63,13 @@ scout__py_query_gather(struct scout__py_query *query, struct scout__py_client *s
 	int rc = scout__py_hashes_gather(self->state, sig, SCOUT__PY_HASHES, &query->hashes, query->stride,
 					 self->hash_bytes, max_n, &self->hash_room, &query->q.hashes, &query->q.n);
 
-	if (rc == 0 && query->q.n > query->q.prompt_tokens / self->hash_tokens) {
-		scout__py_raise(
+	if (rc == 0 && query->q.n > query->q.prompt_tokens / self->hash_tokens)
+		return SCOUT__PY_FAILED(scout__py_raise(
 			self->state, SCOUT_ERR_INVALID,
 			"%s(): hashes has %zu chunks with a stride of %zu, and prompt_tokens = %S are only %llu chunks of %u "
 			"tokens; is the stride chunk_tokens (or hash_tokens) divided by the engine's block size?",
 			sig->call, query->q.n, query->stride, a[SCOUT__PY_PROMPT],
-			(unsigned long long)(query->q.prompt_tokens / self->hash_tokens), (unsigned)self->hash_tokens);
-		return -1;
-	}
+			(unsigned long long)(query->q.prompt_tokens / self->hash_tokens), (unsigned)self->hash_tokens));
 	return rc;
 }
 
@@ -93,6 +89,11 @@ scout__py_query_raise(const struct scout__py_query *query, const struct scout__p
 			"%s(): tenant must be at most 255 bytes of UTF-8 without control characters, not %.80R",
 			sig->call, a[SCOUT__PY_TENANT]);
 	case SCOUT_ERR_INVALID:
+		if (query->q.computed_tokens > query->q.prompt_tokens)
+			return scout__py_raise(state, rc,
+					       "%s(): computed_tokens must be at most prompt_tokens, not %llu of %llu",
+					       sig->call, (unsigned long long)query->q.computed_tokens,
+					       (unsigned long long)query->q.prompt_tokens);
 		return scout__py_raise(
 			state, rc,
 			query->q.from_token

@@ -20,11 +20,8 @@
 
 /* G:GIL, all of it; `server` is NULL once it is stopped. */
 struct scout__py_server {
-	PyObject_HEAD struct scout__py_state *state;
+	SCOUT__PY_OWNER_HEAD
 	struct scout_server *server;
-	struct scout__py_use use;
-	struct scout__py_open open;
-	PyObject *endpoint; /* str; stays after stop() */
 };
 
 static int
@@ -96,7 +93,7 @@ server_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 		Py_DECREF(self);
 		return NULL;
 	}
-	scout__py_open_add(&self->open, (PyObject *)self, &self->use, stop_server);
+	scout__py_open_add(&self->open, (PyObject *)self, &self->use, "Server", stop_server);
 	return (PyObject *)self;
 }
 
@@ -107,38 +104,12 @@ server_dealloc(PyObject *object)
 	PyTypeObject *type = Py_TYPE(object);
 	freefunc free_object = (freefunc)PyType_GetSlot(type, Py_tp_free);
 
-	scout__py_open_warn(&self->open, "Server");
+	scout__py_open_warn(&self->open);
 	stop_server(object);
 	scout__py_use_fini(&self->use);
 	Py_XDECREF(self->endpoint);
 	free_object(object);
 	Py_DECREF(type);
-}
-
-static PyObject *
-server_stop(PyObject *object, PyObject *unused)
-{
-	(void)unused;
-	stop_server(object);
-	Py_RETURN_NONE;
-}
-
-static PyObject *
-server_enter(PyObject *object, PyObject *unused)
-{
-	struct scout__py_server *self = (struct scout__py_server *)object;
-
-	(void)unused;
-	return scout__py_use_check(self->state, &self->use, "Server.__enter__") < 0 ? NULL : Py_NewRef(object);
-}
-
-static PyObject *
-server_exit(PyObject *object, PyObject *const *args, Py_ssize_t n)
-{
-	(void)args;
-	(void)n;
-	stop_server(object);
-	Py_RETURN_NONE;
 }
 
 static PyObject *
@@ -155,13 +126,6 @@ server_endpoint(PyObject *object, void *unused)
 {
 	(void)unused;
 	return Py_NewRef(((struct scout__py_server *)object)->endpoint);
-}
-
-static PyObject *
-server_closed(PyObject *object, void *unused)
-{
-	(void)unused;
-	return PyBool_FromLong(((struct scout__py_server *)object)->use.closed);
 }
 
 PyDoc_STRVAR(
@@ -181,17 +145,17 @@ PyDoc_STRVAR(
 PyDoc_STRVAR(close_doc, "close($self, /)\n--\n\nThe same as stop().");
 
 static PyMethodDef methods[] = {
-	{"stop", server_stop, METH_NOARGS, stop_doc},
-	{"close", server_stop, METH_NOARGS, close_doc},
-	{"__enter__", server_enter, METH_NOARGS, NULL},
-	{"__exit__", SCOUT__PY_METHOD(server_exit), METH_FASTCALL, NULL},
+	{"stop", scout__py_owner_close, METH_NOARGS, stop_doc},
+	{"close", scout__py_owner_close, METH_NOARGS, close_doc},
+	{"__enter__", scout__py_owner_enter, METH_NOARGS, NULL},
+	{"__exit__", SCOUT__PY_METHOD(scout__py_owner_exit), METH_FASTCALL, NULL},
 	{0},
 };
 
 static PyGetSetDef properties[] = {
 	{"endpoint", server_endpoint, NULL, "Where clients and workers find it, with the port that the kernel chose.",
 	 NULL},
-	{"closed", server_closed, NULL, "Whether stop() has been called.", NULL},
+	{"closed", scout__py_owner_closed, NULL, "Whether stop() has been called.", NULL},
 	{0},
 };
 
@@ -205,12 +169,7 @@ static PyType_Slot slots[] = {
 	{0, NULL},
 };
 
-static PyType_Spec spec = {
-	.name = "kvscout.Server",
-	.basicsize = sizeof(struct scout__py_server),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
-	.slots = slots,
-};
+static PyType_Spec spec = SCOUT__PY_SPEC("Server", struct scout__py_server, 0);
 
 int
 scout__py_server_add(PyObject *module)

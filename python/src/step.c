@@ -82,12 +82,7 @@ static PyType_Slot slots[] = {
 	{0, NULL},
 };
 
-static PyType_Spec spec = {
-	.name = "kvscout.Step",
-	.basicsize = sizeof(struct scout__py_step),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-	.slots = slots,
-};
+static PyType_Spec spec = SCOUT__PY_SPEC("Step", struct scout__py_step, Py_TPFLAGS_DISALLOW_INSTANTIATION);
 
 int
 scout__py_step_add(PyObject *module)

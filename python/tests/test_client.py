@@ -171,7 +171,7 @@ class Hits(Asks):
         hit = self.answer(n=4)
         self.client.admit("r1", CHUNK, 3 * CHUNK)
         before = bytes(self.pages[:4 * 512])
-        self.worker.retrieve(hit.ticket, CHUNK, 3 * CHUNK, [40, 41])
+        self.worker.retrieve(hit.ticket, CHUNK, 3 * CHUNK, [40, 41], ids_from=CHUNK)
         self.assertTrue(rig.wait_for(self.worker.poll)[0].ok)
         self.assertEqual(bytes(self.pages[40 * 512:42 * 512]), before[512:3 * 512])
 
@@ -216,10 +216,11 @@ class Hashes(Asks):
             def __getitem__(self, i):
                 return chunks[i]
 
-        kinds = [tuple(chunks), whole, bytearray(whole), memoryview(whole), array.array("Q", whole), OwnSequence()]
+        kinds = [tuple(chunks), whole, bytearray(whole), memoryview(whole), array.array("B", whole), OwnSequence()]
         try:
             import numpy
-            kinds.append(numpy.frombuffer(whole, numpy.uint8).reshape(4, HASH))
+            kinds += [numpy.frombuffer(whole, numpy.uint8).reshape(4, HASH), numpy.frombuffer(whole, f"S{HASH}"),
+                      numpy.frombuffer(whole, f"V{HASH}")]
         except ImportError:
             pass
         for kind in kinds:
@@ -294,6 +295,8 @@ class Wrong(Asks):
         self.told(kvscout.ArgumentError, r"hashes\[1\] must have 32 bytes .*, not 16", "r", [bytes(32), bytes(16)], 99)
         self.told(kvscout.ArgumentError, "whole hashes of 32 bytes .*, not 33 bytes", "r", bytes(33), 99)
         self.told(TypeError, "hashes must be contiguous", "r", memoryview(bytes(128))[::2], 99)
+        for wide in (array.array("i", [0] * 8), array.array("q", [0] * 4), memoryview(bytes(32)).cast("d")):
+            self.told(TypeError, "hashes must be of bytes, if it is a buffer", "r", wide, 99)
         error = self.told(kvscout.ArgumentError, "hashes has 4 chunks with a stride of 1, and prompt_tokens = 63 are only 3 "
                           "chunks of 16 tokens", "r", hashes_of(4), 63)
         self.assertEqual(error.name, "SCOUT_ERR_INVALID")
@@ -303,7 +306,16 @@ class Wrong(Asks):
         self.told(TypeError, "prompt_tokens must be an int, not 1.5", "r", mine, 1.5)
         self.told(kvscout.ArgumentError, r"prompt_tokens must be 0\.\.18446744073709551615, not -1", "r", mine, -1)
         self.told(kvscout.ArgumentError, r"computed_tokens must be 0\.\.", "r", mine, 99, 1 << 64)
-        self.told(kvscout.ArgumentError, r"stride must be 1\.\.4294967295, not 0", "r", mine, 99, stride=0)
+        for stride in (0, 3, 32, 17):
+            self.told(kvscout.ArgumentError, r"stride must divide hash_tokens .by default chunk_tokens., which is 16: it is 16 divided by "
+                      rf"the engine's block size, not {stride}", "r", mine * 32, 999, stride=stride)
+        self.told(kvscout.ArgumentError, "computed_tokens must be at most prompt_tokens, not 100 of 99", "r", mine, 99, 100)
+        for name in ("prompt_tokens", "computed_tokens", "expect_tokens", "stride", "timeout_ms", "want_lengths", "from_token"):
+            self.told(TypeError, f"{name} must be an int, not True", **{"id": "r", "hashes": mine, "prompt_tokens": 99, name: True})
+        for call, *args in (("poll", "r", True), ("admit", "r", True), ("step_wait", True), ("reset", True), ("clear", True),
+                            ("wait_ready", True)):
+            self.told(TypeError, "must be an int, not True", *args, call=call)
+        self.told(TypeError, r"groups\[0\] must be an int, not True", "r", mine, [True], call="lookup_keys")
         self.told(kvscout.ArgumentError, r"timeout_ms must be 0\.\.3600000, not 3600001", "r", mine, 99, timeout_ms=3600001)
         self.told(TypeError, "computed_tokens must be an int", "r", "x", call="poll")
         self.told(TypeError, "us must be an int", "x", call="step_wait")

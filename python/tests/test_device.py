@@ -58,7 +58,7 @@ class Planes(Case, test_worker.Planes):
 
 class Device(Case):
     def test_every_byte_goes_through_the_device(self):
-        for method in ("staged", "batch", "direct"):
+        for method in ("staged", "batch"):
             with self.subTest(method=method):
                 worker, pages = self.registered(copy_method=method)
                 names = ("bytes_to_host", "bytes_to_device", "bytes_by_kernels")
@@ -71,7 +71,7 @@ class Device(Case):
                 self.assertTrue(pages.holds(method, ids))
                 self.assertEqual(stored, loaded)
                 to_host, to_device, by_kernels = (count(name) - old for name, old in zip(names, before))
-                copied, kernels = {"staged": (1, 2), "batch": (1, 0), "direct": (0, 2)}[method]
+                copied, kernels = {"staged": (1, 2), "batch": (1, 0)}[method]
                 self.assertEqual((to_host, to_device, by_kernels), (copied * stored, copied * loaded, kernels * stored))
 
     def test_a_device_that_fails_ends_jobs_and_not_the_process(self):

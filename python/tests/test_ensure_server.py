@@ -12,7 +12,7 @@ import tempfile
 import unittest
 
 import kvscout
-from kvscout.vllm import config, server
+from kvscout.vllm import config
 from kvscout.vllm.library import IDLE_EXIT_S
 from pages import CHUNK_TOKENS, Pages, hashes_of, wait_done
 from rig import LIMIT_S, server_program, wait_for
@@ -86,7 +86,7 @@ class EnsureServer(unittest.TestCase):
     def test_a_server_that_vllm_starts_outlives_a_restart_of_the_engine(self):
         """vLLM makes no client or worker before the model is loaded, which takes minutes."""
         library = config.parse({"endpoint": self.where["endpoint"], "l1_bytes": "64Mi"}, 4).library
-        keys = {**server.settings(library, None), "server_program": self.where["server_program"], "chunk_tokens": CHUNK_TOKENS}
+        keys = {**library.settings(None), "server_program": self.where["server_program"], "chunk_tokens": CHUNK_TOKENS}
         with kvscout.Worker(**keys) as worker:
             pages = Pages()
             self.assertTrue(pages.register(worker))

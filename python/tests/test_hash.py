@@ -136,6 +136,7 @@ class Wrong(unittest.TestCase):
         self.told(TypeError, "token_ids must be a list of ints, or a buffer", tokens=5)
         self.told(TypeError, "token_ids must be a list of ints", tokens="text")
         self.told(TypeError, r"token_ids\[1\] must be an int, not 'x'", tokens=[1, "x"])
+        self.told(TypeError, r"token_ids\[1\] must be an int, not True", tokens=[1, True])
         self.told(TypeError, "must be a list of ints, or a buffer of ints of 4 or 8 bytes, not a buffer with format d",
                   tokens=array.array("d", [1.0]))
         self.told(TypeError, "format B", tokens=b"abcd")
@@ -150,6 +151,7 @@ class Wrong(unittest.TestCase):
         self.told(kvscout.ArgumentError, r"block_tokens must be 1\.\.65536, not 0", block_tokens=0)
         self.told(kvscout.ArgumentError, r"block_tokens must be 1\.\.65536, not 65537", block_tokens=65537)
         self.told(TypeError, "block_tokens must be an int", block_tokens="16")
+        self.told(TypeError, "block_tokens must be an int, not True", block_tokens=True)
         self.told(kvscout.ArgumentError, "dialect must be 'vllm-0.30' or 'vllm-0.31', not 'sglang'", dialect="sglang")
         self.told(TypeError, "seed must be a str", seed=0)
         self.told(kvscout.ArgumentError, "seed must be at most 65535 bytes", seed="s" * 65536)
@@ -160,6 +162,7 @@ class Wrong(unittest.TestCase):
         self.told(TypeError, r"mm must be a list of \(identifier, offset, length\)", mm=5)
         self.told(TypeError, r"mm\[0\] must be \(identifier, offset, length\), not 'abc'", mm=["abc"])
         self.told(TypeError, "the offset of mm.0. must be an int", mm=[("a", "1", 2)])
+        self.told(TypeError, "the length of mm.0. must be an int, not True", mm=[("a", 1, True)])
         self.told(kvscout.ArgumentError, r"the length of mm\[0\] must be 0\.\.4294967295, not -1", mm=[("a", 1, -1)])
         self.told(kvscout.ArgumentError, r"mm must be sorted by offset: mm\[1\] is at 3, the one before it at 5",
                   mm=[("a", 5, 1), ("b", 3, 1)])

@@ -33,8 +33,10 @@ class Values(unittest.TestCase):
         self.assertEqual((done.job, done.kind, done.ok, done.missing, done.total_us), (5, "retrieve", False, {0: (1, 2)}, 7))
         self.assertEqual(done.error.code, -12)
         self.assertTrue(kvscout.Done(kind="store", chunks=4).ok)
-        self.assertEqual(kvscout.Done().missing, {})
-        with self.assertRaisesRegex(ValueError, "kind must be 'retrieve' or 'store', not 'load'"):
+        self.assertEqual((kvscout.Done().missing, kvscout.Done().verified), ({}, ()))
+        done = kvscout.Done(kind="verify", chunks=2, mismatched=1, verified=({"chunk": 3},))
+        self.assertEqual((done.mismatched, done.verified[0]["chunk"]), (1, 3))
+        with self.assertRaisesRegex(ValueError, "kind must be 'retrieve', 'store' or 'verify', not 'load'"):
             kvscout.Done(kind="load")
         with self.assertRaises(TypeError):
             kvscout.Done(missing=(1, 2))

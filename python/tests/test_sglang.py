@@ -88,27 +88,68 @@ def modules_of_sglang():
     return found
 
 
-class Rank:
-    """One rank of an engine."""
+class Updater:
+    """As SGLang's WeightUpdater, whose methods call here what happens in the meantime."""
 
-    def __init__(self, test, endpoint, layout="page_first_direct", mla=False, rank=0, size=1, extra=(), pools=(), **more):
+    def update_weights_from_disk(self, meanwhile=lambda: None):
+        return meanwhile()
+
+    update_weights_from_tensor = load_weights_from_distributed = update_weights_from_ipc = update_weights_from_disk
+    begin_weight_update = end_weight_update = init_weights_update_group = receive_weights_from_distributed = update_weights_from_disk
+
+
+class Runner:
+    """As SGLang's ModelRunner."""
+
+    def __init__(self):
+        self.weight_updater, self.model = Updater(), SimpleNamespace(named_parameters=lambda: [])
+        self.memory_saver_adapter = type("MemorySaver", (), {"pause": lambda self, tag: None, "resume": lambda self, tag: None})()
+
+    def check_weights(self, action, role="target"):
+        return action
+
+
+class Rank:
+    """One rank of an engine: as SGLang's scheduler and cache controller, too."""
+
+    model_config = server_args = draft_worker = storage_host_pool = None
+    is_initializing, forward_ct = True, 0
+
+    def __init__(self, test, endpoint, layout="page_first_direct", mla=False, rank=0, size=1, extra=(), pools=(), runner=None, **more):
         fields = {"tp_rank": rank, "tp_size": size, "pp_rank": 0, "pp_size": 1, "attn_cp_rank": 0, "attn_cp_size": 1, "dcp_rank": 0,
                   "dcp_size": 1, "is_mla_model": mla, "model_name": "m", "should_split_heads": False, "tp_lcm_size": None,
                   "is_storage_writer": not mla or rank == 0, "extra_config": {**EXTRA, "endpoint": endpoint, "namespace": test.id()[-60:], **dict(extra)}}
         self.pool = Pool(layout, mla)
+        self.pools = {"kv": self.pool, **dict(pools)}
+        self.mem_pool_host = SimpleNamespace(entries=[SimpleNamespace(name=name, host_pool=pool) for name, pool in self.pools.items()])
+        loads = {}
+        self.tree_cache = SimpleNamespace(ongoing_prefetch=loads, release_aborted_request=loads.pop)
+        self.fields, self.test = {**fields, **more}, test
+        self.runner = runner or Runner()
+        self.tp_worker = SimpleNamespace(weight_update_runners=lambda: [("target", self.runner)])
+        self.attach()
+
+    def attach(self):
+        """As SGLang's HybridCacheController does."""
         seen = mock.patch.object(namespace, "of_rank", lambda scheduler: "the same model")
         with mock.patch.dict(sys.modules, modules_of_sglang()), seen:
             sys.modules.pop("kvscout.sglang.storage", None)
             storage = importlib.import_module("kvscout.sglang.storage")
-            self.storage = storage.KVScoutStorage(SimpleNamespace(**{**fields, **more}), {})
-            test.addCleanup(self.storage.close)
+            self.storage = storage.KVScoutStorage(SimpleNamespace(**self.fields), {})
+            self.test.addCleanup(self.storage.close)
             self.storage.register_mem_pool_host(self.pool)
-            for name, pool in {"kv": self.pool, **dict(pools)}.items():
-                self.storage.register_mem_host_pool_v2(pool, name)
-            self.storage.on_host_pools_registered()
+            self.past_rollback()
+
+    def past_rollback(self):
+        for name, pool in self.pools.items():
+            self.storage.register_mem_host_pool_v2(pool, name)
+
+    def reset(self):
+        """SGLang drops its cache."""
 
     def store(self, keys, pages=None):
         pages = list(range(len(keys))) if pages is None else pages
+        self.forward_ct += 1
         for key, page in zip(keys, pages, strict=True):
             self.pool.fill(page, self.pool.bytes_of(key))
         return self.storage.batch_set_v1(keys, indices_of(pages))
@@ -192,7 +233,7 @@ class Namespace(unittest.TestCase):
 
     def test_the_ranks_have_one_name_of_all_of_them(self):
         def gathered(parts):
-            with mock.patch.object(namespace, "_of_all_ranks", lambda own, scheduler: parts):
+            with mock.patch.object(namespace, "of_all_ranks", lambda own, scheduler: parts):
                 engine, reason = namespace.of_engine(None)
                 return namespace.named("", engine, {}), reason
 
@@ -204,6 +245,7 @@ class Namespace(unittest.TestCase):
 class Variables(unittest.TestCase):
     def test_those_of_kernels_count_and_those_of_places_do_not(self):
         counted = {"SGLANG_USE_AITER": "1", "SGLANG_ROPE_CACHE_FP32": "1", "SGLANG_CPU_QUANTIZATION": "1", "SGLANG_NEVER_HEARD_OF": "1"}
+        counted |= {"SGLANG_OPT_DSV41_BF16_INDEX_LOGITS": "1", "SGLANG_OPT_USE_MINIMAX_FP8_Q_EPILOGUE": "1", "NVIDIA_TF32_OVERRIDE": "0"}
         harmless = {"SGLANG_RUN_ID": "7", "SGLANG_CACHE_DIR": "/c", "SGLANG_LOG_MS": "1", "SGLANG_PORT": "1", "HOME": "/root"}
         self.assertEqual(arguments.of_environment({**counted, **harmless}), counted)
 
@@ -259,8 +301,11 @@ class Arguments(unittest.TestCase):
                 return namespace._adapter(LoRARef(lora_name="a", lora_path=folder))
 
             self.assertEqual(of(b"1"), of(b"1"))
-            self.assertNotEqual(of(b"1"), of(b"2"))
+            self.assertNotEqual(of(b"1"), before := of(b"2"))
             self.assertEqual(of(b"2"), namespace._adapter({"lora_name": "a", "lora_path": folder}))
+            with open(os.path.join(folder, "adapter_config.json"), "w") as file:
+                file.write('{"lora_alpha": 32}')
+            self.assertNotEqual(of(b"2"), before)
         with self.assertRaisesRegex(identity.Unidentified, "is no local folder"):
             namespace._adapter({"lora_name": "a", "lora_path": "user/adapter"})
 
@@ -280,7 +325,7 @@ class Loaded(unittest.TestCase):
         config = SimpleNamespace(model_path="m", dtype="float32", hf_config=SimpleNamespace(to_dict=lambda: {"rope_theta": 1}))
         self.scheduler = SimpleNamespace(
             model_config=config, server_args=SimpleNamespace(load_format="auto", resolved_dict=lambda: dict(values)),
-            tp_worker=self.worker_of(self.model), draft_worker=None)
+            tp_worker=self.worker_of(self.model), draft_worker=None, is_initializing=True)
         self.values = values
 
     def worker_of(self, model):
@@ -317,6 +362,9 @@ class Loaded(unittest.TestCase):
         self.assertEqual(namespace.of_weights(self.scheduler), before)
         self.model[0].weight.data[3, 3] += 1e-3  # as SGLang writes new weights
         self.assertNotEqual(namespace.of_weights(self.scheduler), before)
+        self.model[0].weight = self.torch.nn.Parameter(self.torch.empty(0))
+        with self.assertRaisesRegex(identity.Unidentified, "0.weight is where it cannot be read"):
+            namespace.of_weights(self.scheduler)
 
     def test_weights_that_cannot_be_read_count_by_their_files_or_not_at_all(self):
         self.model[0].weight = self.torch.nn.Parameter(self.torch.empty(0))
@@ -327,6 +375,8 @@ class Loaded(unittest.TestCase):
         self.assertNotEqual(self.name(), one)
         self.scheduler.server_args.load_format = "dummy"
         self.assertIn("random", namespace.of_engine(self.scheduler)[1])
+        self.scheduler.kvscout_writes.begin("update_weights_from_tensor")
+        self.assertIn("changed since they were loaded", namespace.of_engine(self.scheduler)[1])
 
 
 class Case(unittest.TestCase):
@@ -671,32 +721,159 @@ class Statistics(Case):
 
 
 class NewWeights(Case):
-    def test_nothing_is_loaded_or_stored_after_the_weights_have_changed(self):
-        """SGLang drops its cache for new weights, and with it the threads that call the storage."""
-        weights = ["old"]
-        with mock.patch.object(namespace, "of_weights", lambda scheduler: weights[0]):
-            rank = Rank(self, self.server.endpoint)
-        keys = keys_of("a", 4)
+    def setUp(self):
+        super().setUp()
+        self.weights = "old"
+        seen = mock.patch.object(namespace, "of_weights", lambda scheduler: self.weights)
+        seen.start()
+        self.addCleanup(seen.stop)
+        self.rank = Rank(self, self.server.endpoint)
+        self.updater, self.keys = self.rank.runner.weight_updater, keys_of("a", 4)
+        self.assertEqual(self.rank.store(self.keys), [True] * 4)
 
-        def in_a_new_thread(call):
-            found = []
-            thread = threading.Thread(target=lambda: found.append(call()))
-            thread.start()
-            thread.join()
-            return found[0]
+    def write(self, to="new", name="update_weights_from_disk"):
+        self.weights = to
+        getattr(self.updater, name)()
 
-        def all_calls():
-            return rank.storage.batch_exists(keys), rank.load(keys, [4, 5, 6, 7]), rank.store(keys)
+    def assert_shares(self, shares=True):
+        storage = self.rank.storage
+        found = storage.batch_exists(self.keys), self.rank.load(self.keys, [4, 5, 6, 7]), storage.batch_set_v1(self.keys, indices_of(range(4)))
+        self.assertEqual(found, (4, [True] * 4, [True] * 4) if shares else (0, [False] * 4, [False] * 4))
 
-        self.assertEqual(in_a_new_thread(lambda: rank.store(keys)), [True] * 4)
-        weights[0] = "new"
+    def assert_is_inert(self, text):
+        """And says so once."""
         with self.assertLogs("kvscout", "WARNING") as log:
-            self.assertEqual(in_a_new_thread(all_calls), (0, [False] * 4, [False] * 4))
-            self.assertEqual(in_a_new_thread(all_calls), (0, [False] * 4, [False] * 4))
+            self.assert_shares(False)
+            self.assert_shares(False)
         self.assertEqual(len(log.output), 1)
-        self.assertIn("until its storage is detached and attached again", log.output[0])
-        weights[0] = "old"
-        self.assertEqual(in_a_new_thread(all_calls), (4, [True] * 4, [True] * 4))
+        self.assertIn(text, log.output[0])
+
+    def test_other_weights_and_then_a_flush(self):
+        self.write()
+        self.rank.reset()
+        self.assert_is_inert("until its storage is detached and attached again")
+        self.write("old")
+        self.rank.reset()
+        self.assert_shares()
+
+    def test_without_a_flush_the_engine_holds_kv_of_both_whatever_its_weights_are(self):
+        self.write()
+        self.assert_is_inert("until that cache is flushed (POST /flush_cache)")
+        self.write("old")
+        self.assert_shares(False)
+        with self.assertRaisesRegex(planes.Unsupported, "POST /flush_cache.. Attach the storage then"):
+            self.rank.attach()
+        self.rank.reset()
+        self.rank.attach()
+        self.assert_shares()
+
+    def test_a_flush_before_the_update_will_do_if_nothing_was_computed_or_loaded_since(self):
+        for name, meanwhile, shares in (("nothing", lambda: None, True), ("a step", lambda: setattr(self.rank, "forward_ct", 7), False),
+                                        ("a load", lambda: self.rank.load(self.keys, [4, 5, 6, 7]), False)):
+            with self.subTest(name=name):
+                self.rank.reset()
+                self.assert_shares()
+                self.rank.reset()
+                meanwhile()
+                self.write()
+                self.write("old")
+                self.assert_shares(shares)
+
+    def test_from_its_begin_to_its_end_an_update_is_one_write_and_no_flush_within_ends_it(self):
+        memory = self.rank.runner.memory_saver_adapter
+        for begin, end in ((self.updater.begin_weight_update, self.updater.end_weight_update),
+                           (lambda: memory.pause("weights"), lambda: memory.resume("weights"))):
+            begin()
+            self.write(name="update_weights_from_tensor")
+            self.rank.reset()
+            with mock.patch.object(namespace, "of_weights", side_effect=AssertionError("memory that nothing may read")):
+                self.assert_is_inert("are being changed")
+            with self.assertRaisesRegex(planes.Unsupported, "are being changed"):
+                self.rank.attach()
+            self.write("old", "update_weights_from_tensor")
+            end()
+            self.rank.attach()
+            self.assert_shares()
+
+    def test_each_method_that_writes_counts_and_no_other(self):
+        writes = self.rank.kvscout_writes
+        for call, counts in (
+            *((getattr(self.updater, name), not name.startswith(("init", "receive"))) for name in dir(self.updater) if name[0] != "_"),
+            *((lambda action=action: self.rank.runner.check_weights(action=action), action == "reset_tensors")
+              for action in ("snapshot", "reset_tensors", "compare", "checksum")),
+            (lambda: self.rank.runner.memory_saver_adapter.pause("kv_cache"), False),
+        ):
+            before = writes.state
+            call()
+            self.assertEqual(writes.state != before, counts)
+
+    def test_nothing_is_known_of_an_engine_that_was_attached_later_until_it_is_flushed(self):
+        with mock.patch.object(Rank, "is_initializing", False):
+            with self.assertRaisesRegex(planes.Unsupported, "may have changed"):
+                Rank(self, self.server.endpoint)
+
+    def test_loads_under_way_are_given_up_when_a_write_begins(self):
+        self.rank.tree_cache.ongoing_prefetch["r"] = "an operation"
+        seen = []
+        self.updater.update_weights_from_ipc(lambda: seen.append(dict(self.rank.tree_cache.ongoing_prefetch)))
+        self.assertEqual(seen, [{}])
+        self.rank.reset()
+        pages = self.rank.storage._pages["kv"]
+        load = pages.load
+
+        def overtaken(keys, places):
+            done = load(keys, places)
+            self.write()
+            return done
+
+        with mock.patch.object(pages, "load", overtaken):
+            self.assertEqual(self.rank.load(self.keys, [4, 5, 6, 7]), [False] * 4)
+
+    def test_where_writes_cannot_be_seen_nothing_is_shared(self):
+        runner = Runner()
+        runner.weight_updater = object()
+        with self.assertLogs("kvscout", "WARNING") as log:
+            self.rank = Rank(self, self.server.endpoint, runner=runner)
+        self.assertIn("does not show where it changes weights (object has no begin_weight_update)", log.output[0])
+        self.assert_shares(False)
+
+    def test_weights_that_cannot_be_read_are_others_after_each_write(self):
+        with mock.patch.object(namespace, "of_weights", side_effect=identity.Unidentified("packed")):
+            self.rank.attach()
+            self.rank.reset()
+            self.assert_shares()
+            self.write("old")
+            self.rank.reset()
+            self.assert_is_inert("until its storage is detached and attached again")
+
+    def test_sglangs_own_updater_is_seen_however_it_writes(self):
+        try:
+            import torch
+            from sglang.srt.model_executor.model_runner_components import weight_updater as module
+        except ImportError as error:
+            self.skipTest(f"SGLang is not installed here ({error}): ./dev engine sglang runs this file with it")
+        model = torch.nn.Linear(4, 4)
+        model.load_weights = lambda named: module._model_load_weights_direct(model, named)
+        runner = Runner()
+        runner.weight_updater = module.WeightUpdater(
+            tp_rank=0, device="cpu", gpu_id=0, model_config=SimpleNamespace(), custom_weight_loaders={}, get_model=lambda: model,
+            update_model_fields=None, recapture_cuda_graph=None, get_model_runner=lambda: runner)
+        rank = Rank(self, self.server.endpoint, runner=runner)
+        tensors = [("weight", torch.ones(4, 4))]
+        with mock.patch.object(module, "get_model", lambda: SimpleNamespace(weight_cache_mode="off")), \
+                mock.patch.object(module, "get_parallel", lambda: SimpleNamespace(tp_rank=0)):
+            for call in (
+                lambda: runner.weight_updater.update_weights_from_tensor(named_tensors=tensors, load_format="direct"),
+                lambda: runner.weight_updater.load_weights_from_distributed(tensors),
+                lambda: runner.weight_updater.update_weights_from_ipc(SimpleNamespace(zmq_handles={})),
+                lambda: runner.weight_updater.begin_weight_update(),
+            ):
+                rank.reset()
+                self.assertIsNone(rank.kvscout_writes.why_not())
+                rank.forward_ct += 1
+                call()
+                self.assertIsNotNone(rank.kvscout_writes.why_not())
+        self.assertTrue(torch.equal(model.weight, torch.ones(4, 4)))
 
 
 class Failures(Case):
@@ -737,8 +914,35 @@ class Failures(Case):
         wait_for(lambda: rank.storage.batch_exists(keys) == 4, "the client's connection")
 
     def test_no_server_ends_the_start_with_a_sentence(self):
-        with self.assertRaisesRegex(planes.Unsupported, "no server at .*-none took this engine's pages in 200 ms.*Start kvscoutd"):
+        refused = self.assertRaisesRegex(planes.Unsupported, "no server at .*-none took this engine's pages in 200 ms.*Start kvscoutd")
+        with refused, mock.patch.object(Rank, "past_rollback", self.fail):  # there SGLang does not take an attachment back
             Rank(self, self.server.endpoint + "-none", extra={"start_timeout_ms": 200})
+
+    def test_sglangs_own_controller_takes_back_an_attachment_that_meets_no_server(self):
+        try:
+            from sglang.srt.managers import cache_controller as module
+            from sglang.srt.mem_cache.hybrid_cache.hybrid_cache_controller import HybridCacheController
+        except ImportError as error:
+            self.skipTest(f"SGLang is not installed here ({error}): ./dev engine sglang runs this file with it")
+        sys.modules.pop("kvscout.sglang.storage", None)
+        pool = Pool("page_first")
+        entries = [SimpleNamespace(name="kv", host_pool=pool)]
+        extra = {**EXTRA, "endpoint": self.server.endpoint + "-none", "start_timeout_ms": 200}
+        controller = HybridCacheController.__new__(HybridCacheController)
+        vars(controller).update(
+            storage_host_pool=pool, mem_pool_host=SimpleNamespace(entries=entries, logical_size=pool.size), host_memory_mode="cache", pp_group=None,
+            pp_prefetch_command_group=None, pp_prefetch_command_thread=None, enable_storage=False, page_size=PAGE, prefetch_hits_sync_groups=[],
+            prefetch_completion_sync_groups=[], storage_stop_event=threading.Event(), _create_sync_groups=list, _start_storage_threads=list,
+            _generate_storage_config=lambda *names: SimpleNamespace(**Rank(self, self.server.endpoint).fields | {"extra_config": extra}))
+        with mock.patch.object(module, "get_parallel", lambda: SimpleNamespace(attn_dcp_size=1)), \
+                self.assertRaisesRegex(planes.Unsupported, "Start kvscoutd"):
+            controller.attach_storage_backend("dynamic", storage_backend_extra_config=extra, host_pools=entries)
+        self.assertEqual((controller.enable_storage, controller.storage_backend, controller.storage_backend_type), (False, None, None))
+
+    def test_a_rank_that_is_refused_takes_the_others_along(self):
+        with mock.patch.object(namespace, "of_all_ranks", lambda own, scheduler: [own, ("other", None) if own else "the other one's reason"]):
+            with self.assertRaisesRegex(planes.Unsupported, "the other one's reason"):
+                Rank(self, self.server.endpoint)
 
     def test_modes_that_are_not_served_end_the_start(self):
         for more, text in (({"dcp_size": 2}, "context parallelism"), ({"attn_cp_size": 2}, "context parallelism"), ({"tp_lcm_size": 4}, "tp_lcm_size")):

@@ -14,8 +14,9 @@ from unittest import mock
 
 import kvscout
 from kvscout import _kvscout
-from kvscout.vllm import config, hints, library, logs, namespace, pins, plugin, ranks, refusals, request, server
+from kvscout.vllm import config, groups, hints, inert, internals, library, logs, namespace, pins, plugin, ranks, refusals, request
 from vllm_rig import modules_of_vllm, platform
+from vllm_rig import request as vllm_request
 
 
 class Importing(unittest.TestCase):
@@ -59,7 +60,7 @@ class Configuration(unittest.TestCase):
         found = config.parse({}, 16)
         self.assertEqual((found.chunk_tokens, found.block_tokens, found.load_async, found.store, found.load_failure), (128, 16, True, "all", "recompute"))
         self.assertEqual((found.library, found.weights_version), (library.Library(None, server=(("idle_exit_s", "600"),)), 0))
-        self.assertEqual((found.step_wait_us, found.kv_layout), (500, "engine"))
+        self.assertEqual((found.step_wait_us, found.kv_layout, found.verify_sample, found.mismatches_make_inert), (500, "engine", 0.001, True))
         self.assertEqual(config.parse({"step_wait_us": 0}, 16).step_wait_us, 0)
 
     def test_chunks_are_whole_blocks_and_the_user_is_told(self):
@@ -78,6 +79,7 @@ class Configuration(unittest.TestCase):
     def test_wrong_values_say_what_is_allowed(self):
         for extra, sentence in (
             ({"load": "lazy"}, "load='lazy' is not allowed: it is one of async, sync"),
+            ({"l2": ["redis://me:secret@h", "redis://:secret@h 2"]}, r"l2=.'redis://me:\*\*\*@h', 'redis://:\*\*\*@h 2'. is not allowed"),
             ({"store": "some"}, "one of all, prompt, off"),
             ({"kv_layout": "BLHNC"}, "one of engine, blocks"),
             ({"load_failure": "retry"}, "one of recompute, fail"),
@@ -94,8 +96,7 @@ class Configuration(unittest.TestCase):
             ({"l2": "fs:///with blank"}, "without blanks"),
             ({"weights_version": -1}, "from 0 to"),
             ({"endpoint": "ipc:///x", "l2": "fs:///y"}, "a server already"),
-            ({"copy_method": "fast"}, "copy_method='fast' is not allowed: it is one of auto, staged, batch, direct"),
-            ({"copy_priority": 17}, "from 0 to 16"),
+            ({"copy_method": "fast"}, "copy_method='fast' is not allowed: it is one of auto, staged, batch"),
             ({"stage_bytes": "1Ki"}, "from 524288 to 17179869184"),
             ({"numa_node": "left"}, "auto, none or a number from 0 to 1023"),
             ({"numa_node": 1024}, "from 0 to 1023"),
@@ -104,21 +105,29 @@ class Configuration(unittest.TestCase):
             ({"cpus": "3-0"}, "such as 0-3,8"),
             ({"cpus": "0-1024"}, "such as 0-3,8"),
             ({"cpus": [0, 1]}, "such as 0-3,8"),
+            ({"without_prefix_cache": True}, "one of inert, trust"),
+            ({"unknown_vllm": "yes"}, "one of inert, trust"),
+            *(({"verify_sample": share}, "a number from 0 to 1") for share in (-0.1, 2, "1", True, float("nan"))),
+            ({"verify_action": "stop"}, "one of inert, log"),
+            *(({"endpoint": endpoint}, "endpoint='.*' is not allowed: it is ipc:///path .*tcp://host:port") for endpoint in (
+                "http://host:1", "tcp:/host", "/run/kvscout.sock", "localhost:5000", "ipc://relative", "auto://relative", "automatic",
+                "ipc:///a ipc:///b", "ipc:///" + "x" * 107, "inproc://x")),
+            ({"endpoint": "tcp://host:99999"}, "the port must be 1..65535"),
         ):
             with self.subTest(extra=extra), self.assertRaisesRegex(config.ConfigError, sentence):
                 config.parse(extra, 16)
 
     def test_keys_for_copies_reach_the_worker_as_its_own_keys(self):
         self.assertEqual(config.parse({}, 16).copy_keys, {})
-        given = {"copy_method": "batch", "copy_priority": 2, "stage_bytes": "64Mi", "numa_node": 0, "cpus": "0-3,8"}
+        given = {"copy_method": "batch", "stage_bytes": "64Mi", "numa_node": 0, "cpus": "0-3,8"}
         found = config.parse(given, 16).copy_keys
         self.assertEqual(found, {**given, "stage_bytes": 64 << 20, "numa_node": "0"})
-        for words in ({"numa_node": "none", "cpus": "inherit"}, {"cpus": 0}, {"copy_priority": 16, "stage_bytes": "16Gi", "numa_node": 1023}):
+        for words in ({"numa_node": "none", "cpus": "inherit"}, {"cpus": 0}, {"stage_bytes": "16Gi", "numa_node": 1023}):
             kvscout.Worker(**config.parse({"cpus": "auto", **words}, 16).copy_keys, endpoint="ipc:///nowhere").close()
 
     def test_the_library_allows_the_same_values(self):
         """A value that only the library refuses would end the start when the model is loaded."""
-        for key, value in (("copy_priority", 17), ("stage_bytes", (16 << 30) + 1), ("numa_node", "1024"), ("cpus", "0-1024"), ("cpus", "3-0")):
+        for key, value in (("stage_bytes", (16 << 30) + 1), ("numa_node", "1024"), ("cpus", "0-1024"), ("cpus", "3-0")):
             with self.subTest(key=key), self.assertRaises(kvscout.ConfigError):
                 kvscout.Worker(**{key: value}, endpoint="ipc:///nowhere")
 
@@ -137,20 +146,20 @@ class Configuration(unittest.TestCase):
         self.assertFalse(config.parse({"store": False}, 16).may_write)
 
     def test_several_nodes_need_an_endpoint(self):
-        with self.assertRaisesRegex(server.NoServer, "several nodes.*endpoint"):
-            server.settings(config.parse({}, 16).library, SimpleNamespace(nnodes=2))
-        found = server.settings(config.parse({"endpoint": "tcp://a:1"}, 16).library, SimpleNamespace(nnodes=2))
+        with self.assertRaisesRegex(library.NoServer, "several nodes.*endpoint"):
+            config.parse({}, 16).library.settings(SimpleNamespace(nnodes=2))
+        found = config.parse({"endpoint": "tcp://a:1"}, 16).library.settings(SimpleNamespace(nnodes=2))
         self.assertEqual(found, {"endpoint": "tcp://a:1"})
 
     def test_keys_of_a_server_that_is_started_travel_with_auto(self):
         one = SimpleNamespace(nnodes=1)
-        self.assertEqual(server.settings(config.parse({}, 16).library, one), {"endpoint": "auto", "server_keys": "idle_exit_s=600"})
+        self.assertEqual(config.parse({}, 16).library.settings(one), {"endpoint": "auto", "server_keys": "idle_exit_s=600"})
         extra = {
             "endpoint": "auto:///x", "l1_bytes": "1Mi", "l2": ["fs:///a", "fs:///b"], "idle_exit_s": 30, "metrics": "127.0.0.1:0",
             "server_keys": {"config": "/etc/kv", "prealloc": True},
         }
         self.assertEqual(
-            server.settings(config.parse(extra, 16).library, one),
+            config.parse(extra, 16).library.settings(one),
             {
                 "endpoint": "auto:///x",
                 "server_keys": "idle_exit_s=600 config=/etc/kv l1_bytes=1048576 l2=fs:///a l2=fs:///b idle_exit_s=30 "
@@ -166,7 +175,7 @@ class Configuration(unittest.TestCase):
             }
             found = config.parse({**extra, **curve}, 16).library
         self.assertEqual(
-            server.settings(found, SimpleNamespace(nnodes=1)),
+            found.settings(SimpleNamespace(nnodes=1)),
             {"endpoint": "tcp://a:1", "heartbeat_ms": 500, "connect_timeout_ms": 300, **curve},
         )
         self.assertEqual((found.client, found.worker), ({"lookup_timeout_ms": "900"}, {"transfer_timeout_ms": 5000}))
@@ -238,8 +247,8 @@ class MambaSpec:
     block_size = 16
 
 
-class AlignedMambaSpec(MambaSpec):
-    mamba_cache_mode = "align"
+class RSWASpec(FullAttentionSpec):
+    pass
 
 
 class Refusals(unittest.TestCase):
@@ -255,16 +264,17 @@ class Refusals(unittest.TestCase):
         refusals.check(*self.engine(groups=3))
 
     def test_each_refusal_is_a_sentence_that_says_what_to_do(self):
-        encoder, sleeper, drafts = self.engine(), self.engine(), self.engine(spec=AlignedMambaSpec, pipeline_parallel_size=2)
+        encoder, sleeper, drafts = self.engine(), self.engine(), self.engine(spec=MambaSpec, pipeline_parallel_size=2)
         encoder[0].model_config.is_encoder_decoder = True
         sleeper[0].model_config.enable_sleep_mode = True
+        drafts[1].kv_cache_groups[0].kv_cache_spec.mamba_cache_mode = "align"
         refusals.check(*drafts)
         drafts[0].speculative_config = SimpleNamespace()
         for engine, sentence in (
             (self.engine(groups=0), "needs a model with a KV cache"),
             (self.engine(decode_context_parallel_size=2), "--decode-context-parallel-size 1"),
             (self.engine(prefill_context_parallel_size=2), "--prefill-context-parallel-size 1"),
-            (self.engine(spec=MambaSpec), r"2 layers of this model have KV of another kind \(MambaSpec\).*the tier"),
+            (self.engine(spec=RSWASpec), r"2 layers of this model have KV of another kind \(RSWASpec\).*without kvscout"),
             (encoder, "encoder-decoder"),
             (sleeper, "without --enable-sleep-mode"),
             (drafts, "--pipeline-parallel-size 1 or without --speculative-config"),
@@ -396,9 +406,9 @@ class Start(unittest.TestCase):
     def test_what_the_configuration_says_is_refused_before_anything_is_loaded(self):
         for extra, parallel, error, sentence in (
             ({"chunk_size": 1}, {}, config.ConfigError, "no key 'chunk_size'"),
-            ({"copy_method": "fast"}, {}, config.ConfigError, "it is one of auto, staged, batch, direct"),
+            ({"copy_method": "fast"}, {}, config.ConfigError, "it is one of auto, staged, batch"),
             ({}, {"decode_context_parallel_size": 2}, refusals.Refused, "--decode-context-parallel-size 1"),
-            (None, {"nnodes": 2}, server.NoServer, "several nodes"),
+            (None, {"nnodes": 2}, library.NoServer, "several nodes"),
         ):
             with self.subTest(sentence=sentence), self.assertRaisesRegex(error, sentence):
                 self.ask(extra, **parallel)
@@ -532,11 +542,136 @@ class Hints(unittest.TestCase):
         self.assertEqual(found.of(self.ended("FINISHED_STOPPED", [1] * 90)), "unlikely")
 
 
+class Inert(unittest.TestCase):
+    """Where vLLM would not reuse KV, we do not."""
+
+    @staticmethod
+    def engine(caches=True, images=None, **pooler):
+        """@images: mm_processor_cache_gb."""
+        model = {"multimodal_config": SimpleNamespace(mm_processor_cache_gb=images)} if images is not None else {}
+        if pooler:
+            model |= {"runner_type": "pooling", "pooler_config": SimpleNamespace(**pooler)}
+        return SimpleNamespace(cache_config=SimpleNamespace(enable_prefix_caching=caches), model_config=SimpleNamespace(**model))
+
+    @staticmethod
+    def asked(task=None, *images):
+        pooling = SimpleNamespace(task=task) if task else None
+        return SimpleNamespace(pooling_params=pooling, mm_features=[SimpleNamespace(identifier=name) for name in images])
+
+    def test_an_engine_is_inert_unless_vllm_reuses_kv_or_the_user_trusts_it(self):
+        with mock.patch.dict(sys.modules, modules_of_vllm()):
+            for engine, extra, sentence in (
+                (self.engine(), {}, None),
+                (self.engine(False), {}, '"without_prefix_cache": "trust"'),
+                (self.engine(None), {"unknown_vllm": "trust"}, "own prefix cache is off"),
+                (self.engine(False), {"without_prefix_cache": "trust"}, None),
+            ):
+                reason = inert.of_engine(engine, config.parse(extra, 16).trusts)
+                self.assertRegex(reason or "", sentence or "^$")
+            sys.modules["vllm"].__version__ = "0.99.0.dev3+cpu"
+            self.assertRegex(inert.of_engine(self.engine(), frozenset()), 'does not know vLLM 0.99; .*"unknown_vllm": "trust"')
+            self.assertIsNone(inert.of_engine(self.engine(), config.parse({"unknown_vllm": "trust"}, 16).trusts))
+
+    def test_requests_that_need_all_tokens_stay_out(self):
+        last = {"seq_pooling_type": "LAST", "tok_pooling_type": "ALL"}
+        for pooler, task, stays_out in (
+            (last, "embed", False), (last, "classify", False), (last, "token_embed", True), (last, "token_classify", True),
+            (last, "plugin", True), (last, "embed&token_classify", True), ({**last, "seq_pooling_type": "MEAN"}, "embed", True),
+            ({**last, "seq_pooling_type": "CLS"}, "classify", True), ({**last, "tok_pooling_type": "STEP"}, "embed", True),
+            ({}, "embed", True), ({}, None, False), (last, None, False),
+        ):
+            with self.subTest(pooler=pooler, task=task):
+                self.assertEqual(inert.of_requests(self.engine(**pooler))(self.asked(task)), stays_out)
+        self.assertIsNone(inert.of_any_request(self.engine(**last)))
+        self.assertRegex(inert.of_any_request(self.engine(seq_pooling_type="MEAN")), "hidden states of all tokens")
+
+    def test_images_that_are_named_by_a_digest_of_a_counter_stay_out(self):
+        digest = "c0ffee" * 8
+        for engine, names, stays_out in (
+            (self.engine(images=4), [digest], False), (self.engine(False, images=4), [digest], False), (self.engine(images=0), [digest], False),
+            (self.engine(False, images=0), [digest], True), (self.engine(False, images=0), [], False),
+        ):
+            with self.subTest(names=names):
+                self.assertEqual(inert.of_requests(engine)(self.asked(None, *names)), stays_out)
+        self.assertRegex(inert.of_any_request(self.engine(False, images=0)), "--mm-processor-cache-gb")
+        self.assertIsNone(inert.of_any_request(self.engine(images=0)))
+
+    def test_the_scheduler_says_it_once_and_answers_as_without_a_cache(self):
+        with mock.patch.dict(sys.modules, modules_of_vllm()):
+            made, messages = (importlib.import_module(f"kvscout.vllm.{name}") for name in ("scheduler", "metadata"))
+        side = made.Scheduler(config.parse({}, 16), groups.one(16, 128), self.fail, 2, kvscout.KVScoutError, lambda salt: None, None)
+        with self.assertLogs("vllm.kvscout", "WARNING") as log:
+            for _ in range(2):  # of two workers beside another connector
+                side.worker_output(messages.WorkerMetadata(inert="why").aggregate(messages.WorkerMetadata(namespaces=frozenset({"vllm/a"}))))
+        self.assertEqual(len(log.output), 1)
+        self.assertIn("this engine is inert, it neither loads nor stores KV, because why", log.output[0])
+        asked = vllm_request("r", 512)
+        side.on_new_request(asked)
+        self.assertEqual(side.matched_tokens(asked, 0), 0)
+        side.allocated(asked, ([1, 2],), 0)
+        meta = side.build_meta(SimpleNamespace(num_scheduled_tokens={"r": 512}, preempted_req_ids={"r"}))
+        self.assertEqual((meta.loads, meta.stores, side.has_pending_stores(), side.reset()), ([], [], False, True))
+        side.finished(asked)
+        side.close()
+
+    def test_one_inert_worker_is_enough(self):
+        with mock.patch.dict(sys.modules, modules_of_vllm()):
+            connector = importlib.import_module("kvscout.vllm.connector")
+        own, told = object.__new__(connector.KVScoutConnector), []
+        own._scheduler = SimpleNamespace(stay_inert=told.append, join=lambda namespaces, parts: told.append(namespaces))
+        own.set_xfer_handshake_metadata_pp_aware({(0, 0): connector.Handshake(None, ""), (0, 1): connector.Handshake(None, "why"), (0, 2): None})
+        self.assertEqual(told, ["why", {None}])
+        del told[:]
+        own.set_xfer_handshake_metadata_pp_aware({(0, 0): connector.Handshake("vllm/a", None)})
+        self.assertEqual(told, [{"vllm/a"}])
+
+    def test_a_worker_without_a_cache_has_nothing_to_do_and_tells_why(self):
+        with mock.patch.dict(sys.modules, modules_of_vllm()):
+            worker, messages = (importlib.import_module(f"kvscout.vllm.{name}") for name in ("worker", "metadata"))
+        for reason in ("why", ""):
+            own = worker.Worker(groups.one(16, 128), None, kvscout.KVScoutError, None, inert=reason)
+            meta = messages.Metadata(adapters=(3,))
+            own.begin_step(meta)
+            own.start_loads(meta)
+            own.wait_for_save(meta)
+            self.assertEqual((own.finished({"r"}), own.bad_blocks()), ((set(), set()), set()))
+            self.assertEqual(own.take_meta(), messages.WorkerMetadata(inert="why") if reason else None)
+            self.assertIsNone(own.take_meta())
+            own.close()
+
+
+class Internals(unittest.TestCase):
+    """Of a vLLM that has them otherwise."""
+
+    def test_an_object_that_raises_is_not_the_one_that_is_looked_for(self):
+        class Other:
+            def __getattr__(self, name):
+                raise RuntimeError("not now")
+
+        def inner(owner):
+            return internals.from_callers("owner", lambda value: hasattr(value, "model_config"))
+
+        owner = SimpleNamespace(model_config=1)
+        self.assertIs(inner(Other()), owner)
+        del owner
+        self.assertIsNone(inner(Other()))
+
+    def test_without_the_manager_of_adapters_none_is_known(self):
+        class Runner:
+            lora_manager = SimpleNamespace()
+
+            def start(self):
+                return internals.adapters()
+
+        self.assertEqual((Runner().start()(), internals.adapters()()), ({}, {}))
+
+
 class Pool:
     """The part of vLLM's BlockPool that pins use, with its meaning: reference counts."""
 
     def __init__(self, n):
         self.blocks = [SimpleNamespace(block_id=i, ref_cnt=0) for i in range(n)]
+        self.null_block, self.num_gpu_blocks, self.evict_blocks = self.blocks[0], n, None
         self.freed = []
 
     def touch(self, blocks):
@@ -550,9 +685,14 @@ class Pool:
 
 
 class Pins(unittest.TestCase):
+    @staticmethod
+    def bound(n, ranks):
+        pool, held = Pool(n), pins.Pins(ranks)
+        held.bind(internals.Blocks(SimpleNamespace(block_pool=pool, get_block_ids=None)))
+        return pool, held
+
     def test_blocks_are_held_until_every_rank_has_reported(self):
-        pool, held = Pool(8), pins.Pins(3)
-        held.bind(pool)
+        pool, held = self.bound(8, ranks=3)
         held.take(1, [2, 3])
         held.give_back(1, 2)
         self.assertEqual([len(held), pool.freed], [1, []])
@@ -562,8 +702,7 @@ class Pins(unittest.TestCase):
         self.assertEqual([b.ref_cnt for b in pool.blocks], [0] * 8)
 
     def test_a_store_holds_back_blocks_only_when_no_request_does(self):
-        pool, held = Pool(4), pins.Pins(1)
-        held.bind(pool)
+        pool, held = self.bound(4, ranks=1)
         pool.touch(pool.blocks[1:3])
         held.take(1, [1, 2])
         self.assertFalse(held.hold_back_blocks())

@@ -4,6 +4,7 @@ server. Adapters are stand-ins for vLLM's."""
 
 import types
 import unittest
+import weakref
 from unittest import mock
 
 import kvscout
@@ -15,10 +16,15 @@ from vllm_rig import Engine, request
 LORA = types.SimpleNamespace(lora_name="sql", lora_path="/adapters/sql", lora_int_id=1)
 
 
-def adapter(weight, alpha=16):
+class Adapter:
     """As vLLM's LoRAModel."""
-    layer = types.SimpleNamespace(lora_alpha=alpha, scaling=1, lora_a=weight, lora_b=[weight, None])
-    return types.SimpleNamespace(id=1, rank=8, loras={"layer": layer})
+
+    def __init__(self, loras):
+        self.id, self.rank, self.loras = 1, 8, loras
+
+
+def adapter(weight, alpha=16):
+    return Adapter({"layer": types.SimpleNamespace(lora_alpha=alpha, scaling=1, lora_a=weight, lora_b=[weight, None])})
 
 
 class Weight:
@@ -36,7 +42,8 @@ def setUpModule():
 
 
 def of(content, **more):
-    return adapters.of_adapter(adapter(Weight(content), **more))
+    found = adapter(Weight(content), **more)
+    return adapters.of_adapter(weakref.ref(found))
 
 
 class Identity(unittest.TestCase):
@@ -47,7 +54,7 @@ class Identity(unittest.TestCase):
 
     def test_what_cannot_be_read_is_never_the_same(self):
         with self.assertLogs("vllm.kvscout", "WARNING"):
-            self.assertNotEqual(*(adapters.of_adapter(types.SimpleNamespace(loras=None)) for _ in range(2)))
+            self.assertNotEqual(*(adapters.of_adapter(lambda: Adapter(None)) for _ in range(2)))
 
     def test_keys_are_of_the_identity_and_as_long_as_the_hashes(self):
         one, other = (adapters.keys(identity, [b"h" * 16, b"i" * 32]) for identity in (b"one", b"two"))
@@ -94,6 +101,50 @@ class Workers(unittest.TestCase):
         self.worker.ask((1,))
         self.answer()
         self.assertTrue(self.worker.is_loaded(1))
+
+
+    def test_it_keeps_no_adapter_alive(self):
+        """1,000 adapters through vLLM's cache of two."""
+        alive = []
+        for number in range(1, 1001):
+            self.models = {number - 1: self.models.get(number - 1), number: adapter(Weight(f"W{number}"))}
+            alive.append(weakref.ref(self.models[number]))
+            self.worker.ask((number,))
+            self.assertEqual(self.answers(number), of(f"W{number}"))
+        self.assertEqual(sum(own() is not None for own in alive), 2)
+
+    def answers(self, number):
+        return wait_for(self.worker.answers, what="the identity of an adapter")[number]["0"]
+
+    def test_what_was_told_last_may_be_loaded_while_the_adapter_is_not_in_memory(self):
+        self.models[1] = adapter(Weight("one"))
+        self.worker.ask((1,))
+        self.answer()
+        self.models.clear()
+        self.assertEqual((self.worker.may_load(1), self.worker.is_loaded(1)), (True, False))
+        self.models[1] = adapter(Weight("one"))
+        self.assertEqual((self.worker.may_load(1), self.worker.is_loaded(1)), (True, False))
+        self.answer()
+        self.assertEqual((self.worker.may_load(1), self.worker.is_loaded(1)), (True, True))
+        self.models[1] = adapter(Weight("two"))
+        self.assertTrue(self.worker.may_load(1))  # and looks
+        self.answer()
+        self.assertFalse(self.worker.may_load(1))
+
+    def test_both_sides_remember_so_many(self):
+        known = adapters.Adapters(1)
+        with mock.patch.object(adapters, "LIMIT", 3):
+            for number in range(1, 60):
+                self.models = {number: adapter(Weight("one"))}
+                if known.is_full():
+                    known.forget()
+                known.of(types.SimpleNamespace(lora_name=f"a{number}", lora_path="/", lora_int_id=number))
+                self.worker.ask(known.take_questions())
+                known.told(number, {"0": self.answers(number)})
+                self.assertTrue(self.worker.is_loaded(number))
+                self.assertFalse(self.worker.is_loaded(number - 4))
+            sides = (self.worker._seen, self.worker._told, self.worker._wanted, known._names, known._parts, known._known)
+            self.assertLessEqual(max(map(len, sides)), 4)
 
 
 class Schedulers(unittest.TestCase):
@@ -197,6 +248,43 @@ class Lives(unittest.TestCase):
             self.asked(engine, "first")
             wait_for(lambda: engine.scheduler._adapters.of(LORA) or self.step(engine) and None, what="an identity")
             self.assertEqual(self.hit(engine, self.asked(engine, "second")), tokens)
+
+    def test_the_first_hit_after_an_eviction_is_loaded(self):
+        engine = self.engine("one")
+        first = self.asked(engine, "first")
+        engine.scheduler.allocated(first, ([1, 2, 3, 4],), 0)
+        self.identified(engine, first)
+        self.stored(engine)
+        self.models.clear()
+        second = self.asked(engine, "second")
+        self.assertEqual(self.hit(engine, second), CHUNK_TOKENS)
+        engine.scheduler.allocated(second, ([1, 2, 3, 4, 5],), CHUNK_TOKENS)
+        wait_for(lambda: self.step(engine) and engine.worker.counts["loads_ended"], what="the end of the load")
+        self.assertEqual((engine.worker.counts["loaded_tokens"], engine.scheduler.counts["failed_loads"]), (CHUNK_TOKENS, 0))
+
+    def test_a_waiting_request_is_asked_for_anew_after_a_reset(self):
+        """The adapter was replaced meanwhile, and the reset makes its new weights as good as others."""
+        engine = self.engine("one")
+        waits = self.asked(engine, "waits")
+        wait_for(lambda: engine.scheduler._adapters.of(LORA) or self.step(engine) and None, what="an identity")
+        again = self.asked(engine, "again")
+        old = engine.scheduler._requests["again"].identity
+        self.models[1] = adapter(Weight("two"))
+        self.assertTrue(engine.scheduler.reset())
+        self.assertEqual([engine.scheduler._requests[found.request_id].identity for found in (waits, again)], [None, None])
+        engine.scheduler.allocated(again, ([1, 2, 3, 4],), 0)
+        self.identified(engine, again)
+        self.assertNotIn(engine.scheduler._requests["again"].identity, (None, old))
+
+    def test_more_adapters_than_it_remembers_empty_vllms_own_cache(self):
+        """It names them by name and path only, so their old content must not come back from there when it is forgotten here."""
+        engine = self.engine("one")
+        found = self.asked(engine, "first")
+        wait_for(lambda: engine.scheduler._adapters.of(LORA) or self.step(engine) and None, what="an identity")
+        with mock.patch.object(adapters, "LIMIT", 1):
+            engine.scheduler.finished(found)
+            self.asked(engine, "second")
+        self.assertEqual((engine.evicted, engine.scheduler._adapters._known), ([set(range(9))], {}))
 
     def test_what_the_new_weights_computed_is_not_stored_with_the_old_keys(self):
         engine = self.engine("one")

@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """KV events of kvscout.vllm: descriptions, and with a real server that what is announced equals what lookups find."""
 
+import collections
 import hashlib
 import os
+import queue
 import random
+import sys
 import tempfile
+import threading
 import time
 import types
 import unittest
 from unittest import mock
 
 import kvscout
-from kvscout.vllm import descriptions, events, feed, groups
-from pages import BLOCK_TOKENS, BLOCKS, CHUNK_TOKENS, Pages, hashes_of, hit_of_a_server, wait_done
+from kvscout.vllm import descriptions, events, feed, groups, internals
+from pages import BLOCK_TOKENS, BLOCKS, CHUNK_TOKENS, Pages, done_by_a_server, hashes_of, hit_of_a_server, wait_done
 from rig import ServerProcess, wait_for
 from vllm_rig import Engine, NO_STEP, request
 
@@ -37,16 +41,24 @@ def of_vllm():
 
 
 class Router:
-    """An index by medium, as routers keep one."""
+    """An index by medium, as routers keep one; one that counts how often a block was stored, as llm-d's does; and one by another rule of
+    llm-d: what follows a block that it does not know is dropped for good."""
 
     def __init__(self):
         self.blocks = {"CPU": {}, "STORAGE": {}}
+        self.counts = {"CPU": collections.Counter(), "STORAGE": collections.Counter()}
+        self.kept = set()
         self.n = self.removed = 0
 
     def take(self, found):
         for event in found:
             self.n += 1
             blocks = self.blocks[event.medium]
+            if not isinstance(event, Stored):
+                self.kept.difference_update(event.block_hashes)
+            elif event.parent_block_hash is None or event.parent_block_hash in self.kept:
+                self.kept.update(event.block_hashes)
+            self.counts[event.medium].update(dict.fromkeys(event.block_hashes, 1 if isinstance(event, Stored) else -1))
             for own in event.block_hashes:
                 if isinstance(event, Stored):
                     blocks[own] = event
@@ -56,7 +68,17 @@ class Router:
 
     def has(self, prompt, medium="CPU"):
         """@prompt's one chunk."""
-        return all(own in self.blocks[medium] for own in map(of_vllm().hash, prompt.block_hashes))
+        names = list(map(of_vllm().hash, prompt.block_hashes))
+        if any((own in self.blocks[medium]) != self.counts[medium][own] for own in names):
+            raise AssertionError("a block was not stored exactly as often as it was removed, or once more")
+        return all(own in self.blocks[medium] for own in names)
+
+    def leads(self, prompt):
+        """How many of @prompt's leading chunks an index by llm-d's rule has."""
+        if not hasattr(prompt, "names"):
+            names = list(map(of_vllm().hash, prompt.block_hashes))
+            prompt.names = [names[at : at + BLOCKS] for at in range(0, len(names), BLOCKS)]
+        return next((n for n, own in enumerate(prompt.names) if not self.kept.issuperset(own)), len(prompt.names))
 
 
 def prompt_of(name, chunks=1, salt=None, lora=None, head=None):
@@ -88,7 +110,7 @@ class Reader:
         self.client.wait_ready(60000)
         self.events = events.Events(of_vllm(), groups.one(BLOCK_TOKENS, CHUNK_TOKENS), 0, True, kvscout.KVScoutError)
         if clock is not None or limit_bytes != feed.LIMIT_BYTES:
-            self.events._book = feed.Book(kvscout.KVScoutError, 0, limit_bytes, clock or (lambda: 0.0))
+            self.events._book = feed.Book(kvscout.KVScoutError, 0, limit_bytes, clock or (lambda: 0.0), ends=descriptions.ends_of)
         self.router = Router()
         self.kinds = []  # of the feed's events
 
@@ -104,8 +126,7 @@ class Reader:
         self.router.take(self.events.take(self))
 
     def finds(self, prompt):
-        (key,) = keys_of(prompt)
-        found = hit_of_a_server(self.client, prompt.request_id, [key], CHUNK_TOKENS + 1)
+        found = hit_of_a_server(self.client, prompt.request_id, keys_of(prompt), len(prompt.all_token_ids) + 1)
         self.client.finish(prompt.request_id)
         return found
 
@@ -137,9 +158,10 @@ class Pool(unittest.TestCase):
     def read(self, **more):
         return Reader(self, self.server.endpoint, **more)
 
-    def store(self, prompt, says=True):
-        said = self.reader.events.describe(prompt, 0, CHUNK_TOKENS, CHUNK_TOKENS) if says else None
-        return wait_done(self.worker, self.worker.store(0, keys_of(prompt), list(range(BLOCKS)), descriptions=said))
+    def store(self, prompt, says=True, first=0, last=1):
+        said = self.reader.events.describe(prompt, first * CHUNK_TOKENS, last * CHUNK_TOKENS, CHUNK_TOKENS) if says else None
+        pages = list(range((last - first) * BLOCKS))
+        return wait_done(self.worker, self.worker.store(0, keys_of(prompt)[first:last], pages, descriptions=said))
 
     def settled(self, reader, prompts, what="announcements that equal what lookups find"):
         """@reader's announcements once they equal its lookups."""
@@ -173,6 +195,7 @@ class Announced(Pool):
                 self.server.start()
                 wait_for(lambda: self.worker.stats()["registered"], what="the server to come back")
             for reader in readers[: drawn.randrange(3)]:  # one that does not look for a while misses nothing
+                reader.events._repeat_at = drawn.choice((0.0, time.monotonic() + events.REPEAT_S))
                 sizes.add(len(self.settled(reader, prompts)))
         found = [self.settled(reader, prompts) for reader in readers]
         self.assertGreater(len(sizes), 4, "too few different states were compared")
@@ -207,7 +230,7 @@ class Announced(Pool):
 
     def test_everything_is_announced_again_after_a_reset_of_the_engines_own_cache(self):
         pool = types.SimpleNamespace(cached_block_hash_to_block={})
-        self.reader.events.bind(pool)
+        self.reader.events.bind(types.SimpleNamespace(block_pool=pool))
         prompts = [prompt_of(n) for n in range(5)]
         for prompt in prompts:
             self.store(prompt)
@@ -219,6 +242,26 @@ class Announced(Pool):
         self.reader.step()
         self.assertEqual(self.reader.announced(prompts), self.reader.found(prompts))
         self.assertEqual(self.reader.router.n, 5)
+
+    def test_a_router_that_comes_late_is_told_in_turns(self):
+        prompts = [prompt_of(n, head=n % 2) for n in range(5)]
+        for prompt in prompts:
+            self.store(prompt)
+        self.settled(self.reader, prompts)
+        late, ours = Router(), self.reader.events
+        for turn in range(3):
+            self.assertFalse(ours.is_due())
+            ours._repeat_at = 0.0
+            self.assertTrue(ours.is_due())
+            with mock.patch.object(events, "REPEATED", 2):
+                found = ours.take(self.reader)
+            late.take(found)
+            self.reader.router.take(found)
+            self.assertEqual(late.n, 4 * (turn + 1))
+        self.assertEqual([len(router.blocks["CPU"]) for router in (late, self.reader.router)], [17, 17])  # 5 * 4, less 3 heads
+        self.worker.clear(self.reader.client.clear())
+        self.settled(self.reader, prompts)
+        self.assertEqual(self.reader.router.blocks["CPU"], {})
 
     def test_a_server_that_is_away_for_long_has_nothing_to_offer(self):
         now = [0.0]
@@ -260,6 +303,13 @@ class Announced(Pool):
             self.store(prompt)
             wait_for(lambda prompt=prompt: reader.step() or reader.router.has(prompt), what="the new one")
         self.assertEqual(reader.announced(prompts), {"3", "4", "5", "6", "7"})
+
+    def test_what_waited_for_a_block_that_never_came_leaves_nothing(self):
+        book = feed.Book(kvscout.KVScoutError, limit_bytes=2 * (feed.ENTRY_BYTES + 1), ends=lambda said: (said, b"before " + said))
+        for key in range(9):
+            book._stored(("", key), feed.L1, b"%d" % key)
+            self.assertEqual(book.changes(), ([], []))
+        self.assertEqual(list(book._held), [b"before 7", b"before 8"])
 
     def test_an_engine_that_never_loads_announces_nothing_and_asks_nothing(self):
         self.reader.events._may_read = False
@@ -310,6 +360,45 @@ class Overflow(Pool):
         """16 chunks each, without descriptions."""
         for n in range(first, last):
             wait_done(self.worker, self.worker.store(0, hashes_of(n, 16), list(range(64))))
+
+
+class Ordered(Pool):
+    KEYS = {"l1_bytes": "21Mi", "extent_bytes": "1Mi", "feed_bytes": "192Ki"}  # 268 chunks, and some 150 events
+
+    def check(self, reader, prompts):
+        there = [reader.finds(prompt).chunks for prompt in prompts]
+        wait_for(lambda: reader.step() or [reader.router.leads(prompt) for prompt in prompts] == there, what=f"an index of {sum(there)}")
+        return sum(there)
+
+    def test_an_index_that_drops_what_follows_an_unknown_block_has_everything_whatever_happens(self):
+        drawn, chains = random.Random(9), [prompt_of(n, 16) for n in range(16)]  # 256 chunks
+        others = [prompt_of(f"other {n}", 16) for n in range(16)]
+        pool = types.SimpleNamespace(cached_block_hash_to_block={})
+        self.reader.events.bind(types.SimpleNamespace(block_pool=pool))
+        for round_ in range(8):
+            for prompt in drawn.sample(others + chains, 6):
+                middle = drawn.randrange(1, 16)
+                for part in drawn.sample([(0, middle), (middle, 16)], 2):  # what comes first is not always stored first
+                    self.store(prompt, True, *part)
+                if drawn.randrange(2):
+                    self.reader.step()
+            if round_ % 4 == 0:
+                self.server.kill()
+                self.server.start()
+                wait_for(lambda: self.worker.stats()["registered"], what="the server to come back")
+            elif round_ % 4 == 1:
+                self.reader.router = Router()  # vLLM's own reset
+                pool.cached_block_hash_to_block = {}
+            elif round_ % 4 == 2:
+                self.worker.clear(self.reader.client.clear())
+            self.check(self.reader, chains + others)
+            self.check(self.read(), chains + others)
+        self.worker.clear(self.reader.client.clear())
+        for prompt in drawn.sample(chains, len(chains)):
+            for first in (8, 0):
+                self.store(prompt, True, first, first + 8)
+        self.assertEqual([self.check(reader, chains) for reader in (self.reader, self.read())], [256, 256])
+        self.assertGreater(self.reader.kinds.count(feed.START_OVER), 3)
 
 
 class Below(Pool):
@@ -384,6 +473,82 @@ class InTheScheduler(unittest.TestCase):
                 what="its announcement",
             )
 
+    def test_with_new_weights_what_was_announced_for_the_old_ones_is_removed(self):
+        engine, router, prompt = self.engine(self.own()), Router(), prompt_of("p", 1)
+        self.store(engine, prompt)
+
+        def has():
+            engine.worker.finished(set())
+            engine.answer()
+            router.take(engine.scheduler.take_events())
+            return router.has(prompt)
+
+        wait_for(has, what="its announcement")
+        engine.scheduler.workers_called("reload_weights")
+        engine.content = "W2"
+        wait_for(lambda: not has(), what="its removal")
+
+    def test_an_idle_engine_is_woken_once_for_each_batch(self):
+        """By a thread as vLLM's loop has one, which takes steps while one is wanted."""
+        loop, steps, router, shift = queue.SimpleQueue(), [], Router(), [0.0]
+        server = ServerProcess(l1_bytes="64Mi", extent_bytes="4Mi")
+        self.addCleanup(server.stop)
+        self.server = server
+        own, prompts = self.own(), [prompt_of(n) for n in range(3)]
+        own._book._clock = lambda: time.monotonic() + shift[0]
+        engine, other = self.engine(own), self.engine(self.own())
+
+        def run():
+            while loop.get():
+                while engine.scheduler.wants_step():
+                    with engine.scheduler.faults.lock:
+                        engine.scheduler.build_meta(NO_STEP)
+                        router.take(engine.scheduler.take_events())
+                    steps.append(router.n)
+
+        def store(prompt):
+            keys, said = keys_of(prompt), own.describe(prompt, 0, CHUNK_TOKENS, CHUNK_TOKENS)
+            done_by_a_server(other.copier, lambda: wait_done(other.copier, other.copier.store(0, keys, list(range(BLOCKS)), descriptions=said)))
+
+        with mock.patch.object(events, "LOOK_S", 0.02), mock.patch.object(internals, "waker", return_value=lambda: loop.put(True)):
+            engine.scheduler.watch_idle()
+            thread = threading.Thread(target=run)
+            thread.start()
+            self.addCleanup(thread.join)
+            self.addCleanup(loop.put, False)
+            self.addCleanup(own.close)
+            for prompt in prompts[:2]:
+                store(prompt)
+                wait_for(lambda prompt=prompt: router.has(prompt), what="an announcement of what another engine stored")
+            server.kill()
+            wait_for(lambda: own._book.error is not None, what="the client to miss the server")
+            self.assertEqual(router.n, 2)
+            shift[0] = feed.AWAY_S
+            wait_for(lambda: not router.blocks["CPU"], what="what the dead server had to be taken back")
+            server.start()
+            store(prompts[2])
+            wait_for(lambda: router.has(prompts[2]), what="the next server's chunk")
+        self.assertEqual(router.blocks["CPU"].keys(), set(map(of_vllm().hash, prompts[2].block_hashes)))
+        self.assertLessEqual(len(steps), 6)
+        self.assertFalse(engine.scheduler.wants_step())
+
+    def test_of_vllm_only_a_core_with_a_loop_can_be_woken(self):
+        engine = types.ModuleType("vllm.v1.engine")
+        engine.EngineCoreRequestType = types.SimpleNamespace(WAKEUP="wakeup")
+
+        class Core:
+            def __init__(self, **has):
+                self.__dict__.update(has)
+                self.wake = internals.waker()
+
+        names = ("vllm", "vllm.v1")
+        with mock.patch.dict(sys.modules, {**{name: types.ModuleType(name) for name in names}, "vllm.v1.engine": engine}):
+            core, in_process = Core(input_queue=queue.Queue()), Core()
+            del engine.EngineCoreRequestType
+            self.assertEqual((in_process.wake, Core(input_queue=queue.Queue()).wake), (None, None))
+        core.wake()
+        self.assertEqual(core.input_queue.get_nowait(), ("wakeup", None))
+
     def test_without_events_stores_say_nothing_and_steps_ask_nothing(self):
         engine = self.engine(None)
         (store,) = self.store(engine, prompt_of("p", 1))
@@ -419,6 +584,13 @@ class Descriptions(unittest.TestCase):
         said = descriptions.decode(descriptions.encode(large))
         self.assertEqual((said.hashes, said.parent, said.tokens), (large.hashes, large.parent, []))
         self.assertEqual(descriptions.encode(self.of(drawn, 600, 16)), b"")
+        largest = self.of(drawn, 1, 1)  # chunk_tokens=1048576 in blocks of 16, or of one token
+        for blocks in (1 << 16, 1 << 20):
+            largest.hashes = largest.hashes[:1] * blocks
+            self.assertEqual(descriptions.encode(largest), b"")
+        what = self.of(drawn, 1, 16)
+        what.lora_name = "a" * 65536
+        self.assertEqual(descriptions.encode(what), b"")
 
     def test_no_bytes_of_another_engine_raise(self):
         drawn = random.Random(5)

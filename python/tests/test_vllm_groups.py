@@ -153,18 +153,19 @@ class Translation(unittest.TestCase):
         found = groups.of_engine(*engine, CHUNK)
         self.assertEqual([(group.engine_number, group.item()) for group in found], [(1, "all,unit=64")])
         self.assertEqual(found.blocks([[9], [1, 2, 3, 4], [8]], 16, 64), {0: [2, 3, 4]})
+        self.assertEqual((found.is_one_run, found.names_blocks), (True, False))
         refusals.check(*engine)
 
     def refusal(self, *specs, **extra):
         engine = engine_of(*specs)
         block = groups.scheduler_block(engine[1])
-        parsed = config.parse({"chunk_tokens": CHUNK, **extra}, block)
+        parsed = config.parse({"chunk_tokens": CHUNK, "verify_sample": 0, **extra}, block)
         found = groups.of_engine(*engine, parsed.chunk_tokens)
         return refusals.reason_of_groups(found, parsed, block) or ""
 
     def test_what_it_cannot_do_is_refused(self):
         for specs, sentence in (
-            ((FullAttentionSpec(), CrossAttentionSpec()), r"1 layers of this model have KV of another kind \(CrossAttentionSpec\).*the tier"),
+            ((FullAttentionSpec(), CrossAttentionSpec()), r"1 layers of this model have KV of another kind \(CrossAttentionSpec\).*without kvscout"),
             ((UniformTypeKVCacheSpecs(kv_cache_specs={"a": states("none")}),),
              r"1 layers of this model \(MambaSpec\) have mamba_cache_mode=none.*--mamba-cache-mode align"),
             ((CircularBufferSpec(),), "no KV cache group of this model has any"),
@@ -172,7 +173,8 @@ class Translation(unittest.TestCase):
             with self.subTest(sentence=sentence), self.assertRaisesRegex(refusals.Refused, sentence):
                 refusals.check(*engine_of(*specs))
         self.assertEqual(self.refusal(FullAttentionSpec(), load="sync"), "")
-        self.assertRegex(self.refusal(window(100), load="sync"), "does not load synchronously.*\"load\": \"async\"")
+        for specs in ((window(100),), (FullAttentionSpec(), CircularBufferSpec())):
+            self.assertRegex(self.refusal(*specs, load="sync"), "does not load synchronously.*\"load\": \"async\"")
         self.assertEqual(self.refusal(window(40, block_size=32), FullAttentionSpec()), "")
         self.assertRegex(self.refusal(window(40, block_size=32), window(60)), "in steps of 16 tokens.*multiples of 32")
 
@@ -295,6 +297,9 @@ class Pool:
             block.ref_cnt -= 1
             assert block.ref_cnt >= 0
 
+    def evict_blocks(self, numbers):
+        pass
+
     def get_num_free_blocks(self):
         return sum(not block.ref_cnt for block in self.blocks[1:])
 
@@ -339,7 +344,7 @@ class Engine:
         self.groups = groups.of_engine(vllm_config, cache_config, CHUNK)
         with mock.patch.dict(sys.modules, modules_of_vllm()):
             scheduler, worker = (importlib.import_module(f"kvscout.vllm.{name}") for name in ("scheduler", "worker"))
-        parsed = config.parse({"chunk_tokens": CHUNK}, groups.scheduler_block(cache_config))
+        parsed = config.parse({"chunk_tokens": CHUNK, "verify_sample": 0}, groups.scheduler_block(cache_config))
         keys = {"endpoint": endpoint, "chunk_tokens": CHUNK, **self.groups.keys()}
         client, copier = kvscout.Client(**keys, lookup_timeout_ms=60000), kvscout.Worker(**keys)
         test.addCleanup(client.close)
@@ -474,7 +479,7 @@ def request(name, prompt, tokens):
     return SimpleNamespace(
         request_id=name, prompt=prompt, num_tokens=tokens, num_prompt_tokens=tokens, num_computed_tokens=0,
         block_hashes=hashes_of(prompt, tokens // BLOCK), cache_salt=None, kv_transfer_params=None, lora_request=None,
-        skip_reading_prefix_cache=False,
+        skip_reading_prefix_cache=False, mm_features=(),
     )
 
 
@@ -558,7 +563,7 @@ class Lives(unittest.TestCase):
         """A window behind a shorter prefix was never loaded, so vLLM must not go on there."""
         for specs, failed, named in (
             ((FullAttentionSpec(), window(40), window(100)), {"again"}, False), ((window(100),), {"again"}, False),
-            ((FullAttentionSpec(),), set(), True),
+            ((FullAttentionSpec(),), set(), True), ((FullAttentionSpec(), CircularBufferSpec()), {"again"}, False),
         ):
             with self.subTest(groups=len(specs), named=named):
                 engine = self.start(*specs)

@@ -44,7 +44,7 @@ def request(name):
     hashes = [found for found in hashes_of(name, 2) for _ in range(BLOCKS)]
     return types.SimpleNamespace(
         request_id=name, num_tokens=2 * CHUNK_TOKENS, num_prompt_tokens=2 * CHUNK_TOKENS, num_computed_tokens=0, block_hashes=hashes,
-        cache_salt=None, kv_transfer_params=None, skip_reading_prefix_cache=False, lora_request=None,
+        cache_salt=None, kv_transfer_params=None, skip_reading_prefix_cache=False, lora_request=None, mm_features=(),
     )
 
 

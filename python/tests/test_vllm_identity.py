@@ -14,7 +14,7 @@ import unittest
 from types import SimpleNamespace
 from unittest import mock
 
-from kvscout.vllm import identity, loaded, refusals
+from kvscout.vllm import identity, internals, loaded, refusals
 from vllm_rig import modules_of_vllm
 
 
@@ -80,17 +80,24 @@ class Configuration(unittest.TestCase):
             for text in ("{}", '{"size": 7}'):
                 with open(path, "w") as file:
                     file.write(text)
-                found.append(identity._images(SimpleNamespace(model=folder, multimodal_config=1)))
+                with mock.patch.object(loaded, "start_of_this_process", lambda: time.time() + 60):
+                    found.append(identity._images(SimpleNamespace(model=folder, multimodal_config=1)))
+            with mock.patch.object(loaded, "start_of_this_process", lambda: 0), self.assertRaises(identity.Unidentified):
+                identity._images(SimpleNamespace(model=folder, multimodal_config=1))
         self.assertNotEqual(*found)
         self.assertIsNone(identity._images(ModelConfig()))
 
     def test_a_model_of_a_hub_is_told_by_its_commit(self):
         hub, remote = mock.MagicMock(), SimpleNamespace(model="org/model", hf_config=SimpleNamespace(), revision="main")
         with mock.patch.dict(sys.modules, {"huggingface_hub": hub}):
-            hub.try_to_load_from_cache.return_value = "/hub/models--org--model/snapshots/c0ffee/config.json"
+            hub.snapshot_download.return_value = "/hub/models--org--model/snapshots/c0ffee"
             self.assertEqual(identity.commit(remote), "c0ffee")
-            hub.try_to_load_from_cache.return_value = object()  # known not to be there
-            self.assertRaises(identity.Unidentified, identity.commit, remote)
+            remote.hf_config._commit_hash = "c0ffee"
+            self.assertEqual(identity.commit(remote), "c0ffee")
+            remote.hf_config._commit_hash = "decaf"  # the branch moved between configuration and weights
+            self.assertRaisesRegex(identity.Unidentified, "of the commit decaf, and the hub's cache is at c0ffee", identity.commit, remote)
+            hub.snapshot_download.side_effect = FileNotFoundError
+            self.assertRaisesRegex(identity.Unidentified, "whose commit is known", identity.commit, remote)
 
     def test_what_json_cannot_write_is_the_same_in_each_process(self):
         code = "from kvscout.vllm import identity as i; import pathlib"
@@ -98,8 +105,25 @@ class Configuration(unittest.TestCase):
         runs = {subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in range(2)}
         self.assertEqual(len(runs), 1)
 
+    def test_each_variable_counts_but_those_that_the_table_calls_harmless(self):
+        def of(**variables):
+            with mock.patch.dict(os.environ, variables, clear=True):
+                return identity.of_environment()
+
+        rank = {"VLLM_DP_RANK": "1", "VLLM_DP_RANK_LOCAL": "1", "VLLM_DP_SIZE": "2", "VLLM_DP_MASTER_PORT": "5"}
+        own = {"VLLM_DIST_IDENT": "50211", "VLLM_OBJECT_STORAGE_SHM_BUFFER_NAME": "vllm_mm_A", "VLLM_HOST_IP": "10.0.0.2"}
+        pod = {"VLLM_SERVICE_HOST": "10.3.0.1", "VLLM_ROUTER_PORT_80_TCP": "tcp://10.3.0.2:80", "VLLM_ROUTER_PORT_80_TCP_ADDR": "10.3.0.2"}
+        self.assertEqual(of(**rank, **own, **pod, VLLM_LOGGING_LEVEL="DEBUG", VLLM_CACHE_ROOT="/c", HOME="/root", NCCL_DEBUG="INFO"), {})
+        for name in (
+            "BATCH_INVARIANT", "MOE_ROUTING_SIMULATION_STRATEGY", "MARLIN_INPUT_DTYPE", "HUMMING_USE_F16_ACCUM", "CPU_INT4_W4A8",
+            "NEW_THING", "MLA_DISABLE", "MAX_LORA_RANK", "LOGITS", "PORTABLE",
+        ):
+            self.assertEqual(of(**{f"VLLM_{name}": "1"}, **rank), {f"VLLM_{name}": "1"})
+        for name in ("AITER_BF16_FP8_MOE_BOUND", "FLA_TRIL_PRECISION", "NVIDIA_TF32_OVERRIDE", "ONEDNN_DEFAULT_FPMATH_MODE"):
+            self.assertEqual(of(**{name: "0"}), {name: "0"})
+
     def test_versions_share_within_a_minor_one(self):
-        found = [identity.minor_version(version) for version in ("0.32.0", "0.32.1+cpu", "0.33.0rc1", "1.0.0")]
+        found = [internals.minor_version(version) for version in ("0.32.0", "0.32.1+cpu", "0.33.0rc1", "1.0.0")]
         self.assertEqual(found, ["0.32", "0.32", "0.33", "1.0"])
 
 
@@ -139,15 +163,18 @@ def runner(rope=None, weight="w", draft=None, **attention):
     return SimpleNamespace(get_model=lambda: root, get_draft_model=lambda: draft, layer=layer)
 
 
+LOAD = SimpleNamespace(load_format="auto", download_dir=None)
+
+
 def of_runner(found, layers=None, **config):
     spec = SimpleNamespace(layer_names=["layer", "of another stage"])
     layers = {"layer": found.layer} if layers is None else layers
     vllm_config = SimpleNamespace(
-        model_config=SimpleNamespace(model="/nowhere", hf_config=None), load_config=SimpleNamespace(load_format="auto"),
+        model_config=SimpleNamespace(model="/nowhere", hf_config=None), load_config=LOAD,
         compilation_config=SimpleNamespace(static_forward_context=layers), **config,
     )
     with mock.patch.object(loaded, "of_tensor", lambda tensor: tensor.content):
-        return loaded.of_runner(found, vllm_config, SimpleNamespace(kv_cache_groups=[spec]))
+        return loaded.of_runner(found, vllm_config, SimpleNamespace(kv_cache_groups=[spec]), loaded.Packed())
 
 
 class Loaded(unittest.TestCase):
@@ -176,7 +203,7 @@ class Loaded(unittest.TestCase):
         with self.assertRaisesRegex(identity.Unidentified, "the layer layer is in no model"):
             of_runner(runner(), layers={"layer": Module()})
         with self.assertRaisesRegex(identity.Unidentified, "was not found"):
-            loaded.of_runner(None, None, None)
+            loaded.of_runner(None, None, None, None)
 
     def test_guesses_from_the_tokens_alone_count_for_nothing(self):
         for method, counts in (("ngram", False), ("ngram_gpu", False), ("suffix", False), ("eagle", True), ("draft_model", True), ("mtp", True)):
@@ -226,8 +253,59 @@ class Files(unittest.TestCase):
             loaded.of_folder(self.folder, began)
         self.write("one")
         os.utime(self.path, (1, 1))  # a copy keeps its old time, and shows when it was made all the same
-        with self.assertRaisesRegex(identity.Unidentified, "written after this process began"):
+        os.utime(self.folder, (1, 1))
+        with self.assertRaisesRegex(identity.Unidentified, "written, moved or linked after this process began"):
             loaded.of_folder(self.folder, began)
+
+    def test_a_process_knows_to_the_moment_when_it_began(self):
+        """A model that was copied just before the start is the one that was loaded."""
+        before = time.time()
+        call = "from kvscout.vllm import loaded; print(loaded.start_of_this_process())"
+        began = float(subprocess.run([sys.executable, "-c", call], check=True, capture_output=True).stdout)
+        self.assertTrue(before - 0.02 <= began <= time.time(), began - before)
+
+    def test_so_is_what_was_moved_or_linked_since(self):
+        """The loader opened what the path was then. Each of these ends with other weights at the path, and none of them written lately."""
+        def make(*parts):
+            path = os.path.join(self.folder, *parts)
+            os.makedirs(path)
+            self.path = os.path.join(path, "model.safetensors")
+            self.write("/".join(parts))
+
+        def link(to, at):
+            os.symlink(to, os.path.join(self.folder, at))
+
+        def swap(one, other):
+            one, other = (os.path.join(self.folder, name) for name in (one, other))
+            os.rename(one, one + ".old")
+            os.rename(other, one)
+
+        for n, (path, change) in enumerate((
+            ("link", lambda: swap("link", "next")), ("above/../link", lambda: swap("link", "next")),
+            ("above/inner", lambda: swap("above", "new")), ("to/inner", lambda: swap("above", "new")), ("one", lambda: swap("one", "two")),
+            ("one", lambda: os.remove(os.path.join(self.folder, "one", "model.safetensors"))),
+        )):
+            with self.subTest(path=path, n=n), tempfile.TemporaryDirectory() as quiet:
+                self.folder = os.path.join(quiet, "folder")  # others are busy around @quiet
+                for parts in (("one",), ("two",), ("above", "inner"), ("new", "inner")):
+                    make(*parts)
+                    with open(os.path.join(self.folder, *parts, "other.pt"), "w"):
+                        pass
+                link("one", "link")
+                link(os.path.join(self.folder, "two"), "next")
+                link("above", "to")
+                began = time.time()
+                while os.stat(self.folder).st_mtime >= began:
+                    began = time.time()
+                before = loaded.of_folder(os.path.join(self.folder, path), began)
+                with open(os.path.join(self.folder, "beside"), "w"):
+                    pass  # the folder around it may be busy
+                self.assertEqual(loaded.of_folder(os.path.join(self.folder, path), began), before)
+                os.remove(os.path.join(self.folder, "beside"))
+                change()
+                os.utime(self.folder, (1, 1))  # as rsync does
+                with self.assertRaisesRegex(identity.Unidentified, "may not be what was loaded"):
+                    loaded.of_folder(os.path.join(self.folder, path), began)
 
     def test_an_empty_parameter_leads_to_them_and_random_weights_are_the_engines_own(self):
         moved = runner()
@@ -236,7 +314,33 @@ class Files(unittest.TestCase):
             with mock.patch.dict(sys.modules, {"huggingface_hub": None}):
                 of_runner(moved)
         with self.assertRaisesRegex(identity.Unidentified, "random"):
-            loaded.files(None, SimpleNamespace(load_config=SimpleNamespace(load_format="dummy")))
+            loaded.files(None, SimpleNamespace(load_format="dummy"))
+        with self.assertRaisesRegex(identity.Unidentified, "from elsewhere than the model's files"):
+            loaded.files(SimpleNamespace(model_weights="s3://bucket"), LOAD)
+        for load_format in ("runai_streamer", "of_a_plugin"):
+            with self.assertRaisesRegex(identity.Unidentified, load_format):
+                loaded.files(SimpleNamespace(), SimpleNamespace(load_format=load_format))
+        with self.assertRaisesRegex(identity.Unidentified, "not in the files of the model"):
+            loaded.files(SimpleNamespace(), LOAD, SimpleNamespace(secondary_weights=["colbert.pt"]))
+
+    def test_files_stand_for_them_until_vllm_packs_others(self):
+        """Which it does in new functions of the modules."""
+        moved, packed, read = runner(), loaded.Packed(), []
+        moved.layer._parameters["weight"] = tensor("", 0)
+        moved.layer.cpu_linear = lambda x: x
+        modules = [("layer", moved.layer)]
+
+        def look():
+            return packed.read(modules, lambda: read.append(1) or "files")
+
+        self.assertEqual([look(), look(), len(read)], ["files", "files", 1])
+        moved.layer.cpu_linear = lambda x: x
+        with self.assertLogs("vllm.kvscout", "WARNING") as log:
+            own = look()
+        self.assertIn("new weights cannot be read from memory", log.output[0])
+        self.assertEqual(look(), own)
+        moved.layer.cpu_linear = lambda x: x
+        self.assertNotIn(look(), (own, "files"))
 
 
 class Engines(unittest.TestCase):
@@ -246,7 +350,7 @@ class Engines(unittest.TestCase):
 
     def worker(self, dtype="auto"):
         with mock.patch.object(identity, "of_config", lambda *_: {}), mock.patch.object(loaded, "of_runner", lambda *_: 1):
-            return identity.of_worker(self.config(dtype), None)
+            return identity.Worker(self.config(dtype), None).find()
 
     def test_kv_with_scales_that_only_the_engine_knows_is_its_own(self):
         (same, why), (again, _) = self.worker(), self.worker()
@@ -280,9 +384,22 @@ class Engines(unittest.TestCase):
 
     def test_a_model_whose_code_fails_is_the_engines_own(self):
         with mock.patch.object(identity, "of_config", lambda *_: 1 / 0):
-            (one, why), (other, _) = (identity.of_worker(self.config(), None) for _ in range(2))
+            (one, why), (other, _) = (identity.Worker(self.config(), None).find() for _ in range(2))
         self.assertNotEqual(one, other)
         self.assertIn("ZeroDivisionError", why)
+
+    def test_after_the_start_experts_of_other_replicas_are_not_known(self):
+        """Each engine hears of its own workers only; the world has those of all."""
+        engine = self.config()
+        engine.parallel_config.world_size = 2
+        for world, elastic, shared in ((2, False, True), (4, False, False), (2, True, False)):
+            engine.parallel_config.enable_elastic_ep = elastic
+            with (
+                mock.patch.object(identity, "of_config", lambda *_: {}), mock.patch.object(loaded, "of_runner", lambda *_: 1),
+                mock.patch.object(identity, "world", lambda: SimpleNamespace(world_size=world)),
+            ):
+                worker = identity.Worker(engine, None)
+                self.assertEqual(worker.part() == worker.part(), shared)
 
     def test_the_parts_of_all_workers_count_in_the_order_of_their_ranks(self):
         def engine(*parts):
@@ -300,6 +417,7 @@ class Engines(unittest.TestCase):
 
         self.assertEqual(engine("a", "b"), engine("a", "b"))
         self.assertEqual(len({engine("a", "b"), engine("b", "a"), engine("a", "a"), engine("a")}), 4)
+        self.assertEqual([engine("a", None), engine(None, "b"), engine(None)], [None] * 3)  # of an inert worker; none waits for it
 
     def test_what_callers_hold_is_found(self):
         class Owner:

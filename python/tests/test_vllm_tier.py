@@ -11,11 +11,15 @@ import tempfile
 import time
 import unittest
 from types import SimpleNamespace
+from unittest import mock
 
 from kvscout import KVScoutError
-from kvscout.vllm_tier import config, counts, events, keys, lookups, namespace
+from kvscout.vllm import logs
+from kvscout.vllm.verify import Samples
+from kvscout.vllm_tier import config, events, keys, lookups, namespace
+import tier_rig
 from rig import ServerProcess, open_more_than_a_thousand, pings, wait_for
-from tier_rig import ROW_BYTES, ROWS, Engine, key_of, keys_of
+from tier_rig import ROW_BYTES, ROWS, Engine, Manager, key_of, keys_of
 
 
 @dataclasses.dataclass
@@ -45,7 +49,7 @@ class Importing(unittest.TestCase):
 class Configuration(unittest.TestCase):
     def test_the_defaults(self):
         found = config.parse({"namespace": "m"})
-        self.assertEqual(dataclasses.astuple(found), ("m", (None, {}, {}, {}, (("idle_exit_s", "600"),)), 0, True, False, "LOCAL"))
+        self.assertEqual(dataclasses.astuple(found), ("m", (None, {}, {}, {}, (("idle_exit_s", "600"),)), 0, True, False, "LOCAL", frozenset(), 0.001, True))
         self.assertTrue(found.library.starts_server)
 
     def test_without_a_namespace_it_says_what_belongs_into_one(self):
@@ -70,6 +74,9 @@ class Configuration(unittest.TestCase):
     def test_a_server_that_is_there_is_not_configured(self):
         with self.assertRaisesRegex(config.ConfigError, "secondary_tiers.*there is a server already"):
             config.parse({"namespace": "m", "endpoint": "ipc:///s", "l1_bytes": "1Gi"})
+
+
+ENGINE = object()
 
 
 def offloading_config(**more):
@@ -99,13 +106,42 @@ class ModelConfig:
         return {}
 
 
-def engine(lora=None, **more):
-    return SimpleNamespace(model_config=ModelConfig(**more), lora_config=lora)
+@dataclasses.dataclass
+class LoadConfig:
+    """As vLLM's, in some of its fields."""
+
+    load_format: str = "auto"
+    download_dir: str | None = None
+    model_loader_extra_config: dict = dataclasses.field(default_factory=dict)
 
 
-def name_of(found, row_bytes=4096, version="0.33", fixed=False, name="m", seen=None):
-    factors = namespace.factors(found, row_bytes, version, ["cuda", "9.0"])
-    return namespace.compute(name, found, factors, fixed, seen or engine())[0]
+def engine(lora=None, load=None, attention=None, speculative=None, cache=None, **more):
+    settings = {"cache_dtype": "auto", "prefix_caching_hash_algo": "sha256_cbor", **(cache or {})}
+    return SimpleNamespace(
+        model_config=ModelConfig(**more), lora_config=lora, load_config=LoadConfig(**(load or {})), attention_config=attention,
+        speculative_config=speculative, cache_config=SimpleNamespace(**settings),
+        parallel_config=SimpleNamespace(tensor_parallel_size=2, pipeline_parallel_size=1),
+    )
+
+
+def groups_of(**spec):
+    group = SimpleNamespace(kv_cache_spec=SimpleNamespace(block_size=16, **spec), layer_names=["l0", "l1"])
+    return SimpleNamespace(kv_cache_groups=[group])
+
+
+def compute(found, row_bytes=4096, version="0.33.0", fixed=False, name="m", seen=ENGINE, groups=None):
+    """@seen: an engine(), or None."""
+    seen = engine() if seen is ENGINE else seen
+    with (
+        mock.patch.dict(sys.modules, {"vllm": SimpleNamespace(__version__=version)}),
+        mock.patch.object(namespace.identity, "platform", lambda: ["cuda", "9.0"]),
+        mock.patch.object(namespace.identity, "commit", lambda model, folder=None: model.hf_config._commit_hash),
+    ):
+        return namespace.compute(name, found, namespace.factors(found, row_bytes), fixed, seen, groups or groups_of())
+
+
+def name_of(found, **more):
+    return compute(found, **more)[0]
 
 
 class Namespace(unittest.TestCase):
@@ -116,7 +152,7 @@ class Namespace(unittest.TestCase):
         group = SimpleNamespace(group_id=1, tokens_per_block=16, layer_names=("m0",))
         others = [
             name_of(offloading_config(), name="n"), name_of(offloading_config(), row_bytes=8192),
-            name_of(offloading_config(), version="0.34"), name_of(offloading_config(kv_cache_layout="HND")),
+            name_of(offloading_config(), version="0.34.0"), name_of(offloading_config(kv_cache_layout="HND")),
             name_of(offloading_config(canonical_layout=True)),
             name_of(offloading_config(), seen=engine(model="org/other")),
             name_of(offloading_config(), seen=engine(max_model_len=8192)),
@@ -126,7 +162,18 @@ class Namespace(unittest.TestCase):
             name_of(offloading_config(model=SimpleNamespace(name="org/model", dtype="float16"))),
             name_of(offloading_config(cache=SimpleNamespace(tokens_per_hash=32, blocks_per_chunk=4))),
             name_of(offloading_config(groups=(*offloading_config().groups, group))),
+            # What the connector's identity has counts here, too.
+            name_of(offloading_config(), groups=groups_of(dtypes=["float16"])),
+            *(name_of(offloading_config(), seen=engine(**more)) for more in (
+                {"load": {"load_format": "bitsandbytes"}}, {"load": {"model_loader_extra_config": {"of": "a plugin"}}},
+                {"attention": SimpleNamespace(indexer_kv_dtype="fp8")}, {"cache": {"prefix_caching_hash_algo": "xxhash"}},
+                {"cache": {"kv_cache_dtype_skip_layers": ["0"]}},
+                {"speculative": SimpleNamespace(method="mtp", num_speculative_tokens=2, draft_model_config=None)},
+            )),
         ]
+        with mock.patch.dict(os.environ, {"VLLM_NEW_THING": "1"}):
+            others.append(name_of(offloading_config()))
+        self.assertEqual(base, name_of(offloading_config(), seen=engine(load={"download_dir": "/else"})))
         self.assertEqual(len({base, *others}), len(others) + 1)
 
     def test_workers_count_only_where_the_row_depends_on_them(self):
@@ -134,7 +181,9 @@ class Namespace(unittest.TestCase):
             parallel = SimpleNamespace(
                 is_parallelism_agnostic=agnostic, world_size=world, tp_size=world, pp_size=1, pcp_size=1, dcp_size=1
             )
-            return name_of(offloading_config(parallel=parallel))
+            seen = engine()
+            seen.parallel_config.tensor_parallel_size = world
+            return name_of(offloading_config(parallel=parallel), seen=seen, groups=groups_of(num_kv_heads=8 // world))
 
         self.assertEqual(of(True, 2), of(True, 4))
         self.assertNotEqual(of(False, 2), of(False, 4))
@@ -157,17 +206,22 @@ class Namespace(unittest.TestCase):
 
     def test_with_lora_and_without_a_configuration_it_is_the_engines_own(self):
         found = offloading_config()
-        for seen, reason in ((engine(lora=object()), "a tier does not see adapters"), (None, "does not show the engine's configuration")):
-            (one, why), (other, _) = (namespace.compute("m", found, {}, False, seen) for _ in range(2))
+        for seen, reason in (
+            (engine(lora=object()), "a tier does not see adapters"), (None, "does not show the engine's configuration"),
+            (engine(load={"load_format": "dummy"}), "its weights are random ones"), (SimpleNamespace(), "identifying it failed"),
+        ):
+            (one, why), (other, _) = (compute(found, seen=seen) for _ in range(2))
             self.assertNotEqual(one, other)
             self.assertIn(reason, why)
-        self.assertIsNone(namespace.compute("m", found, {}, False, engine())[1])
+        self.assertIsNone(compute(found)[1])
 
     def test_new_weights_in_a_local_folder_are_another_model(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "model.safetensors")
             with open(path, "wb") as file:
                 file.write(b"1")
+            self.assertIn("may not be what was loaded", compute(offloading_config(), seen=engine(model=folder))[1])
+            self.enterContext(mock.patch.object(namespace.loaded, "start_of_this_process", lambda: time.time() + 60))
             first = name_of(offloading_config(), seen=engine(model=folder))
             self.assertEqual(first, name_of(offloading_config(), seen=engine(model=folder)))
             os.utime(path, ns=(1, 1))
@@ -186,14 +240,14 @@ class Keys(unittest.TestCase):
 class Log(unittest.TestCase):
     def test_one_line_in_ten_seconds_with_the_number_of_the_others(self):
         now = [0.0]
-        teller = counts.Teller(logging.getLogger("vllm.kvscout"), clock=lambda: now[0])
+        teller = logs.Teller(logging.getLogger("vllm.kvscout"), clock=lambda: now[0])
         with self.assertLogs("vllm.kvscout", logging.WARNING) as log:
             for _ in range(3):
                 teller.warn("%s failed", "it")
             now[0] = 10.0
             teller.warn("%s failed", "it")
         self.assertEqual([line.split(":", 2)[2] for line in log.output],
-                         ["kvscout tier: it failed", "kvscout tier: it failed (2 lines of the tier were suppressed)"])
+                         ["kvscout tier: it failed", "kvscout tier: it failed (2 lines like this were suppressed)"])
 
 
 class Case(unittest.TestCase):
@@ -505,6 +559,163 @@ class Servers(Case):
         self.assertEqual(len(self.engine.transfers.ended()), 1)
         self.server.thaw()
         wait_for(lambda: self.engine.prefix(f"r{self.engine.job()}", prompt) == 4, what="hits")
+
+
+class Watch:
+    def look(self):
+        """What the server says."""
+
+    close = look
+
+
+class Events:
+    wants_step = False
+
+    def describe(self, keys):
+        return [bytes(key) for key in keys]
+
+    def keep(self, keys):
+        """Keys of a store or load."""
+
+    read = keep
+
+    def announce_anew(self):
+        """After a reset."""
+
+    def take(self, client):
+        yield "an event"
+
+
+# Without these it is not known what is in the region or in the pool.
+ENDS_ALL = {"poll", "clear", "forget_all", "drain", "get_stats"}
+
+
+class Faults(Case):
+    """Whatever raises in a hook of vLLM, each job is reported once, no key is unknown for ever, and what was copied has its bytes."""
+
+    def make(self):
+        engine = Engine(self, self.server.endpoint, events=Events())
+        return Manager(self, engine, Watch(), engine.transfers._events)
+
+    def life(self, manager, prompt):
+        keys = keys_of(prompt, 4)
+        for name in "abcd":
+            manager.engine.lookups.samples.rate = name == "d"  # it is computed and compared
+            manager.load(name, keys)
+        ends = manager.begin("ends")  # while its copies run
+        found = manager.lookup(ends, keys)
+        if found:
+            number = manager.job("submit_load", ends, found, list(range(8, 8 + len(found))))
+            manager.call("on_request_finished", ends)
+            manager.wait(number)
+        manager.job("submit_store", manager.begin("e"), keys_of(prompt + "d", 4), list(range(12, 16)))
+        manager.reset()
+        manager.load("e", keys)
+
+    def test_no_hook_lets_an_exception_out(self):
+        manager = self.make()
+        self.life(manager, "reference")
+        self.works(manager, "reference")
+        self.assertEqual(manager.engine.counts["hook_errors"], 0)
+        for at in manager.calls.seen:
+            for times in (1, 1000000) if at[2] != "ended" else (1,):  # which has nothing in it that could fail
+                with self.subTest(at=at, times=times):
+                    self.one(at, times)
+
+    def one(self, at, times):
+        manager, prompt = self.make(), f"{at} {times}"
+        manager.calls.fails, manager.calls.times = at, times
+        with self.assertLogs("vllm.kvscout", "WARNING") as log:  # some calls come only if an answer is late
+            wait_for(lambda: self.life(manager, prompt) or manager.calls.times < times, what="the call")
+        self.assertGreaterEqual(manager.engine.counts["hook_errors"], 1)
+        self.assertEqual(len([line for line in log.output if " failed at vllm_rig.py:" in line]), 1, log.output)
+        if times == 1 and at[2] not in ENDS_ALL:
+            self.works(manager, prompt)
+
+    def works(self, manager, prompt):
+        wait_for(lambda: manager.load(f"r{manager.engine.job()}", keys_of(prompt, 4)), what="a load")
+
+    def test_each_hook_is_one_or_named_here(self):
+        own = {name: what for name, what in vars(type(self.make().tier)).items() if not name.startswith("_") and callable(what)}
+        self.assertEqual({name for name, what in own.items() if not hasattr(what, "__wrapped__")}, {"shutdown", "config_info"})
+
+
+def other_row(key):
+    return bytes(range(256)) * (ROW_BYTES // 256)
+
+
+class Comparing(Case):
+    """Requests whose hits are computed, and compared when they come to be stored."""
+
+    def make(self, **keys):
+        engine = Engine(self, self.server.endpoint, events=Events())
+        engine.lookups.samples = Samples(1)
+        self.manager, self.keys, self.counts = Manager(self, engine, Watch(), engine.transfers._events, **keys), keys_of(f"s{keys}", 4), engine.counts
+        for name, copied in (("stores", 0), ("first", 4)):  # the first hit is no sample
+            self.assertEqual(self.manager.load(name, self.keys), copied)
+
+    def verified(self):
+        self.assertEqual((self.counts["hook_errors"], self.manager.engine.lookups._requests), (0, {}))
+        return tuple(self.counts[f"verify_{name}"] for name in ("samples", "mismatches", "chunks"))
+
+    def load_other(self, n):
+        with mock.patch("tier_rig.row_of", other_row):
+            self.assertEqual([self.manager.load(f"other{i}", self.keys) for i in range(n)], [0] * n)
+
+    def test_a_sample_finds_nothing_and_what_it_stores_is_compared(self):
+        self.make()
+        present = self.counts["present_chunks"]
+        self.assertEqual(self.manager.load("sample", self.keys), 0)
+        self.assertEqual((self.verified(), self.counts["present_chunks"]), ((1, 0, 4), present))
+        more = [*self.keys, *keys_of("new", 2)]  # stored beside it
+        self.assertEqual(self.manager.load("longer", more), 0)
+        self.assertEqual((self.verified(), self.counts["stored_chunks"]), ((2, 0, 8), 6))
+
+    def test_three_mismatches_make_the_tier_inert_until_a_reset(self):
+        self.make()
+        with self.assertLogs("vllm.kvscout", "WARNING") as log:
+            self.load_other(3)
+        self.assertEqual(self.verified(), (3, 3, 12))
+        self.assertRegex(log.output[0], "namespace tier, request other0, chunk .*all layers: error .* stored it at")
+        self.assertIn("kvscout tier: this engine is inert", log.output[-1])
+        self.assertEqual(self.manager.load("none", self.keys), 0)
+        self.assertEqual(self.verified(), (3, 3, 12))
+        self.manager.reset()
+        self.assertEqual([self.manager.load(name, self.keys) for name in ("anew", "loads")], [0, 4])
+
+    def test_with_log_it_only_says_so(self):
+        self.make(mismatches_make_inert=False)
+        self.load_other(4)
+        self.assertEqual((self.verified(), self.manager.tier._is_out), ((4, 4, 16), False))
+
+    def test_a_request_is_one_sample_however_often_it_stores(self):
+        self.make()
+        for name, computes in (("right", tier_rig.row_of), ("wrong", other_row)):
+            request = self.manager.begin(name)
+            self.assertEqual(self.manager.lookup(request, self.keys), [])
+            with mock.patch("tier_rig.row_of", computes):
+                for at in (0, 2):
+                    self.manager.wait(self.manager.job("submit_store", request, self.keys[at : at + 2], [at, at + 1]))
+            self.manager.call("on_request_finished", request)
+        self.assertEqual(self.verified(), (2, 1, 8))
+
+    def test_a_reset_between_lookup_and_store_leaves_nothing_to_compare(self):
+        self.make()
+        request = self.manager.begin("sample")
+        self.assertEqual(self.manager.lookup(request, self.keys), [])
+        self.manager.reset()
+        self.manager.wait(self.manager.job("submit_store", request, self.keys, list(range(4))))
+        self.manager.call("on_request_finished", request)
+        self.assertEqual(self.verified(), (0, 0, 0))
+
+    def test_only_rows_of_one_kind_of_numbers_are_compared(self):
+        for dtype, specs, found in (
+            ("bfloat16", ("FullAttentionSpec", "SlidingWindowSpec"), "bfloat16"), ("fp8", ("FullAttentionSpec",), "float8_e4m3fn"),
+            ("fp8_ds_mla", ("MLAAttentionSpec",), None), ("bfloat16", ("FullAttentionSpec", "MambaSpec"), None), ("bfloat16", (), None),
+        ):
+            groups = [SimpleNamespace(kv_cache_spec=type(name, (), {})()) for name in specs]
+            own = SimpleNamespace(model=SimpleNamespace(dtype=dtype))
+            self.assertEqual(namespace.element(own, SimpleNamespace(kv_cache_groups=groups)), found)
 
 
 class TwoEngines(Case):

@@ -52,8 +52,8 @@ class Steps(unittest.TestCase):
         self.assertEqual(found.chunks, 1)
         return self.engine.messages.Load(request_id, found.ticket, 0, CHUNK_TOKENS, {0: IDS}, True)
 
-    def store(self, number):
-        return self.engine.messages.Store(number, "p", 0, hashes_of("p", 1), 0, {0: IDS}, 0, None)
+    def store(self, number, request_id="p", **more):
+        return self.engine.messages.Store(number, request_id, 0, hashes_of("p", 1), 0, {0: IDS}, 0, None, **more)
 
     def meta(self, **what):
         return self.engine.messages.Metadata(**what)
@@ -82,13 +82,13 @@ class Steps(unittest.TestCase):
         self.assertEqual(self.n_events, 0)
 
     def test_a_store_that_no_wait_for_save_saw_is_reported_as_not_stored(self):
-        meta = self.meta(stores=[self.store(7)])
+        meta = self.meta(stores=[self.store(7), self.store(8, "a comparison, which stores nothing", to_token=CHUNK_TOKENS)])
         self.worker.begin_step(meta)
         self.worker.start_loads(meta)
         self.assertIsNone(self.worker.take_meta())
         self.worker.begin_step(self.meta())
         told = self.worker.take_meta()
-        self.assertEqual((told.stored, told.not_stored), ({7: 1}, {"p": 0}))
+        self.assertEqual((told.stored, told.not_stored, told.compared), ({7: 1, 8: 1}, {"p": 0}, []))
         self.assertEqual(self.worker.counts["stores_dropped"], 1)
         self.worker.begin_step(self.meta())
         self.assertIsNone(self.worker.take_meta())
@@ -110,10 +110,12 @@ class Making(unittest.TestCase):
             connector = importlib.import_module("kvscout.vllm.connector")
             own = object.__new__(connector.KVScoutConnector)
             own._vllm_config, own._kv_cache_config, own._groups = types.SimpleNamespace(parallel_config=None), None, groups.one(16, CHUNK_TOKENS)
+            own._inert = None
             own._config = config.parse({"copy_method": "batch", "cpus": "0"}, 16)
-            own._common = lambda namespace: {"namespace": namespace}
+            own._common = lambda namespace, version: {"namespace": namespace}
             with (
-                mock.patch.object(connector.identity, "of_worker", lambda *_: ("d1", None)),
+                mock.patch.object(connector.identity.Worker, "find", lambda *_: ("d1", None)),
+                mock.patch.object(connector.identity, "world", lambda: types.SimpleNamespace(rank_in_group=0)),
                 mock.patch.object(connector.identity, "of_engine", lambda *_: "d1"),
                 mock.patch.object(connector.ranks, "current", lambda *_: ranks.Ranks(2, 1, 1, 0)),
                 mock.patch("kvscout.Worker") as made,

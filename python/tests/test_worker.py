@@ -2,9 +2,11 @@
 """Worker: pages, jobs, ends, arguments; with a server of its own and every byte compared."""
 
 import array
+import ctypes
 import mmap
 import os
 import select
+import tempfile
 import unittest
 
 import kvscout
@@ -118,7 +120,7 @@ class Jobs(Case):
         self.assertEqual((done.ok, done.error.name), (False, "SCOUT_ERR_MISSING"))
         self.assertEqual(done.missing, {0: tuple(range(4, 12))})
         self.assertIn("missing={0: (4, 5,", repr(done))
-        done = wait_done(worker, worker.retrieve(self.hit("m", 3, "other").ticket, 16, 5 * BLOCK_TOKENS, {0: range(21, 25)}))
+        done = wait_done(worker, worker.retrieve(self.hit("m", 3, "other").ticket, 16, 5 * BLOCK_TOKENS, {0: range(21, 25)}, ids_from=16))
         self.assertEqual(done.missing, {0: (3,)})
 
     def test_hashes_come_as_one_buffer_and_every_strideth(self):
@@ -230,6 +232,78 @@ class Jobs(Case):
         for job in jobs:
             worker.cancel(job)
         wait_done(worker, *jobs)
+
+
+class Verify(Case):
+    """Pages that hold what the engine computed, against what the pool has."""
+
+    def verify(self, worker, hit, ids, **more):
+        return wait_done(worker, worker.verify(hit.ticket, 0, hit.tokens, ids, **more))
+
+    def test_what_differs_is_named(self):
+        worker, pages = self.registered()
+        ids = list(range(8))
+        self.store(worker, pages, "v", ids)
+        hit = self.hit("v", 2)
+        done = self.verify(worker, hit, ids, ids_from=0, timeout_ms=60000)
+        self.assertEqual((done.kind, done.ok, done.chunks, done.mismatched, done.missing), ("verify", True, 2, 0, {}))
+        self.assertEqual([(v["group"], v["chunk"], v["differs"], v["norm_error"], v["share"]) for v in done.verified],
+                         [(0, 0, False, 0.0, 0.0), (0, 1, False, 0.0, 0.0)])
+        self.assertGreater(done.verified[0]["stored_by"], 0)
+        self.assertGreater(done.verified[0]["stored_s"], 1e9)
+        pages.block(1, 5)[7] ^= 1
+        done = self.verify(worker, hit, ids)
+        self.assertEqual((done.ok, done.mismatched, [v["differs"] for v in done.verified], done.verified[1]["plane"]), (True, 1, [False, True], 1))
+        self.assertIn("kind='verify', status=0 (SCOUT_OK), chunks=2, mismatched=1", repr(done))
+        stats = worker.stats()
+        self.assertEqual((stats["verified_chunks"], stats["mismatched_chunks"], stats["verifies_ok"]), (4, 1, 2))
+        done = wait_done(worker, worker.verify(hit.ticket, 64, 192, ids[4:] + [60, 61, 62, 63], ids_from=64))
+        self.assertEqual((done.ok, done.error.name, done.missing), (False, "SCOUT_ERR_MISSING", {0: (0, 1, 2, 3, 4, 5, 6, 7)}))
+        with self.assertRaisesRegex(kvscout.ArgumentError, r"Worker.verify\(\): from_token must be at most to_token"):
+            worker.verify(hit.ticket, 64, 0, ids, ids_from=0)
+        with self.assertRaisesRegex(TypeError, "layers"):
+            worker.verify(hit.ticket, 0, 64, ids, layers=2)
+
+    def test_each_group_is_compared(self):
+        worker = self.make(kvscout.Worker, namespace="two", group=["all", "all"])
+        client = self.make(kvscout.Client, namespace="two", group=["all", "all"], lookup_timeout_ms=60000)
+        memory = [bytearray(os.urandom(64 * 256)) for _ in range(3)]
+        planes = [[Tensor(m, (64, 128)) for m in memory[:2]], [Tensor(memory[2], (64, 128))]]
+        self.assertTrue(worker.register(tables=[{"group": g, "planes": planes[g], "block_tokens": BLOCK_TOKENS} for g in (0, 1)],
+                                        timeout_ms=60000))
+        table = {0: list(range(8)), 1: list(range(20, 28))}
+        self.assertTrue(wait_done(worker, worker.store(0, hashes_of("g", 2), table)).ok)
+        hit = client.wait_lookup("g", hashes_of("g", 2), 129)
+        client.admit("g")
+        self.assertEqual(self.verify(worker, hit, table).mismatched, 0)
+        memory[2][27 * 256 + 3] ^= 128
+        done = self.verify(worker, hit, table)
+        self.assertEqual([(v["group"], v["chunk"]) for v in done.verified if v["differs"]], [(1, 1)])
+        self.assertEqual([(v["group"], v["chunk"]) for v in done.verified], [(0, 0), (0, 1), (1, 0), (1, 1)])
+
+    def test_what_only_l2_has_is_loaded_and_compared(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.server = kvscout.Server(l1_bytes="1Mi", extent_bytes="256Ki", l2=f"fs://{folder.name}")
+        self.addCleanup(self.server.stop)
+        worker, pages = self.registered(Pages(sizes=(16384, 16384)))
+        self.client = self.make(kvscout.Client, lookup_timeout_ms=60000)
+        ids = list(range(4))
+        self.store(worker, pages, "l2", ids)
+
+        def in_l2(number):
+            for chunk in range(10):  # as much as the pool holds
+                self.store(worker, pages, f"other {number} {chunk}", range(8, 12))
+            self.client.finish(f"{number - 1}")
+            return self.hit("l2", 1, f"{number}")
+
+        hit = next(hit for number in range(1000) if (hit := in_l2(number)).l2_chunks or not hit.tokens)
+        self.assertEqual((hit.l2_chunks, hit.tokens), (1, CHUNK_TOKENS))
+        done = self.verify(worker, hit, ids)
+        self.assertEqual((done.ok, done.chunks, done.mismatched), (True, 1, 0), done)
+        self.assertEqual((done.verified[0]["stored_by"], done.verified[0]["stored_s"]), (0, 0))
+        pages.block(0, 3)[0] ^= 1
+        self.assertEqual(self.verify(worker, hit, ids).mismatched, 1)
 
 
 class Planes(Case):
@@ -396,7 +470,10 @@ class Arguments(Case):
             (A, r"hashes\[0\] must have 32 bytes \(the configured hash_bytes\), not 3", (0, [b"abc"], four), {}),
             (T, r"hashes\[0\] must be bytes, not 'x'", (0, ["x"], four), {}),
             (A, r"hashes must be a buffer of whole hashes of 32 bytes .*, not 33 bytes", (0, bytes(33), four), {}),
-            (A, r"stride must be 1 or more, not 0", (0, h, four), {"stride": 0}),
+            (T, r"hashes must be of bytes, if it is a buffer", (0, array.array("i", [0] * 8), four), {}),
+            (A, r"stride must divide hash_tokens .by default chunk_tokens., which is 64: it is 64 divided by .* not 0", (0, h, four),
+             {"stride": 0}),
+            (A, r"stride must divide hash_tokens .*, not 3", (0, h * 3, four), {"stride": 3}),
             (T, r"block_ids must be a list of ints or a buffer of int64 or int32, not 'abcd'", (0, h, "abcd"), {}),
             (T, r"block_ids\[2\] must be an int, not 'c'", (0, h, [1, 2, "c", 4]), {}),
             (T, r"block_ids\[0\] must be an int, not 0\.5", (0, h, [0.5, 1, 2, 3]), {}),
@@ -406,14 +483,25 @@ class Arguments(Case):
             (A, r"block_ids has 4 blocks .* 16\.\.80; the job needs 0\.\.64", (0, h, four), {"ids_from": 16}),
             (A, r"block_ids begins at token 8; it must be a multiple of block_tokens, which is 16", (0, h, four), {"ids_from": 8}),
             (A, r"block_ids\[3\] is 64; the registered pages are 0\.\.63 \(group 0\)", (0, h, [1, 2, 3, 64]), {}),
+            (A, r"block_ids has one page for two blocks of the store; each needs its own", (0, h * 2, [0, 1, 2, 3, 4, 5, 6, 0]), {}),
             (kvscout.KVScoutError, r"no table of group 2 is registered", (0, h, {2: four}), {}),
-            (A, r"first_token must be a multiple of hash_tokens .by default chunk_tokens., not 16", (0, h, four), {"first_token": 16}),
+            (A, r"first_token must be a multiple of hash_tokens .by default chunk_tokens., not 16", (0, h, four),
+             {"first_token": 16, "ids_from": 16}),
+            (T, r"store\(\) needs the argument ids_from where first_token is 64: 0 if block_ids is the request's whole block table, or 64 "
+             r"if block_ids\[0\] is the block of token 64", (0, h, range(8)), {"first_token": 64}),
+            (T, r"needs the argument ids_from", (0, h, {0: range(8)}), {"first_token": 64, "ids_from": None}),
+            (A, r"block_ids has 7 blocks of 16 tokens, for the tokens 0\.\.112; the job needs 64\.\.128", (0, h, range(7)),
+             {"first_token": 64, "ids_from": 0}),
+            (A, r"block_ids has 3 blocks of 16 tokens, for the tokens 64\.\.112; the job needs 64\.\.128", (0, h, range(3)),
+             {"first_token": 64, "ids_from": 64}),
             (T, r"tenant must be a str, not b'x'", (0, h, four), {"tenant": b"x"}),
             (A, r"tenant", (0, h, four), {"tenant": "x" * 256}),
             (A, r"announced=True needs layers", (0, h, four), {"announced": True}),
             (A, r"layers is 3; the 2 planes of group 0 are no multiple of it", (0, h, four), {"layers": 3}),
             (A, r"layers has 3 planes of group 0; together they must be the 2 that are registered", (0, h, four), {"layers": [1, 2]}),
             (T, r"layers must be an int or a list of ints, not 'x'", (0, h, four), {"layers": "x"}),
+            (A, r"layers\[1\] has 2 numbers; must be one for each of the 1 groups", (0, h, four), {"layers": [1, (1, 1)]}),
+            (A, r"layers\[0\] has 0 numbers; must be one for each of the 1 groups", (0, h, four), {"layers": [(), 2]}),
             (A, r"layer_events has 1 events for 2 layers", (0, h, four), {"layers": 2, "layer_events": [5]}),
             (T, r"event must be an int \(a cudaEvent_t\), an object with cuda_event, or None, not 'x'", (0, h, four), {"event": "x"}),
             (A, r"event must be an event that exists \(its handle is 0; record it first\)", (0, h, four), {"event": 0}),
@@ -421,16 +509,63 @@ class Arguments(Case):
         ]:
             with self.subTest(text=text):
                 self.refused(error, text, worker.store, *args, **more)
-        for error, text, args in [
-            (A, r"ticket must be the ticket of a Hit, not 0, not 0", (0, 0, 64, four)),
-            (A, r"from_token must be at most to_token, not 80", (5, 80, 64, four)),
-            (A, r"from_token must be a multiple of block_tokens, not 8", (5, 8, 64, four)),
-            (A, r"block_ids has 4 blocks of 16 tokens, for the tokens 0\.\.64; the job needs 0\.\.65", (5, 0, 65, four)),
-            (A, r"to_token must be 0\.\.9223372036854775807", (5, 0, 1 << 64, four)),
+        for error, text, args, more in [
+            (A, r"ticket must be the ticket of a Hit, not 0, not 0", (0, 0, 64, four), {}),
+            (A, r"from_token must be at most to_token, not 80", (5, 80, 64, four), {"ids_from": 0}),
+            (A, r"from_token must be a multiple of block_tokens, not 8", (5, 8, 64, four), {"ids_from": 0}),
+            (T, r"retrieve\(\) needs the argument ids_from where from_token is 16: 0 if .* or 16 if", (5, 16, 64, four), {}),
+            (A, r"block_ids has 4 blocks of 16 tokens, for the tokens 0\.\.64; the job needs 0\.\.65", (5, 0, 65, four), {}),
+            (A, r"block_ids has 3 blocks of 16 tokens, for the tokens 0\.\.48; the job needs 16\.\.64", (5, 16, 64, range(3)),
+             {"ids_from": 0}),
+            (A, r"to_token must be 0\.\.9223372036854775807", (5, 0, 1 << 64, four), {}),
         ]:
             with self.subTest(text=text):
-                self.refused(error, text, worker.retrieve, *args)
+                self.refused(error, text, worker.retrieve, *args, **more)
         self.assertEqual(worker.stats()["live"], 0)
+
+    def test_true_is_no_number(self):
+        worker, pages = self.registered()
+        h, four, m = hashes_of("x", 1), range(4), bytearray(1024)
+        for name in ("ticket", "first_token", "ids_from", "stride", "event", "layers", "timeout_ms"):
+            with self.subTest(name=name):
+                args = {"ticket": 0, "hashes": h, "block_ids": four, name: True}
+                self.refused(TypeError, rf"{name} must be an int.*, not True", worker.store, **args)
+        for name in ("from_token", "to_token", "after"):
+            with self.subTest(name=name):
+                args = {"ticket": 5, "from_token": 0, "to_token": 64, "block_ids": four, name: True}
+                self.refused(TypeError, rf"{name} must be an int.*, not True", worker.retrieve, **args)
+        for text, call, args in [
+            ("layers", worker.store, (0, h, four, True)), (r"block_ids\[1\]", worker.store, (0, h, [0, True, 2, 3])),
+            (r"block_ids\[0\]", worker.fence, ([True],)), ("stream", worker.fence, ([1], True)), ("max", worker.poll, (True,)),
+            ("job", worker.cancel, (True,)), ("layers", worker.wait_layer, (5, True)), ("layers", worker.layer_ready, (5, True)),
+            ("weights_version", worker.reset, (True,)), ("generation", worker.clear, (True,)), ("code", kvscout.error_of, (True,)),
+        ]:
+            with self.subTest(text=text, call=call.__name__):
+                more = {"layers": args[3:]} if len(args) > 3 else {}
+                self.refused(TypeError, rf"{text} must be an int.*, not True", call, *args[:3], **more)
+        fresh = self.make(kvscout.Worker)
+        for name in ("block_tokens", "n_blocks", "null_block", "block_dim", "timeout_ms"):
+            with self.subTest(name=name):
+                args = {"planes": [m], "block_tokens": 16, "n_blocks": 8, name: True}
+                self.refused(TypeError, rf"{name} must be an int.*, not True", fresh.register, **args)
+        self.refused(kvscout.ArgumentError, "address must be an int", fresh.register, [(True, 8, 8)], 16, n_blocks=8)
+        self.refused(kvscout.ArgumentError, "a stride must be an int", fresh.register, [Tensor(m, (8, 64), strides=(64, True))], 16)
+        self.refused(kvscout.ConfigError, r"chunk_tokens = .true.: must be a number", kvscout.Worker, chunk_tokens=True)
+
+    def test_planes_are_memory_of_their_own(self):
+        """Layers of one tensor lie in each other's gaps; tables of two groups share their pages, of which each block is one group's."""
+        m, worker = bytearray(4096), self.make(kvscout.Worker, namespace="two groups", group=["all", "all"])
+        at = ctypes.addressof(ctypes.c_char.from_buffer(m))
+        tensors = [Tensor(m, (8, 64)), Tensor(m, (8, 64))]
+        for planes in ([(at, 512, 256), (at, 512, 256)], [(at, 512, 256), (at + 512 * 8, 512, 256)] * 2,
+                       [(at, 512, 256), (at + 255, 512, 256)], [(at + 512, 512, 256), (at, 512, 257), (at + 256, 512, 256)],
+                       [(at, 512, 256), (at + 1023, 512, 2)], tensors):
+            with self.subTest(planes=planes):
+                self.refused(kvscout.ArgumentError, r"planes\[\d\] and planes\[\d\] share memory: must be apart", worker.register, planes,
+                             16, n_blocks=8)
+        apart = {"planes": [(at, 512, 256), (at + 256, 512, 256)], "block_tokens": 16, "n_blocks": 8}
+        self.assertTrue(worker.register(tables=[{**apart, "group": 0}, {**apart, "group": 1}], timeout_ms=60000))
+        worker.close()
 
     def test_other_calls(self):
         A, T = kvscout.ArgumentError, TypeError
@@ -441,6 +576,13 @@ class Arguments(Case):
         self.refused(T, r"stream must be an int \(a cudaStream_t\), an object with cuda_stream, or None", worker.fence, [1], "s")
         self.refused(A, r"reset\(\): weights_version must be 1\.\.2\^64-1, not 0", worker.reset, 0)
         self.refused(T, r"clear\(\): generation must be an int, not 'x'", worker.clear, "x")
+        generation = self.client.clear()
+        for number in (1, 7, 1 << 63, generation + 1, generation ^ 1 << 40):  # none was handed out
+            self.refused(A, r"generation must be what Client.clear\(\) returned, 0 or GENERATION_NEWEST, not \d+", worker.clear, number)
+            self.refused(A, r"generation must be 0, or what another clear\(\) returned, not \d+", self.client.clear, number)
+        self.assertEqual((worker.clear(generation), self.client.clear(generation)), (generation, generation))
+        self.assertEqual(worker.clear(kvscout.GENERATION_NEWEST), kvscout.GENERATION_NEWEST)
+        self.assertNotEqual(self.client.clear(worker.clear()), generation)
         self.refused(T, r"cancel\(\): job must be an int, not None", worker.cancel, None)
         self.refused(A, r"poll\(\): max must be 0\.\.4294967295, not -1", worker.poll, -1)
         self.refused(kvscout.StateError, r"wait_layer\(\): job 77 does not exist", worker.wait_layer, 77, 1)

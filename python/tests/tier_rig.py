@@ -4,14 +4,21 @@ other."""
 
 import ctypes
 import hashlib
+import importlib
 import logging
+import sys
+import types
+from unittest import mock
 
 import kvscout
-from kvscout.vllm_tier.counts import Teller, new_counts
+from kvscout.vllm.faults import Faults
+from kvscout.vllm.logs import Teller
+from kvscout.vllm_tier.counts import new_counts
 from kvscout.vllm_tier.keys import HASH_BYTES
 from kvscout.vllm_tier.lookups import Lookups
 from kvscout.vllm_tier.transfers import Transfers
 from rig import wait_for
+from vllm_rig import Calls, modules_of_vllm
 
 ROW_BYTES = 8192
 ROWS = 64
@@ -42,10 +49,11 @@ class Engine:
         test.addCleanup(self.worker.close)
         self.counts = new_counts()
         teller = Teller(logging.getLogger("vllm.kvscout"))
-        self.lookups = Lookups(self.client, kvscout.KVScoutError, self.counts, teller)
-        self.transfers = Transfers(self.worker, kvscout.KVScoutError, self.counts, teller, self.lookups.run_ended, events)
+        self.faults = faults = Faults(self.counts, "kvscout tier")
+        self.lookups = Lookups(self.client, kvscout.KVScoutError, self.counts, teller, faults)
+        self.transfers = Transfers(self.worker, kvscout.KVScoutError, self.counts, teller, self.lookups.run_ended, events, faults)
         address = ctypes.addressof(ctypes.c_char.from_buffer(self.region))
-        self.transfers.register(address, ROW_BYTES, ROWS, "vllm-tier")
+        self.transfers.register(address, ROW_BYTES, ROWS, "vllm-tier", "int8")
         self.next_job = 0
         self.client.wait_ready(60000)
 
@@ -136,3 +144,126 @@ class Engine:
         self.client.reset(weights_version)
         self.transfers.reset(weights_version)
         self.lookups.forget_all()
+
+
+class Named:
+    """A class of values of vLLM."""
+
+    def __init__(self, **fields):
+        self.__dict__.update(fields)
+
+
+def modules_of_tiers():
+    """vLLM's modules that tier.py imports."""
+    found = modules_of_vllm()
+    classes = {
+        "vllm.v1.kv_offload.base": {name: Named for name in (
+            "OffloadingCounterMetadata", "OffloadingEvent", "OffloadingGaugeMetadata", "OffloadingHistogramMetadata", "RequestOffloadingContext",
+        )},
+        "vllm.v1.kv_offload.tiering.base": {"JobResult": Named, "SecondaryTierManager": type("SecondaryTierManager", (), {})},
+        "vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics": {"OffloadingConnectorStats": mock.Mock},
+    }
+    classes["vllm.v1.kv_offload.base"].update(
+        Locality=Named(), LookupResult=Named(HIT="hit", MISS="miss", RETRY="retry"), Medium=Named(CPU="CPU", STORAGE="STORAGE")
+    )
+    for name, named in classes.items():
+        for at in range(1, name.count(".") + 2):
+            found.setdefault(".".join(name.split(".")[:at]), types.ModuleType(name))
+        found[name].__dict__.update(named)
+    found["vllm.v1.kv_offload"].base = found["vllm.v1.kv_offload.base"]
+    return found
+
+
+class Manager:
+    """vLLM's manager of tiers as far as it concerns one: the order of the hooks, and what is asserted there."""
+
+    def __init__(self, test, engine, watch, events, mismatches_make_inert=True):
+        patch = mock.patch.dict(sys.modules, modules_of_tiers())
+        patch.start()
+        test.addCleanup(patch.stop)
+        module = importlib.import_module("kvscout.vllm_tier.tier")
+        self.calls = Calls(
+            lookups=engine.lookups, transfers=engine.transfers, watch=watch, took=engine.lookups.took, times=engine.transfers.took, events=events
+        )
+        engine.lookups._client = client = self.calls.of("client", engine.client)
+        engine.transfers._worker = self.calls.of("worker", engine.worker)
+        self.engine, self.jobs = engine, {}
+        own = self.tier = object.__new__(module.KVScoutTier)
+        own._config, own._client, own._error, own._counts = Named(clears=True, mismatches_make_inert=mismatches_make_inert), client, kvscout.KVScoutError, engine.counts
+        own._lookups, own._transfers, own._events, own._watch = engine.lookups, engine.transfers, events, watch
+        own._teller = Teller(logging.getLogger("vllm.kvscout"))
+        own._faults, own._times, own._is_out = engine.faults, module.HookTimes(), False
+        own._delta, own._weights_version = module.Delta(engine.counts), 0
+        own._live, own._kept_out, own._before_reset, own._has_inputs = {}, set(), set(), False
+        own._namespace, own._endpoint = "tier", ""
+        engine.transfers._compared = own._compared
+
+    def call(self, hook, *args):
+        self.calls.hook = hook
+        try:
+            return getattr(self.tier, hook)(*args)
+        finally:
+            self.calls.hook = None
+
+    def job(self, hook, request, keys, chunk_ids):
+        number = self.engine.job()
+        self.jobs[number] = Named(job_id=number, keys=keys, chunk_ids=chunk_ids, req_context=request)
+        if hook == "submit_store":
+            self.engine.fill(keys, chunk_ids)
+        self.call(hook, self.jobs[number])
+        return number
+
+    def ended(self, number):
+        """The end of a job, once; None: not yet."""
+        for result in self.call("get_finished_jobs"):
+            job = self.jobs.pop(result.job_id)
+            done = set(job.keys) if result.success else set(result.successful_keys or ())
+            for key, chunk_id in zip(job.keys, job.chunk_ids, strict=True):
+                assert key not in done or self.engine.row(chunk_id) == row_of(key), "a key that was copied has other bytes"
+            job.result = result
+            if result.job_id == number:
+                return result
+        return None
+
+    def step(self, new=()):
+        self.call("on_schedule_end", Named(new_req_ids=new))
+        for hook in ("take_events", "get_stats", "has_pending_work"):
+            self.call(hook)
+
+    def wait(self, number):
+        return wait_for(lambda: self.step() or self.ended(number), what=f"job {number}")
+
+    def lookup(self, request, keys):
+        """Keys that are there, as soon as all are known."""
+
+        def known():
+            found = [self.call("lookup", key, request) for key in keys]
+            self.step()
+            return None if "retry" in found else [[key for key, said in zip(keys, found) if said == "hit"]]
+
+        return wait_for(known, what="answers")[0]
+
+    def begin(self, name):
+        request = Named(req_id=name)
+        assert self.call("on_new_request", request) is not None
+        return request
+
+    def load(self, name, keys):
+        """A request's life. Returns how many of its keys were copied."""
+        request, copied = self.begin(name), 0
+        found = self.lookup(request, keys)
+        self.call("touch", keys, request)
+        if found:
+            self.engine.wipe()
+            result = self.wait(self.job("submit_load", request, found, list(range(len(found)))))
+            copied = len(found) if result.success else len(result.successful_keys or ())
+        self.step([name])
+        self.wait(self.job("submit_store", request, keys, list(range(len(keys)))))
+        self.call("on_request_finished", request)
+        return copied
+
+    def reset(self):
+        self.call("drain_jobs")
+        for number in list(self.jobs):
+            self.ended(number)
+        assert not self.jobs, "jobs have not ended after drain_jobs()"

@@ -47,6 +47,11 @@ def hands_on(**keys: Unpack[ClientConfig]) -> kvscout.Client:
     return kvscout.Client(**keys) if keys else kvscout.Client(**more)
 
 
+def stores_the_rest(worker: kvscout.Worker, hit: kvscout.Hit, hashes: list[bytes], table: list[int]) -> int:
+    worker.clear(kvscout.GENERATION_NEWEST)
+    return worker.store(hit.ticket, hashes[hit.chunks:], table, first_token=hit.tokens, ids_from=0)
+
+
 async def waits(client: kvscout.Client, worker: kvscout.Worker) -> int:
     hit = await aio.lookup(client, "r", [bytes(32)], 300)
     async for done in aio.ends(worker):

@@ -44,6 +44,7 @@ _Static_assert(SCOUT_L2_RETAIN == 0, "ABI");
 _Static_assert(SCOUT_L2_TEMPORARY == 1, "ABI");
 _Static_assert(SCOUT_JOB_RETRIEVE == 1, "ABI");
 _Static_assert(SCOUT_JOB_STORE == 2, "ABI");
+_Static_assert(SCOUT_JOB_VERIFY == 3, "ABI");
 
 int
 main(void)

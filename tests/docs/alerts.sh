@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# alerts.sh FOLDER BUILD: promtool takes the alert rules in FOLDER, each alert fires on what it is for, and promtool takes each expression
-# of the dashboard. `./dev test` puts a promtool into the folder BUILD if there is no other. TAP.
+# alerts.sh FOLDER BIN: promtool takes the alert rules in FOLDER, each alert fires on what it is for, and promtool takes each expression
+# of the dashboard. `./dev test` puts a promtool into the folder BIN if there is no other. TAP.
 set -eu
-cd "$1"; PATH=$PATH:$2/promtool
+cd "$1"; PATH=$PATH:$2
 command -v promtool >/dev/null || { echo "1..0 # SKIP promtool is not installed (Debian and Ubuntu: the package prometheus)"; exit; }
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT

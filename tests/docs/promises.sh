@@ -29,6 +29,6 @@ for column in 3 4 5 6 7; do
 		{ echo "$3: a cell of column $((column - 1)) is empty or names no case"; bad=1; }
 done
 for name in $cases $(echo "$states" | tail -n $half | grep -o '`[^`]*`' | tr -d '`' | sort -u); do
-	grep -rqF "START_TEST($name)" "$2" || { echo "no case $name"; bad=1; }
+	grep -rqE "START_(LOOP_|SIGNAL_)?TEST\\($name[,)]" "$2" || { echo "no case $name"; bad=1; }
 done
 exit $bad

@@ -100,8 +100,13 @@ class Reference:
     def add(self, prompt, output_tokens, answer):
         self._found[self._key(prompt, output_tokens)] = [answer.tokens, answer.logprobs]
 
+    def _find(self, prompt, output_tokens):
+        key = self._key(prompt, output_tokens)
+        need(key in self._found, f"{self._path} has no answer to a prompt of {len(prompt)} tokens: run the session that makes the reference")
+        return self._found[key]
+
     def tokens(self, prompt, output_tokens):
-        return self._found[self._key(prompt, output_tokens)][0]
+        return self._find(prompt, output_tokens)[0]
 
     def save(self):
         with open(self._path, "w") as file:
@@ -111,7 +116,7 @@ class Reference:
         """How many tokens were compared; raises on the first answer that differs."""
         compared = 0
         for at, (prompt, answer) in enumerate(zip(prompts, answers)):
-            tokens, logprobs = self._found[self._key(prompt, output_tokens)]
+            tokens, logprobs = self._find(prompt, output_tokens)
             tally.tokens += len(tokens)
             tally.differ += sum(a != b for a, b in zip(answer.tokens, tokens))
             need(

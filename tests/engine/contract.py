@@ -8,7 +8,8 @@
     contract.py --write [FOLDER...] prints a new table: for these unpacked versions, or for the newest three.
 
 A method that vLLM adds is as interesting as one that it changes: the connector may have to answer it. Of classes that
-only hold values the table has the fields.
+only hold values the table has the fields. It also has each place that writes the field WRITTEN: where vLLM switches its own prefix
+cache off, KV is no function of the prefix, and a person has to look why.
 """
 
 import ast
@@ -29,6 +30,7 @@ _FACTORY = "vllm/distributed/kv_transfer/kv_connector/factory.py"
 _OFFLOAD = "vllm/v1/kv_offload"
 _KINDS = ("abstractmethod", "classmethod", "property", "staticmethod")
 FIELDS = ()  # no methods: the class's fields
+WRITTEN = "enable_prefix_caching"
 # (file, class or None, methods or None for all public ones)
 RELIED_ON = (
     (f"{_V1}/base.py", "KVConnectorBase_V1", None),
@@ -41,6 +43,9 @@ RELIED_ON = (
     ("vllm/config/model.py", "ModelConfig", ("try_get_generation_config",)),
     ("vllm/v1/worker/gpu_model_runner.py", "GPUModelRunner", ("get_model", "get_draft_model")),
     ("vllm/v1/worker/gpu/model_runner.py", "GPUModelRunner", ("get_model", "get_draft_model")),
+    ("vllm/v1/worker/gpu_worker.py", "Worker", ("start_weight_update", "start_draft_weight_update", "finish_weight_update")),
+    ("vllm/v1/executor/uniproc_executor.py", "UniProcExecutor", ("collective_rpc",)),
+    ("vllm/v1/executor/multiproc_executor.py", "MultiprocExecutor", ("collective_rpc",)),
     (f"{_V1}/base.py", "KVConnectorHandshakeMetadata", FIELDS),
     (_FACTORY, "KVConnectorFactory", ("register_connector", "create_connector", "get_connector_class", "supports_hma_config")),
     (f"{_V1}/multi_connector.py", "MultiConnector", ("get_required_kvcache_layout",)),
@@ -50,6 +55,13 @@ RELIED_ON = (
     ("vllm/v1/attention/backend.py", "MultipleOf", FIELDS),
     ("vllm/model_executor/layers/attention_layer_base.py", "AttentionLayerBase", ("get_attn_backend", "get_kv_cache_spec")),
     ("vllm/v1/kv_cache_interface.py", "AttentionSpec", FIELDS),
+    ("vllm/v1/kv_cache_interface.py", "FullAttentionSpec", FIELDS),
+    ("vllm/v1/kv_cache_interface.py", "MLAAttentionSpec", FIELDS),
+    ("vllm/v1/kv_cache_interface.py", "UniformTypeKVCacheSpecs", FIELDS),
+    ("vllm/config/pooler.py", "PoolerConfig", FIELDS),
+    ("vllm/pooling_params.py", "PoolingParams", FIELDS),
+    ("vllm/multimodal/inputs.py", "MultiModalFeatureSpec", FIELDS),
+    ("vllm/renderers/base.py", "BaseRenderer", ("_process_mm_uuids", "_process_multimodal")),
     ("vllm/config/vllm.py", None, ("set_current_vllm_config",)),
     ("vllm/tracing/__init__.py", None, ("instrument_manual", "is_tracing_available")),
     ("vllm/tracing/otel.py", None, ("extract_trace_context",)),
@@ -59,6 +71,7 @@ RELIED_ON = (
     ("vllm/v1/core/kv_cache_utils.py", None, ("maybe_convert_block_hash", "generate_block_hash_extra_keys", "to_event_extra_keys")),
     ("vllm/v1/kv_cache_interface.py", None, ("get_kv_cache_spec_kind", "get_kv_cache_spec_sliding_window")),
     ("vllm/v1/core/block_pool.py", "BlockPool", ("reset_prefix_cache",)),
+    ("vllm/multimodal/inputs.py", "MultiModalFeatureSpec", FIELDS),
     (f"{_OFFLOAD}/base.py", "OffloadingEvent", FIELDS),
     ("vllm/platforms/interface.py", "Platform", ("is_cpu", "is_cuda", "is_unspecified")),
     ("vllm/v1/core/block_pool.py", "BlockPool", ("touch", "free_blocks", "get_num_free_blocks", "evict_blocks")),
@@ -143,9 +156,51 @@ def signature(function):
     return " ".join([*sorted(kinds), ", ".join(words)]).strip()
 
 
+def _written(node):
+    """What @node writes into the field, as text, or None."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign | ast.AnnAssign) else []
+    if node.__dict__.get("value") is not None and any(getattr(target, "attr", None) == WRITTEN for target in targets):
+        return ast.unparse(node.value)
+    if isinstance(node, ast.Call):
+        if ast.unparse(node.func).endswith("setattr") and any(getattr(arg, "value", None) == WRITTEN for arg in node.args):
+            return ast.unparse(node.args[-1])
+        return next((ast.unparse(word.value) for word in node.keywords if word.arg == WRITTEN), None)
+    return None
+
+
+def _writes(path):
+    """{function, with its class in front: what it writes}."""
+    found = {}
+
+    def walk(node, where):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            where = [*where, node.name]
+        value = _written(node)
+        if value is not None:
+            found.setdefault(".".join(where), []).append(value)
+        for child in ast.iter_child_nodes(node):
+            walk(child, where)
+
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    if WRITTEN in text:
+        walk(ast.parse(text), [])
+    return {where: ", ".join(values) for where, values in found.items()}
+
+
+def writes(folder):
+    """{place: what it writes} of the whole of an unpacked vLLM, but for its benchmarks."""
+    found = {}
+    for path in sorted(glob.glob(os.path.join(folder, "vllm", "**", "*.py"), recursive=True)):
+        name = os.path.relpath(path, folder)
+        if not name.startswith("vllm/benchmarks/"):
+            found.update({f"{WRITTEN} in {name} {where}": value for where, value in _writes(path).items()})
+    return found
+
+
 def read(folder):
     """{class.method: signature} of an unpacked vLLM."""
-    found = {}
+    found = writes(folder)
     for path, cls, names in RELIED_ON:
         if names is FIELDS:
             fields = _fields(os.path.join(folder, path), cls)
@@ -209,8 +264,10 @@ def _fits(own, theirs):
 
 
 def unfit():
-    """Why ours do not fit the table: overrides with other parameters, abstract methods that are missing."""
-    known = table()["signatures"]
+    """Why ours do not fit the table: overrides with other parameters, abstract methods that are missing, other versions of vLLM."""
+    known, versions = table()["signatures"], _tuple_of("vllm/inert.py", "KNOWN")
+    if versions != table()["versions"]:
+        yield f"vllm/inert.py knows vLLM {', '.join(versions)}, and the table has {', '.join(table()['versions'])}"
     for file, cls, bases, overrides_only in OURS:
         own = _functions(os.path.join(PACKAGE, file), cls)
         theirs = {}
@@ -240,6 +297,37 @@ def _table_of(file, name):
     return set(next(node.value for node in ast.walk(value) if isinstance(node, ast.Constant)).split())
 
 
+def _tuple_of(file, name):
+    with open(os.path.join(PACKAGE, file), encoding="utf-8") as source:
+        tree = ast.parse(source.read())
+    return next(list(ast.literal_eval(node.value)) for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == name)
+
+
+_NEW = """
+class C:
+    def f(self, c):
+        if c.enable_prefix_caching:
+            c.enable_prefix_caching = False
+    async def g(self, c):
+        setattr(c, "enable_prefix_caching", 0)
+def h(c):
+    return c.replace(enable_prefix_caching=None)
+def i(c):
+    return c.enable_prefix_caching == 1
+"""
+
+
+def unseen():
+    """Ways to write the field that writes() does not find."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.mkdir(os.path.join(folder, "vllm"))
+        with open(os.path.join(folder, "vllm", "new.py"), "w", encoding="utf-8") as file:
+            file.write(_NEW)
+        found = writes(folder)
+    if found != {f"{WRITTEN} in vllm/new.py {where}": value for where, value in (("C.f", "False"), ("C.g", "0"), ("h", "None"))}:
+        yield f"found: {found}"
+
+
 def undecided():
     """Fields of vLLM's ModelConfig of which identity.py does not say whether they count, and fields that are gone."""
     known = _table_of("vllm/identity.py", "HARMLESS") | _table_of("vllm/identity.py", "COUNTED")
@@ -264,7 +352,7 @@ def newest_versions():
 
 
 def unpack(version, folder):
-    """The files that the table is made from, out of the wheel on PyPI."""
+    """What is Python, out of the wheel on PyPI."""
     with tempfile.TemporaryDirectory() as downloads:
         subprocess.run(
             [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps",
@@ -272,10 +360,7 @@ def unpack(version, folder):
         )
         (wheel,) = glob.glob(f"{downloads}/*.whl")
         with zipfile.ZipFile(wheel) as archive:
-            there = set(archive.namelist())
-            for path in sorted({path for path, _, _ in RELIED_ON} | {"vllm/_version.py"}):
-                if path in there:
-                    archive.extract(path, folder)
+            archive.extractall(folder, [path for path in archive.namelist() if path.startswith("vllm/") and path.endswith(".py")])
 
 
 def newest():
@@ -303,6 +388,7 @@ def main(args):
     questions = [
         ("connector_and_tier_fit_the_table", lambda: list(unfit())),
         ("each_field_of_a_models_configuration_counts_or_is_harmless", lambda: list(undecided())),
+        ("each_way_to_switch_the_prefix_cache_off_is_found", lambda: list(unseen())),
     ]
     if args[:1] == ["--against"]:
         questions = [("the_table_fits_this_vllm", lambda: differences(args[1]))]

@@ -49,22 +49,20 @@ class Engine:
         from vllm.v1.engine.llm_engine import LLMEngine
 
         if connector is not None:
-            more["kv_transfer_config"] = _transfer_config(dict(connector), beside)
+            more["kv_transfer_config"] = _transfer_config({"verify_sample": 0, **connector}, beside)
         if events is not None:
             from vllm.config import KVEventsConfig
 
             more["kv_events_config"] = KVEventsConfig(**events)
         args = EngineArgs(
             model=model,
-            dtype="float32",
-            enforce_eager=True,
             block_size=block_tokens,
             num_gpu_blocks_override=blocks,
             max_num_batched_tokens=batch_tokens,
             max_num_seqs=seqs,
-            enable_chunked_prefill=True,
             disable_log_stats=False,
-            **{"skip_tokenizer_init": True, "max_model_len": 4096, "kv_cache_memory_bytes": 64 << 20, **more},
+            **{"dtype": "float32", "enforce_eager": True, "enable_chunked_prefill": True, "skip_tokenizer_init": True,
+               "max_model_len": 4096, "kv_cache_memory_bytes": 64 << 20, **more},
         )
         config = args.create_engine_config()
         if prefix_caching is not None:
@@ -99,9 +97,10 @@ class Engine:
         """The connector's scheduler side."""
         return ours(self.scheduler.connector)._scheduler
 
-    def add(self, prompt, output_tokens, salt=None, transfer=None, adapter=None, image=None, stop=()):
+    def add(self, prompt, output_tokens, salt=None, transfer=None, adapter=None, image=None, image_name=None, stop=(), processor=None):
         """@adapter: (number, folder) of a LoRA adapter. @image: stands where the prompt has the model's token for
-        it. @stop: tokens that end the answer."""
+        it. @image_name: in place of vLLM's hash of it. @stop: tokens that end the answer. @processor: options of what makes it
+        of the image."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -122,6 +121,10 @@ class Engine:
             question["cache_salt"] = salt
         if image is not None:
             question["multi_modal_data"] = {"image": image}
+        if image_name is not None:
+            question["multi_modal_uuids"] = {"image": image_name}
+        if processor is not None:
+            question["mm_processor_kwargs"] = processor
         lora = None
         if adapter is not None:
             from vllm.lora.request import LoRARequest
@@ -139,6 +142,18 @@ class Engine:
 
         core = self._engine.engine_core.engine_core
         return Request("hashes", prompt, SamplingParams(max_tokens=1), None, block_hasher=core.request_block_hasher).block_hashes
+
+    def embed(self, prompt):
+        """The embedding of @prompt, by a model that pools."""
+        from vllm import PoolingParams
+
+        self._engine.add_request(f"e{self._n}", {"prompt_token_ids": list(prompt)}, PoolingParams(task="embed"))
+        self._n += 1
+        tally.requests += 1
+        while True:
+            for output in self._engine.step():
+                if output.finished:
+                    return output.outputs.data.tolist()
 
     def step(self):
         """One step. Returns the names of the requests that ended in it, with their answers."""

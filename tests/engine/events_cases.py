@@ -13,6 +13,7 @@ CHUNK_TOKENS = 128
 SERVER = {"l1_bytes": "16Mi", "extent_bytes": "1Mi"}  # 64 chunks of 256 KiB
 MOST_STEPS = 3  # until what a step saw is announced
 INDEXER_S = 5.0  # for its own queue
+LATE_S = 60.0
 
 
 def endpoints():
@@ -121,6 +122,23 @@ def restarts(pair, server):
     pair.engine.side._client.wait_ready(60000)
     pair.run()
     return _equal(pair)
+
+
+def late(pair, server, indexer, register):
+    """A second indexer, of which nothing was told when it came. It asks for what it missed with the first batch that it sees."""
+    register(indexer)
+    early, pair.indexer = pair.indexer, indexer
+    truth = [(prompt, pair.found(prompt)) for prompt in pair.asked]
+    begin, n = time.monotonic(), sum(tokens > 0 for _, tokens in truth)
+    need(n > 0, "nothing is cached")
+    try:
+        while wrong := pair.differences(truth):
+            need(time.monotonic() < begin + LATE_S, f"after {LATE_S:.0f} s a late indexer is wrong for {len(wrong)} of {len(truth)} prompts")
+            time.sleep(1)  # between steps of an engine with little to do
+            pair.step()
+    finally:
+        pair.indexer = early
+    return f"{n} prompts are known after {time.monotonic() - begin:.0f} s"
 
 
 def gaps(pair, server, wire):

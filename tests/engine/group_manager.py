@@ -5,12 +5,13 @@ and the model, whose KV is compared byte for byte. Full attention, windows, recu
 What the connector finds is compared with vLLM's own prefix cache: a second manager with memory for everything is given
 the same prompts. Needs no reference and no model, and runs with any vLLM that can be imported."""
 
+import contextlib
 import hashlib
 import random
 import time
 from types import SimpleNamespace
 
-from checks import need, tally
+from checks import Failed, need, tally
 
 BLOCK = 16
 PAGE = 64  # bytes of a block
@@ -36,6 +37,7 @@ def _specs(name, torch):
         "windows": (full, window(40), window(100)),
         "states": (full, state, state),
         "all": (full, window(33), state),
+        "scratch": (full, kv.CircularBufferSpec(**heads)),
         "drafts": (full, window(100), full),
     }[name]
 
@@ -120,7 +122,7 @@ class Engine(Side):
         keys = {"endpoint": endpoint, "chunk_tokens": chunk_tokens, "namespace": f"manager/{time.monotonic_ns()}", **own.keys()}
         self.client, worker = kvscout.Client(**keys), kvscout.Worker(**keys)
         no_hints = SimpleNamespace(of=lambda request: None)
-        parsed = config.parse({"chunk_tokens": chunk_tokens}, BLOCK)
+        parsed = config.parse({"chunk_tokens": chunk_tokens, "verify_sample": 0}, BLOCK)
         self.scheduler = Scheduler(parsed, own, lambda namespace: self.client, 1, kvscout.KVScoutError, lambda salt: None, no_hints)
         self.scheduler.join({"vllm/own"})
         self.scheduler.bind(self.manager)
@@ -328,4 +330,48 @@ def drafts(server):
     return _run(server, "drafts", drafts={2})
 
 
-CASES = (windows, windows_in_chunks, states, windows_and_states, drafts)
+def a_failed_load_beside_scratch_memory(server):
+    """vLLM keeps the scratch group out of its prefix cache, and counts it: what the worker reports goes to vLLM's own scheduler."""
+    import torch
+    from vllm.utils.hashing import sha256_cbor
+    from vllm.v1.core.kv_cache_utils import init_none_hash
+    from vllm.v1.core.sched.scheduler import Scheduler
+    from vllm.v1.request import RequestStatus
+
+    init_none_hash(sha256_cbor)
+    ours = Engine(_specs("scratch", torch), (), server.endpoint, BLOCK)
+    try:
+        ours._read = ours._write = lambda *_: None  # of which group a block is says nothing here
+        need(ours.scheduler._groups.is_one_run, "the scratch group is cached, too")
+        tokens, draw = list(range(LONGEST)), random.Random("scratch")
+        first = _request("first", tokens)
+        ours.compute(first, draw, ours.find(first))
+        ours.settle()
+        need(ours.manager.reset_prefix_cache(), "blocks are in use though nothing runs")
+        again = _request("again", tokens)
+        started = ours.worker.start_loads
+
+        def with_another_ticket(meta):
+            for load in meta.loads:
+                load.ticket += 1
+            started(meta)
+
+        ours.worker.start_loads, reported = with_another_ticket, []
+        ours._received = lambda: reported or reported.extend(Engine._received(ours) or ()) or reported
+        with contextlib.suppress(Failed):  # _load() finds that it has failed
+            ours.find(again)
+        theirs = object.__new__(Scheduler)
+        theirs.kv_cache_config, theirs.requests = ours.config, {"again": again}
+        theirs.recompute_kv_load_failures, theirs.failed_recving_kv_req_ids = True, set()
+        again.status, again.num_computed_tokens = RequestStatus.WAITING_FOR_REMOTE_KVS, LONGEST
+        bad = ours.worker.bad_blocks()
+        if bad:
+            theirs._handle_invalid_blocks(bad, {})  # raises, which ends an engine
+        theirs._handle_failed_recving(reported[1])
+        need(theirs.failed_recving_kv_req_ids == {"again"} and not again.num_computed_tokens, "vLLM does not compute it anew")
+    finally:
+        ours.close()
+    return f"{len(reported[1])} load reported as failed, {len(bad)} blocks named"
+
+
+CASES = (a_failed_load_beside_scratch_memory, windows, windows_in_chunks, states, windows_and_states, drafts)

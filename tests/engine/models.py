@@ -229,6 +229,27 @@ def _phi():
     )
 
 
+def _prefix():
+    """Tokens of a prompt attend to those behind them, too, in layers that vLLM describes as full attention otherwise."""
+    from transformers import HrmTextConfig
+
+    text = dict(TEXT)
+    theta = text.pop("rope_theta")
+    return HrmTextConfig(
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        head_dim=32,
+        H_cycles=1,
+        L_cycles=1,
+        L_bp_cycles=[1],
+        embedding_scale=1.0,
+        rope_parameters={"rope_type": "default", "rope_theta": theta},
+        **text,
+    )
+
+
 def _llama4():
     """Layers without rope, the second of two, scale their queries if attn_temperature_tuning is on."""
     from transformers import Llama4TextConfig
@@ -281,6 +302,7 @@ MODELS = {
     "long": _long,
     "phi": _phi,
     "llama4": _llama4,
+    "prefix": _prefix,
 }
 
 

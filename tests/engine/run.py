@@ -4,6 +4,9 @@
 failed, N skipped`.
 
 usage: run.py --root FOLDER --kvscoutd PROGRAM [--short] [--list] [SESSION...]
+
+A named session runs after those whose files it reads: its reference, unless that has passed since the files that it is made from were
+written, and what fills its store. --list prints the names of the sessions that would run.
 """
 
 import argparse
@@ -40,6 +43,8 @@ SESSIONS = (
     ("llama-pp2", 1, 900),
     ("llama-multi", 1, 900),
     ("llama-hooks", 1, 900),
+    ("llama-verify", 1, 1200),
+    ("llama-verify-tp2", 1, 900),
     ("llama-sync", 1, 1200),
     ("llama-sync-kills", 1, 3000),
     ("window-reference", 1, 900),
@@ -49,6 +54,7 @@ SESSIONS = (
     ("gemma-evicted", 1, 900),
     ("gemma-kills", 1, 3000),
     ("gemma-blocks", 1, 900),
+    ("gemma-verify", 1, 900),
     ("recurrent-reference", 1, 900),
     ("recurrent", 1, 900),
     ("mla", 1, 1800),
@@ -57,8 +63,8 @@ SESSIONS = (
     ("lora", 1, 900),
     ("images-reference", 1, 900),
     ("images", 1, 900),
-    ("identity", 30, 3600),
-    ("serve", 1, 900),
+    ("identity", 33, 3900),
+    ("serve", 2, 1200),
     ("start", 0, 300),
     ("groups-manager", 0, 600),
     ("tier-manager", 0, 600),
@@ -68,6 +74,9 @@ SESSIONS = (
     ("events-dynamo", 2, 1800),
 )
 SHORT = ("llama-reference", "llama", "llama-kills")
+# The models of sessions whose name does not begin with it, and what references are made from.
+MODELS = {"serve": "llama", "tier": "llama", "tier-tp2": "llama", "tier-gemma": "gemma"}
+MADE_FROM = ("models.py", "prompts.py", "reference.py", "variants.py")
 COUNTS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$")
 # What a CPU cannot show; named in each run so that no reader takes it for tested.
 NOT_RUN = (
@@ -86,22 +95,30 @@ NOT_COMPARED = (
 )
 
 
-def run_session(name, limit, options):
-    """(passed, failed, skipped) of one session. One that ends badly without saying so is a failure."""
+def passed_file(root, name):
+    return os.path.join(root, f"{name}.passed")
+
+
+def first(name, root):
+    """The sessions whose files this one reads and that have to run before it."""
+    if name.endswith("-reference"):
+        return []
+    reference = MODELS.get(name, name.split("-")[0]) + "-reference"
+    passed = passed_file(root, reference)
+    made_from = max(os.path.getmtime(os.path.join(HERE, file)) for file in MADE_FROM)
+    fresh = os.path.exists(passed) and os.path.getmtime(passed) >= made_from
+    return ([] if fresh else [reference]) + ([name[: -len("load")] + "store"] if name.endswith("-load") else [])
+
+
+def run_session(name, limit, options, command=None):
+    """(passed, failed, skipped) of one session, or of another program's @command. One that ends badly without saying so is a failure."""
     log = os.path.join(options.root, f"{name}.log")
-    command = [
-        sys.executable,
-        "-B",
-        os.path.join(HERE, "session.py"),
-        name,
-        "--root",
-        options.root,
-        "--kvscoutd",
-        options.kvscoutd,
-    ]
-    if options.short:
-        command.append("--short")
+    if command is None:
+        command = [sys.executable, "-B", os.path.join(HERE, "session.py"), name, "--root", options.root, "--kvscoutd", options.kvscoutd]
+        command += ["--short"] * options.short
     start = time.monotonic()
+    if os.path.exists(passed_file(options.root, name)):
+        os.unlink(passed_file(options.root, name))
     with open(log, "w") as file:
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
         try:
@@ -117,6 +134,8 @@ def run_session(name, limit, options):
             print(f"{name}: {line[3:]}", flush=True)
     counts = next((COUNTS.match(line) for line in reversed(lines) if COUNTS.match(line)), None)
     print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)
+    if status == 0 and name.endswith("-reference"):
+        open(passed_file(options.root, name), "w").close()
     if counts is not None and status in (0, 1):
         return [int(n) for n in counts.groups()]
     done = [sum(line.startswith(f"== {word} ") for line in lines) for word in ("passed", "failed", "skipped")]
@@ -147,10 +166,11 @@ def main():
     for name in options.sessions:
         if name not in known:
             parser.error(f"there is no session {name}; there are: {' '.join(known)}")
+    wanted = set(options.sessions or (SHORT if options.short else known))
+    wanted.update(*(first(name, options.root) for name in options.sessions))
     if options.list:
-        print("\n".join(known))
+        print("\n".join(name for name in known if name in wanted))
         return 0
-    wanted = options.sessions or (SHORT if options.short else known)
     total = [0, 0, 0]
     starts = 0
     for name, n, limit in SESSIONS:

@@ -52,7 +52,7 @@ class Served:
         transfer = {
             "kv_connector": "KVScoutConnector",
             "kv_role": "kv_both",
-            "kv_connector_extra_config": {"endpoint": f"auto://{self.servers}", "l1_bytes": "256Mi"},
+            "kv_connector_extra_config": {"endpoint": f"auto://{self.servers}", "l1_bytes": "256Mi", "verify_sample": 0},
         }
         self._command = [
             sys.executable,
@@ -79,6 +79,8 @@ class Served:
             "0",
             "--kv-transfer-config",
             json.dumps(transfer),
+            "--kv-events-config",
+            json.dumps({"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": f"ipc://{self.folder}/events"}),
             "--otlp-traces-endpoint",
             traces,
         ]
@@ -92,12 +94,14 @@ class Served:
             "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
         }
 
-    def start(self):
+    def start(self, *more, threads_bind="0"):
+        """@threads_bind: a CPU for each engine."""
+        self._environment["VLLM_CPU_OMP_THREADS_BIND"] = threads_bind
         port = free_port()
         self._command[self._command.index("--port") + 1] = str(port)
         self._base = f"http://127.0.0.1:{port}"
         with open(self.log, "ab") as log:
-            self._process = subprocess.Popen(self._command, env=self._environment, stdout=log, stderr=subprocess.STDOUT)
+            self._process = subprocess.Popen([*self._command, *more], env=self._environment, stdout=log, stderr=subprocess.STDOUT)
         begin = time.monotonic()
         while True:
             need(
@@ -176,6 +180,9 @@ class Served:
     def log_lines(self, part):
         with open(self.log, encoding="utf-8", errors="replace") as file:
             return [line for line in file if part in line]
+
+    def namespaces(self):
+        return [re.search(r"kvscout: namespace ([^ ,]+)", line)[1] for line in self.log_lines("kvscout: namespace")]
 
     def server_pid(self):
         for folder, _, names in os.walk(self.servers):
@@ -276,6 +283,45 @@ def metrics_tell_of_the_server_and_of_times(context, served):
     return f"{found['pool_bytes_used'] / 1e6:.1f} MB in use"
 
 
+def an_idle_engine_takes_back_what_a_dead_server_had(context, served, ranks=1):
+    """Of each rank, also of one that had no request."""
+    import msgspec
+    import zmq
+
+    folder, socket = served.folder, zmq.Context.instance().socket(zmq.SUB)
+    socket.subscribe(b"")
+    for rank in range(ranks):
+        socket.connect(f"ipc://{folder}/events{f'_dp{rank}' if rank else ''}")
+    asked, n = prompts.of("long")
+    known, n_batches = {rank: set() for rank in range(ranks)}, 0
+
+    def follow(what, done):
+        nonlocal n_batches
+        begin = time.monotonic()
+        while not done():
+            need(time.monotonic() < begin + 60, f"{what}: not after 60 s")
+            if socket.poll(1000):
+                _, found, rank = msgspec.msgpack.decode(socket.recv_multipart()[2])
+                n_batches += 1
+                for event in found:
+                    if event.get("medium") == "CPU":
+                        change = known[rank or 0].update if event["type"] == "BlockStored" else known[rank or 0].difference_update
+                        change(event["block_hashes"])
+        return time.monotonic() - begin
+
+    served.forget()
+    answer, _ = served.ask(asked[0], n)
+    context.reference.compare([asked[0]], n, [answer])
+    told_s = follow("announcements of all ranks", lambda: all(len(blocks) > 8 for blocks in known.values()))
+    os.kill(served.server_pid(), signal.SIGKILL)
+    n_batches = 0
+    gone_s = follow("removals of all ranks", lambda: not any(known.values()))
+    need(n_batches <= 8 * ranks, f"{n_batches} batches")
+    socket.close()
+    served.count_hits()
+    return f"told after {told_s:.1f} s, taken back {gone_s:.1f} s after the server's end, in {n_batches} batches"
+
+
 def the_server_is_killed_and_comes_back(context, served):
     """Nobody but the engine's own processes starts the next one."""
     asked, n = prompts.of("exact")
@@ -294,3 +340,13 @@ def the_server_is_killed_and_comes_back(context, served):
     need(served.server_pid() != pid, "server.lock still names the server that was killed")
     served.count_hits()
     return f"{rounds} requests until the next load"
+
+
+def data_parallel_ranks_share(context, served):
+    """Each rank is an engine of its own, in an environment of its own, and has the namespace of an engine without ranks."""
+    before = served.namespaces()
+    served.stop()
+    served.start("--data-parallel-size", "2", threads_bind="0|1")
+    found = served.namespaces()[len(before) :]
+    need(len(found) == 2 and set(found) == set(before), f"the engine was in {before}, and its ranks are in {found}")
+    return "2 ranks"

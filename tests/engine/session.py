@@ -165,12 +165,19 @@ def events_session(options):
         peer.wait_ready()
         wire = dynamo.Wire(own["endpoint"])
         stack.callback(wire.close)
-        indexer.register(1, wire.endpoint, own["replay_endpoint"])
-        indexer.register(2, theirs["endpoint"], theirs["replay_endpoint"])
+
+        def register(indexer):
+            indexer.register(1, wire.endpoint, own["replay_endpoint"])
+            indexer.register(2, theirs["endpoint"], theirs["replay_endpoint"])
+
+        register(indexer)
         pair = events_cases.Pair(engine, peer, indexer, 100 if context.short else 250)
         for case in (events_cases.evictions, events_cases.resets, events_cases.restarts):
             context.cases.run(case.__name__, case, pair, server)
         context.cases.run("gaps", events_cases.gaps, pair, server, wire)
+        second = dynamo.Indexer(options.root, BLOCK_TOKENS)
+        stack.callback(second.close)
+        context.cases.run("late", events_cases.late, pair, server, second, register)
     return context.cases
 
 
@@ -433,6 +440,7 @@ def image_cases(context, engine, server):
     import variants
 
     context.cases.run("images", variants.images_keep_their_kv_apart, context, engine)
+    context.cases.run("images_with_a_users_name", variants.images_with_a_users_name, context, engine)
     context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
 
 
@@ -480,6 +488,19 @@ def beside_session(options):
     return connector_session("llama", cases, beside=[other], batch_tokens=2048)(options)
 
 
+def verify_cases(context, engine, server):
+    import byte_cases as of_verify
+
+    context.cases.run("right_kv_is_no_alarm", of_verify.right_kv_is_no_alarm, engine, 300 if context.short else 3000)
+    context.cases.run("wrong_kv_is_found", of_verify.wrong_kv_is_found, context, engine)
+
+
+def verify_alarms(context, engine, server):
+    import byte_cases as of_verify
+
+    context.cases.run("right_kv_is_no_alarm", of_verify.right_kv_is_no_alarm, engine, 300)
+
+
 def measure_hooks(context, engine, server):
     import scenarios
 
@@ -525,11 +546,14 @@ def serve_session(options):
         for case in (
             serve.a_shared_prefix_over_http,
             serve.metrics_tell_of_the_server_and_of_times,
+            serve.an_idle_engine_takes_back_what_a_dead_server_had,
             serve.the_server_is_killed_and_comes_back,
         ):
             context.cases.run(case.__name__, case, context, served)
         traced = serve.a_trace_goes_from_the_request_to_the_load
         context.cases.run(traced.__name__, traced, context, served, receiver)
+        context.cases.run("data_parallel_ranks_share", serve.data_parallel_ranks_share, context, served)
+        context.cases.run("idle_data_parallel_ranks", serve.an_idle_engine_takes_back_what_a_dead_server_had, context, served, 2)
     finally:
         served.stop()
         receiver.stop()
@@ -581,6 +605,7 @@ LORA = {"enable_lora": True, "max_loras": 2, "max_lora_rank": 8}
 # vLLM's reference backend computes MLA in float32, in blocks of 16 tokens; for it vLLM switches its own prefix cache
 # off, and with it the hashes of blocks.
 MLA = {"block_tokens": 16, "attention_backend": "CPU_MLA", "prefix_caching": True, "seqs": 1}
+VERIFY = {"verify_sample": 1}
 IMAGES = {"skip_tokenizer_init": False, "limit_mm_per_prompt": {"image": 1}}
 SESSIONS = {
     "llama": connector_session("llama", all_cases, blocks=FEW_BLOCKS),
@@ -618,6 +643,9 @@ SESSIONS = {
     "tier": tier_session("llama", "all_cases"),
     "tier-gemma": tier_session("gemma", "hybrid_cases"),
     "tier-tp2": on_two_cpus(tier_session("llama", "few_cases", tensor_parallel_size=2)),
+    "llama-verify": connector_session("llama", verify_cases, extra=VERIFY, blocks=FEW_BLOCKS, dtype="bfloat16"),
+    "llama-verify-tp2": on_two_cpus(connector_session("llama", verify_alarms, extra=VERIFY, dtype="bfloat16", tensor_parallel_size=2)),
+    "gemma-verify": connector_session("gemma", verify_alarms, extra=VERIFY, dtype="bfloat16"),
     "window": connector_session("window", few_cases),
     "mla": connector_session("mla", byte_cases, **MLA),
     "mla-tp2": on_two_cpus(connector_session("mla", byte_cases, tensor_parallel_size=2, **MLA)),

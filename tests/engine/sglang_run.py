@@ -33,6 +33,7 @@ class Plan:
     model: str = "model"  # of Session.models
     kills: bool = False  # the server is frozen, killed and started while the last engine asks
     engines: tuple = (STORES, LOADS)
+    same_steps: bool = False  # an engine without kvscout takes the same steps, and its answers are right
 
 
 SESSIONS = {
@@ -46,6 +47,16 @@ SESSIONS = {
     "sglang-weights": Plan(engines=((
         "gets new weights", ("ask", "stored", "new_weights", "ask", "attach_again", "flush", "ask", "stored", "flush", "ask"),
         (("model", None), ("other_model", False), ("other_model", False), ("other_model", True))), LOADS)),
+    # New prompts after each update without a flush. The first model comes back into an empty cache: then pages are its own again.
+    "sglang-weights-unflushed": Plan(same_steps=True, engines=((
+        "updates without a flush, then flushes first",
+        ("ask", "stored", "other_from_disk", "ask_2", "flush", "ask_2", "flush", "first_from_tensors", "ask", "flush", "other_from_tensors",
+         "ask_3", "flush"),
+        (("model", None), ("model", False), ("model", False), ("model", True), ("model", False))),
+        ("has the first weights", ("ask", "ask_2", "ask_3"), (("model", True), ("model", False), ("model", False))))),
+    "sglang-attach": Plan(engines=((
+        "attaches while no server answers", ("ask", "stored", "detach", "attach_nowhere", "ask", "attach", "flush", "ask"),
+        (("model", None), ("model", False), ("model", True))),)),
     "sglang-hybrid": Plan(model="hybrid_model", engines=HYBRID),
     "sglang-hybrid-buffer": Plan(model="hybrid_model", mode="buffer_only", engines=HYBRID),
 }
@@ -71,7 +82,7 @@ def engine(told):
         disable_cuda_graph=True, disable_overlap_schedule=True, skip_tokenizer_init=True, page_size=PAGE, max_total_tokens=16384,
         dtype="float32", mem_fraction_static=0.3, log_level="info", tp_size=told["tp"], **more)
     steps = Steps(made, told, more)
-    answers = [found for found in (getattr(steps, step)() for step in told["steps"]) if found is not None]
+    answers = [found for found in map(steps.take, told["steps"]) if found is not None]
     with open(told["out"], "w", encoding="ascii") as file:
         json.dump(answers, file)
     made.shutdown()
@@ -84,14 +95,20 @@ class Steps:
         self.made, self.told, self.more = made, told, more
         self.pages = 0  # that the server has
 
-    def ask(self):
-        drawn, answers = random.Random(5), []
+    def take(self, step):
+        """ask, ask_2 and ask_3 ask other prompts. An engine without kvscout waits for none of its stores."""
+        name, _, which = step.partition("ask")
+        return self.ask(which) if not name else getattr(self, step)() if self.told["endpoint"] or step != "stored" else None
+
+    def ask(self, which=""):
+        drawn, answers = random.Random(f"5{which}"), []
         for _ in range(PROMPTS):
             prompt = [drawn.randrange(3, 500) for _ in range(TOKENS)]
             print("PROMPT", flush=True)
+            begin = time.monotonic()
             answer = self.made.generate(input_ids=prompt, sampling_params={"temperature": 0, "max_new_tokens": NEW, "ignore_eos": True})
             details = answer["meta_info"].get("cached_tokens_details") or {}
-            answers.append([answer["output_ids"], details.get("storage", 0)])
+            answers.append([answer["output_ids"], details.get("storage", 0), time.monotonic() - begin])
         return answers
 
     def stored(self):
@@ -117,16 +134,56 @@ class Steps:
         self._said(lambda: self.made.tokenizer_manager.flush_cache())
 
     def new_weights(self):
-        ok, message, *_ = self.made.update_weights_from_disk(self.told["other_model"])
-        if not ok:
-            raise SystemExit(f"SGLang did not take the new weights: {message}")
+        self._taken(self.made.update_weights_from_disk(self.told["other_model"]))
+
+    def other_from_disk(self):
+        from sglang.srt.managers.io_struct import UpdateWeightFromDiskReqInput
+
+        asked = UpdateWeightFromDiskReqInput(model_path=self.told["other_model"], flush_cache=False)
+        self._taken(self.made.loop.run_until_complete(self.made.tokenizer_manager.update_weights_from_disk(asked, None)))
+
+    def first_from_tensors(self):
+        self._from_tensors(self.told["model"])
+
+    def other_from_tensors(self):
+        self._from_tensors(self.told["other_model"])
+
+    def _from_tensors(self, model):
+        """As trainers do: in pieces, without a flush."""
+        from safetensors.torch import load_file
+
+        tensors = list(load_file(f"{model}/model.safetensors").items())
+        self._taken(self.made.begin_weight_update())
+        for first in range(0, len(tensors), 8):
+            self._taken(self.made.update_weights_from_tensor(tensors[first : first + 8], flush_cache=False))
+        self._taken(self.made.end_weight_update())
+
+    def _taken(self, said):
+        if not said[0]:
+            raise SystemExit(f"SGLang did not take the new weights: {said[1]}")
 
     def attach_again(self):
         """As DELETE and PUT of /hicache/storage-backend do."""
+        self.detach()
+        self.attach()
+
+    def detach(self):
         self._said(lambda: self.made.tokenizer_manager.detach_hicache_storage())
-        self._said(lambda: self.made.tokenizer_manager.attach_hicache_storage(
-            "dynamic", hicache_storage_backend_extra_config_json=self.more["hicache_storage_backend_extra_config"],
-            hicache_storage_prefetch_policy="wait_complete", hicache_write_policy="write_through"))
+
+    def attach(self):
+        self._said(lambda: self._attach(self.more["hicache_storage_backend_extra_config"]))
+
+    def attach_nowhere(self):
+        extra = json.loads(self.more["hicache_storage_backend_extra_config"])
+        extra.update(endpoint=extra["endpoint"] + "-none", start_timeout_ms=500)
+        said = self.made.loop.run_until_complete(self._attach(json.dumps(extra)))
+        if said.success or "Start kvscoutd" not in said.message:
+            raise SystemExit(f"SGLang attached a storage without a server, or said something else: {said}")
+
+    def _attach(self, extra):
+        return self.made.tokenizer_manager.attach_hicache_storage(
+            "dynamic", hicache_storage_backend_extra_config_json=extra, hicache_storage_prefetch_policy="wait_complete",
+            hicache_write_policy="write_through")
 
     def _said(self, call):
         """SGLang refuses until it is idle."""
@@ -235,16 +292,19 @@ class Session:
                 if found is None:
                     self.case(f"{name}: the engine that {does} ends well", False, f"see {self.arguments.root}/{name}-{number}.log")
                     return
-                for answers, (which, from_storage) in zip(found, expected, strict=True):
-                    self.compare(f"{name}: the engine that {does}", answers, self.reference(which, plan.ranks), from_storage, plan.kills)
+                same = self.run_engine(f"{name}-reference-{number}", plan, steps=steps, endpoint=None) if plan.same_steps else None
+                for at, (answers, (which, from_storage)) in enumerate(zip(found, expected, strict=True)):
+                    right = same[at] if same else self.reference(which, plan.ranks)
+                    self.compare(f"{name}: the engine that {does}", answers, right, from_storage, plan.kills)
         finally:
             self.stop_server()
 
     def compare(self, name, answers, reference, from_storage, kills):
-        different = sum(a != b for (one, _), (other, _) in zip(answers, reference, strict=True) for a, b in zip(one, other, strict=True))
-        total = sum(len(tokens) for tokens, _ in answers)
-        self.case(f"{name} answers as one without kvscout", different == 0, f"{different} of {total} tokens differ")
-        storage = [n for _, n in answers]
+        different = sum(a != b for (one, *_), (other, *_) in zip(answers, reference, strict=True) for a, b in zip(one, other, strict=True))
+        total = sum(len(tokens) for tokens, *_ in answers)
+        slowest = max(seconds for *_, seconds in answers)
+        self.case(f"{name} answers as one without kvscout", different == 0, f"{different} of {total} tokens differ, slowest {slowest:.1f} s")
+        storage = [n for _, n, _ in answers]
         if from_storage:
             wanted = min(storage[:2] if kills else storage)
             self.case(f"{name} has prompts from kvscout", wanted >= TOKENS // PAGE * PAGE - PAGE, f"tokens of each prompt from storage: {storage}")

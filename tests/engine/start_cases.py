@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is refused when vLLM makes its configuration. No engine is started, and no model is loaded."""
 
+import abc
 import contextlib
 import os
 from unittest import mock
@@ -59,7 +60,7 @@ def _platform(**answers):
 def a_wrong_key_is_refused(model):
     for extra, sentence in (
         ({"chunk_size": 1}, "kv_connector_extra_config has no key 'chunk_size'"),
-        ({"copy_method": "fast"}, "copy_method='fast' is not allowed: it is one of auto, staged, batch, direct"),
+        ({"copy_method": "fast"}, "copy_method='fast' is not allowed: it is one of auto, staged, batch"),
         ({"l2": "ftp://host/kv"}, 'l2 = "ftp://host/kv": scheme "ftp": must be one of fs'),
         ({"l1_bytes": "512Ti"}, "is larger than the memory of this machine"),
         ({"endpoint": "tcp://10.0.0.1:1", "curve_server_key": "k" * 40}, "encryption needs curve_secret_file and curve_server_key"),
@@ -160,7 +161,121 @@ def another_layout_is_another_namespace(model):
     need(len(names) == 3, f"three layouts have {len(names)} names")
 
 
+def _specs():
+    """vLLM's own, each with what is wrong with it, or None."""
+    import torch
+    from vllm.v1 import kv_cache_interface as kv
+
+    shape = {"block_size": 16, "num_kv_heads": 2, "head_size": 8, "dtype": torch.float32}
+    full, mla = kv.FullAttentionSpec(**shape), kv.MLAAttentionSpec(**shape)
+    blind = kv.MLAAttentionSpec(**shape, non_causal_multi_token_decode=True)
+    window = kv.SlidingWindowSpec(**shape, sliding_window=64)
+    plugin = type("FullAttentionSpecOfAPlugin", (kv.FullAttentionSpec,), {})(**shape)
+    for spec in (full, mla, window, kv.ChunkedLocalAttentionSpec(**shape, attention_chunk_size=64), kv.SlidingWindowMLASpec(**shape, sliding_window=64)):
+        yield spec, None
+    yield kv.UniformTypeKVCacheSpecs(16, {"a": full, "b": full}), None
+    yield kv.UniformTypeKVCacheSpecs(16, {"a": full, "b": mla}), None
+    yield kv.FullAttentionSpec(**shape, non_causal=True), "does not serve layers with non_causal,"
+    yield blind, "does not serve layers with non_causal_multi_token_decode"
+    yield kv.UniformTypeKVCacheSpecs(16, {"a": mla, "b": blind}), "does not serve layers with non_causal_multi_token_decode"
+    yield kv.RSWASpec(**shape, rswa_window=64), "KV of another kind (RSWASpec)"
+    yield kv.SinkFullAttentionSpec(**shape, sink_len=16), "KV of another kind (SinkFullAttentionSpec)"
+    yield kv.HiddenStateCacheSpec(**shape), "KV of another kind (HiddenStateCacheSpec)"
+    yield plugin, "KV of another kind (FullAttentionSpecOfAPlugin)"
+    yield kv.UniformTypeKVCacheSpecs(16, {"a": full, "b": plugin}), "KV of another kind (FullAttentionSpec and FullAttentionSpecOfAPlugin)"
+
+
+def layers_whose_kv_is_no_function_of_the_prefix_are_refused(model):
+    """No key allows them, and a class that inherits from one that is served is not served."""
+    from kvscout.vllm.connector import KVScoutConnector
+    from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
+    from vllm.v1 import kv_cache_interface as kv
+
+    config = _configure(model, {"without_prefix_cache": "trust"})
+    for spec, sentence in _specs():
+        found = kv.KVCacheConfig(2, [], [kv.KVCacheGroupSpec(["a", "b"], spec)])
+        if sentence is None:
+            KVScoutConnector(config, KVConnectorRole.SCHEDULER, found).shutdown()
+        else:
+            _raises(sentence, KVScoutConnector, config, KVConnectorRole.SCHEDULER, found)
+
+
+def a_wrong_endpoint_is_refused(model):
+    for endpoint in ("http://host:1", "tcp://host", "/run/kvscout.sock", "ipc://relative", "auto://relative"):
+        _refused("endpoint", model, {"endpoint": endpoint})
+        _refused("endpoint", model, {"endpoint": endpoint}, beside=[OTHER])
+
+
+def _unknown(base):
+    """A vLLM of tomorrow: one more argument for each constructor, one more method that must be there, and other parameters."""
+    import vllm
+
+    theirs = base.KVConnectorBase_V1
+
+    class Tomorrow(theirs):
+        @abc.abstractmethod
+        def of_tomorrow(self, more): ...
+
+        @property
+        @abc.abstractmethod
+        def also_of_tomorrow(self): ...
+
+        def __init__(self, vllm_config, role, kv_cache_config, more):
+            theirs.__init__(self, vllm_config, role, kv_cache_config)
+
+    return mock.patch.multiple(vllm, __version__="0.99.1"), mock.patch.object(base, "KVConnectorBase_V1", Tomorrow)
+
+
+def a_vllm_that_is_not_known_gets_an_inert_connector(model):
+    from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+    from vllm.distributed.kv_transfer.kv_connector.v1 import base
+
+    version, tomorrow = _unknown(base)
+    with version, mock.patch("logging.Logger.warning") as warned:
+        config = _configure(model, {"chunk_size": "a key that this kvscout does not know either"})
+        made = KVConnectorFactory.create_connector(config, base.KVConnectorRole.SCHEDULER, _kv_cache_config("LBNHC"))
+        KVConnectorFactory.create_connector(config, base.KVConnectorRole.WORKER, _kv_cache_config("LBNHC"))
+        lines = [call.args[0] for call in warned.call_args_list if "inert" in str(call.args[0])]
+        need(len(lines) == 1 and "does not know vLLM 0.99" in lines[0], f"the log has {lines}")
+        need(isinstance(made, base.SupportsHMA) and not made.requires_kv_delivery, "vLLM takes it for another kind of connector")
+        need(made.get_num_new_matched_tokens(None, 0) == (0, False), "it finds something")
+        need(made.request_finished_all_groups(None, ()) == (False, None), "it holds blocks back")
+        need(isinstance(made.build_connector_meta(None), base.KVConnectorMetadata), "vLLM gets no metadata")
+        with tomorrow:
+            late = KVConnectorFactory.get_connector_class(config.kv_transfer_config)(config, base.KVConnectorRole.SCHEDULER, None, more=1)
+            need((late.of_tomorrow(1), late.also_of_tomorrow, late.update_state_after_alloc(1, 2, 3, 4)) == (None,) * 3, "what is new has an answer")
+        _refused("has no key 'chunk_size'", model, {"unknown_vllm": "trust", "chunk_size": 1})
+        need(_class_of(_configure(model, {"unknown_vllm": "trust"})).__module__ == "kvscout.vllm.connector", "the key is not heard")
+
+
+def _class_of(config):
+    from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+
+    return KVConnectorFactory.get_connector_class(config.kv_transfer_config)
+
+
+def a_vllm_that_is_not_known_gets_an_inert_tier(model):
+    import vllm
+    from vllm.v1.kv_offload.tiering.base import LookupResult, TransferJob
+    from vllm.v1.kv_offload.tiering.factory import SecondaryTierFactory
+
+    own = {"type": "KVScoutTier", "module_path": "kvscout.vllm_tier", "namespace": "m", "of_tomorrow": 1}
+    with mock.patch.object(vllm, "__version__", "0.99.1"), mock.patch("logging.Logger.warning") as warned:
+        made = SecondaryTierFactory.create_secondary_tier(own, memoryview(bytearray(64)).cast("B", (8, 8)), None)
+        need("does not know vLLM 0.99" in str(warned.call_args_list), f"the log has {warned.call_args_list}")
+        trusted = SecondaryTierFactory.get_tier_class({**own, "unknown_vllm": "trust"})
+    need(trusted.__module__ == "kvscout.vllm_tier.tier", "the key is not heard")
+    made.submit_store(TransferJob(7, [b"k"], None, False, None))
+    need(made.has_pending_work() and made.lookup(b"k", None) is LookupResult.MISS, "it keeps something")
+    need([(end.job_id, end.success) for end in made.get_finished_jobs()] == [(7, False)] and not made.has_pending_work(), "a job does not end")
+    made.drain_jobs()
+
+
 CASES = (
+    layers_whose_kv_is_no_function_of_the_prefix_are_refused,
+    a_wrong_endpoint_is_refused,
+    a_vllm_that_is_not_known_gets_an_inert_connector,
+    a_vllm_that_is_not_known_gets_an_inert_tier,
     a_wrong_key_is_refused,
     by_its_name_it_is_checked_too,
     a_platform_that_is_not_served_is_refused,

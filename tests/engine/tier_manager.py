@@ -12,6 +12,7 @@ import re
 import time
 import uuid
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy
 from checks import need
@@ -29,7 +30,7 @@ def config(endpoint, engine_id, extra=None, groups=GROUPS, events=False):
     from vllm.v1.kv_offload import config as theirs
 
     row = -(-LAYERS_BYTES // PAGE) * PAGE
-    tier = {"type": "KVScoutTier", "module_path": "kvscout.vllm_tier", "namespace": "manager", "endpoint": endpoint}
+    tier = {"type": "KVScoutTier", "module_path": "kvscout.vllm_tier", "namespace": "manager", "endpoint": endpoint, "verify_sample": 0}
     tier.update(extra or {})
     return theirs.OffloadingConfig(
         groups=tuple(
@@ -64,13 +65,33 @@ class ModelConfig:
         return {}
 
 
+def engine_of(caches=True, **model):
+    """vLLM's configuration."""
+    from vllm.config import CacheConfig, LoadConfig
+
+    own, cache = ModelConfig(), CacheConfig(enable_prefix_caching=caches)
+    vars(own).update(model)
+    parallel = SimpleNamespace(tensor_parallel_size=1, pipeline_parallel_size=1)
+    return SimpleNamespace(model_config=own, load_config=LoadConfig(), cache_config=cache, parallel_config=parallel)
+
+
+def layer(kind="FullAttentionSpec", **more):
+    import torch
+    from vllm.v1 import kv_cache_interface as kv
+
+    return getattr(kv, kind)(block_size=16, num_kv_heads=2, head_size=8, dtype=torch.float32, **more)
+
+
 class Manager:
     """vLLM's TieringOffloadingManager, and what its scheduler does with it. Counts what it compares."""
 
-    def __init__(self, endpoint, extra=None, events=False):
+    def __init__(self, endpoint, extra=None, events=False, engine=None, layers=()):
+        """@engine: vLLM's configuration. @layers: specs of its KV cache groups."""
         from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
 
-        vllm_config = SimpleNamespace(model_config=ModelConfig())  # noqa: F841 (the tier finds it here, as in vLLM's connector)
+        vllm_config = engine or engine_of()  # noqa: F841 (the tier finds these here, as in vLLM's connector)
+        theirs = [SimpleNamespace(kv_cache_spec=spec, layer_names=()) for spec in layers or [layer()] * GROUPS]
+        kv_cache_config = SimpleNamespace(kv_cache_groups=theirs)  # noqa: F841
         self.spec = TieringOffloadingSpec(config(endpoint, f"kvscout-{uuid.uuid4().hex}", extra, events=events))
         self.manager = self.spec.get_manager()
         (self.tier,) = self.manager.secondary_tiers
@@ -185,13 +206,18 @@ class Manager:
         self.hits += hits
         return hits
 
-    def request(self, prompt, n):
-        """One request of @n chunks: load what there is, compare it, "compute" the rest, store it. Returns the hits."""
+    def request(self, prompt, n, image=None):
+        """One request of @n chunks: load what there is, compare it, "compute" the rest, store it. Returns the hits. @image: its
+        identifier."""
         from vllm.v1.kv_offload.base import ReqContext
 
         self._n += 1
         context = ReqContext(req_id=f"r{self._n}")
         self.requests += 1
+        if image is not None:  # vLLM's scheduler has a variable of this name, too
+            request = SimpleNamespace(  # noqa: F841
+                request_id=context.req_id, lora_request=None, mm_features=[SimpleNamespace(identifier=image)]
+            )
         with self.locked():
             self.manager.on_new_request(context)
         groups = self.keys(prompt, n)
@@ -287,6 +313,83 @@ def stats_have_definitions(server):
         return f"{len(ours)} counters"
     finally:
         made.close()
+
+
+def images_that_vllm_has_not_hashed(server):
+    """They stay out; and so does each request of a model with images if the tier does not find vLLM's request."""
+    made = Manager(server.endpoint)
+    made.tier._has_inputs = True
+    counts, stored = made.tier._counts, []
+    try:
+        for at, image in enumerate(("a" * 64, "holiday.jpg", None)):
+            for _ in range(2):
+                made.request(f"image/{at}", 4, image)
+                made.settle()
+                made.manager.primary_tier.reset_cache()
+            stored.append((counts["stored_chunks"], counts["lookup_keys"], counts["loaded_chunks"]))
+        need(stored[0][0] == stored[0][2] == 4 * GROUPS and stored[0][1] > 0, f"a hashed image: {stored[0]} chunks")
+        need(stored[0] == stored[1] == stored[2], f"without a hash of vLLM's: {stored}")
+        return made.same()
+    finally:
+        made.close()
+
+
+def where_vllm_reuses_nothing_the_tier_keeps_nothing(server):
+    """It answers vLLM's manager as an empty tier. No key allows what vLLM cannot tell a tier of requests."""
+    from kvscout.vllm_tier import KVScoutTier
+
+    trust = {"without_prefix_cache": "trust"}
+    mean = {"runner_type": "pooling", "pooler_config": SimpleNamespace(seq_pooling_type="MEAN", tok_pooling_type="ALL")}
+    counted = {"multimodal_config": SimpleNamespace(mm_processor_cache_gb=0)}
+    labels = set(KVScoutTier.config_info_keys({}))
+    for engine, extra, keeps in (
+        (engine_of(False), {}, False), (engine_of(False), trust, True), (engine_of(**mean), {}, False), (engine_of(False, **counted), trust, False),
+    ):
+        made = Manager(server.endpoint, {**extra, "namespace": f"inert/{time.monotonic_ns()}"}, engine=engine)
+        try:
+            for prompt in range(12):
+                made.request(f"inert/{prompt}", 8)
+                made.settle()
+            hits = made.request("inert/0", 8)
+            need(hits == (8 if keeps else 0), f"{hits} chunks are found with {extra} and {vars(engine.model_config)}")
+            need((made.tier.get_stats() is not None) == keeps and set(made.tier.config_info()) == labels, "what it tells vLLM")
+            made.same()
+        finally:
+            made.close()
+
+
+def layers_that_no_engine_reuses_are_refused(server):
+    for spec, sentence in (
+        (layer(non_causal=True), "does not serve layers with non_causal,"),
+        (layer("RSWASpec", rswa_window=64), "KV of another kind (RSWASpec)"),
+    ):
+        try:
+            Manager(server.endpoint, {"without_prefix_cache": "trust"}, layers=(layer(), spec)).close()
+        except ValueError as error:
+            need(sentence in str(error), f"another sentence than {sentence!r}: {error}")
+        else:
+            need(False, f"a tier starts with {spec}")
+
+
+def vllm_detects_its_pressure(server):
+    """The detector that vLLM makes reaches vLLM's base class, whatever its place among the parameters."""
+    from vllm.v1.kv_offload.tiering import base
+
+    theirs = base.SecondaryTierManager.__init__
+
+    def another(self, offloading_spec, primary_kv_view, tier_type, new=None, backpressure_detector=None):
+        need(new is None, "the detector is taken for a parameter of another vLLM")
+        theirs(self, offloading_spec, primary_kv_view, tier_type, backpressure_detector)
+
+    for init in (theirs, another):
+        with mock.patch.object(base.SecondaryTierManager, "__init__", init):
+            made = Manager(server.endpoint, {"backpressure": {"backpressure_cls": "EMABackpressureDetector"}})
+        try:
+            need(made.tier.bp_detector is not None, "the tier has no detector")
+            made.request("pressure", 8)
+            made.settle()
+        finally:
+            made.close()
 
 
 def a_window_beside_full_attention(server):
@@ -464,6 +567,7 @@ def nothing_stays(server):
 
 # What runs with a server of the usual size; small_pool has one of its own.
 CASES = (
-    one_after_the_other, a_window_beside_full_attention, stats_have_definitions, two_engines, a_reset_is_for_all,
-    numbered_resets, servers_that_die, nothing_stays,
+    one_after_the_other, a_window_beside_full_attention, where_vllm_reuses_nothing_the_tier_keeps_nothing,
+    layers_that_no_engine_reuses_are_refused, vllm_detects_its_pressure, stats_have_definitions, two_engines, a_reset_is_for_all,
+    numbered_resets, images_that_vllm_has_not_hashed, servers_that_die, nothing_stays,
 )

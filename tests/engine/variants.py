@@ -145,3 +145,16 @@ def images_keep_their_kv_apart(context, engine):
             need(found >= 512 if turn == "warm" else found == 0, f"image {name}, {turn}: {found} tokens were loaded")
             loaded += found
     return f"{len(IMAGES)} images; {loaded} tokens loaded"
+
+
+def images_with_a_users_name(context, engine):
+    """Nothing says that the next process means the same image by it. vLLM's own caches take the user's word, so it is one image here."""
+    asked, n = prompts.of("params")
+    question, counts = [_with_image(asked[0])], engine.side.counts
+    before = dict(counts)
+    for name in ("holiday.jpg", "renderer0-mm-1-image-0", "0" * 32):
+        context.named_reference(IMAGES[0]).compare(question, n, engine.run(question, n, image=_image(IMAGES[0]), image_name=name))
+        engine.forget()
+    more = {name: counts[name] - before[name] for name in ("asked", "stores", "loads")}
+    need(not any(more.values()), f"the cache was used: {more}")
+    return "3 names"

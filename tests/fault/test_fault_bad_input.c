@@ -34,6 +34,9 @@ refusal(const char *endpoint, const char *l1_bytes, int exit_status)
 	return text;
 }
 
+UNCHECKED_FIXTURE(fault_make_home, NULL);
+CHECKED_FIXTURE(setup, NULL);
+
 START_TEST(bad_input_a_runtime_folder_that_others_can_write_is_refused_and_named)
 {
 	char endpoint[192], folder[160];
@@ -169,22 +172,3 @@ START_TEST(bad_input_a_key_is_never_written_over_another)
 	fault_down(&f);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("fault_bad_input");
-	TCase *tc = tcase_create("bad input");
-
-	fault_make_home();
-	tcase_add_checked_fixture(tc, setup, NULL);
-	tcase_add_test(tc, bad_input_a_runtime_folder_that_others_can_write_is_refused_and_named);
-	tcase_add_test(tc, bad_input_a_second_server_on_the_endpoint_is_refused_and_told_who_holds_it);
-	tcase_add_test(tc, bad_input_leftovers_of_a_killed_server_are_reclaimed);
-	tcase_add_test(tc, bad_input_a_key_is_never_written_over_another);
-	tcase_add_test(tc, bad_input_a_pool_larger_than_the_memory_is_refused_with_the_numbers);
-	tcase_add_test(tc, bad_input_a_pool_smaller_than_a_chunk_is_told_at_register_with_the_numbers);
-	tcase_add_test(tc, bad_input_a_pool_of_exactly_one_chunk_works);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -8,6 +8,7 @@
 
 #include "l2.h"
 #include "l2_fault.h"
+#include "random.h"
 
 /*
  * DESIGN
@@ -103,10 +104,7 @@ static struct {
 static uint32_t
 draw(uint32_t below)
 {
-	random_state ^= random_state << 13;
-	random_state ^= random_state >> 7;
-	random_state ^= random_state << 17;
-	return (uint32_t)((random_state >> 20) % below);
+	return (uint32_t)((xorshift(&random_state) >> 20) % below);
 }
 
 static bool

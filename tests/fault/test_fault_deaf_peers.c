@@ -88,6 +88,9 @@ ask_until_dropped(struct wire_peer *p, void (*ask)(struct wire_peer *p), uint64_
 	ck_assert_uint_eq(fault_status(&f, "peers.dropped"), n);
 }
 
+UNCHECKED_FIXTURE(fault_make_home, NULL);
+CHECKED_FIXTURE(setup, NULL);
+
 START_TEST(a_frame_has_one_status_and_a_typed_refusal_for_the_rest)
 {
 	struct wire_peer peer;
@@ -117,7 +120,7 @@ START_TEST(a_frame_has_one_status_and_a_typed_refusal_for_the_rest)
 }
 END_TEST
 
-START_TEST(a_connection_without_hello_that_never_reads_is_ended)
+START_LOOP_TEST(a_connection_without_hello_that_never_reads_is_ended, 0, 2)
 {
 	void (*const asks[])(struct wire_peer * p) = {ask_status, ask_nonsense};
 	struct wire_peer deaf, good;
@@ -197,19 +200,3 @@ START_TEST(many_that_never_read_share_a_limit_and_others_are_served)
 	fault_server_kill(&f); /* those that never said goodbye are remembered for ten heartbeats */
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("fault_deaf_peers");
-	TCase *tc = tcase_create("deaf");
-
-	fault_make_home();
-	tcase_add_checked_fixture(tc, setup, NULL);
-	tcase_add_test(tc, a_frame_has_one_status_and_a_typed_refusal_for_the_rest);
-	tcase_add_loop_test(tc, a_connection_without_hello_that_never_reads_is_ended, 0, 2);
-	tcase_add_test(tc, a_peer_that_never_reads_is_ended_and_can_come_back);
-	tcase_add_test(tc, many_that_never_read_share_a_limit_and_others_are_served);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -87,6 +87,9 @@ judge_round(struct given_time_result *best, const struct given_time *t)
 		*best = r;
 }
 
+UNCHECKED_FIXTURE(fault_make_home, NULL);
+CHECKED_FIXTURE(setup, NULL);
+
 START_TEST(C2_a_lookup_at_a_frozen_server_ends_within_half_a_second)
 {
 	struct given_time_result best = {0};
@@ -146,7 +149,7 @@ START_TEST(C2_a_retrieve_at_a_frozen_server_ends_within_half_a_second)
 END_TEST
 
 /* With a client's defaults, from its first lookup on. @_i: there is no server, or one that is frozen. */
-START_TEST(C2_a_first_lookup_without_a_server_ends_within_half_a_second)
+START_LOOP_TEST(C2_a_first_lookup_without_a_server_ends_within_half_a_second, 0, 2)
 {
 	static const uint8_t hashes[4 * RIG_HASH] = {1};
 	const struct scout_query q = {
@@ -300,21 +303,3 @@ START_TEST(C2_a_server_that_gets_no_cpu_is_not_gone)
 	fault_down(&f);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("fault_frozen");
-	TCase *tc = tcase_create("frozen");
-
-	fault_make_home();
-	tcase_add_checked_fixture(tc, setup, NULL);
-	tcase_add_test(tc, C2_a_lookup_at_a_frozen_server_ends_within_half_a_second);
-	tcase_add_test(tc, C2_a_retrieve_at_a_frozen_server_ends_within_half_a_second);
-	tcase_add_loop_test(tc, C2_a_first_lookup_without_a_server_ends_within_half_a_second, 0, 2);
-	tcase_add_test(tc, C2_a_server_that_takes_its_time_is_not_gone);
-	tcase_add_test(tc, C2_a_scheduler_that_was_frozen_itself_gets_its_answer);
-	tcase_add_test(tc, C2_a_server_that_gets_no_cpu_is_not_gone);
-	suite_add_tcase(s, tc);
-	return s;
-}

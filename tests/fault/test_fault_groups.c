@@ -147,6 +147,9 @@ stop_all(struct wire_peer *worker)
 	fault_down(&f);
 }
 
+UNCHECKED_FIXTURE(fault_make_home, NULL);
+CHECKED_FIXTURE(setup, NULL);
+
 START_TEST(groups_the_server_is_killed_in_a_lookup)
 {
 	uint8_t hashes[N * 16];
@@ -276,20 +279,3 @@ START_TEST(groups_half_of_them_are_there)
 	stop_all(&worker);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("fault_groups");
-	TCase *tc = tcase_create("all");
-
-	fault_make_home();
-	tcase_add_checked_fixture(tc, setup, NULL);
-	tcase_add_test(tc, groups_the_server_is_killed_in_a_lookup);
-	tcase_add_test(tc, groups_the_server_is_stopped_in_a_lookup);
-	tcase_add_test(tc, groups_a_worker_is_killed_in_a_store);
-	tcase_add_test(tc, groups_a_worker_is_killed_in_a_retrieve);
-	tcase_add_test(tc, groups_half_of_them_are_there);
-	suite_add_tcase(s, tc);
-	return s;
-}

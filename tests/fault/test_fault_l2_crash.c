@@ -129,7 +129,9 @@ static const struct {
 	bool is_plugin; /* which knows no number of objects, and leaves what it was writing */
 } stores[] = {{l2_folder_check, false}, {l2_folder_check_flat, true}};
 
-START_TEST(killed_at_any_moment_of_writing_the_files_are_whole)
+UNCHECKED_FIXTURE(fault_make_home, NULL);
+
+START_LOOP_TEST(killed_at_any_moment_of_writing_the_files_are_whole, 0, sizeof(stores) / sizeof(stores[0]))
 {
 	const char *text = getenv("KVSCOUT_CRASHES");
 	uint32_t rounds = text ? (uint32_t)strtoul(text, NULL, 10) : is_long() ? ROUNDS_LONG : ROUNDS;
@@ -179,16 +181,3 @@ START_TEST(killed_at_any_moment_of_writing_the_files_are_whole)
 	ck_assert_uint_eq(report.damaged + (stores[_i].is_plugin ? 0 : report.temporaries) + report.foreign, 0);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("fault_l2_crash");
-	TCase *tc = tcase_create("l2_crash");
-
-	fault_make_home();
-	tcase_add_loop_test(tc, killed_at_any_moment_of_writing_the_files_are_whole, 0,
-			    sizeof(stores) / sizeof(stores[0]));
-	suite_add_tcase(suite, tc);
-	return suite;
-}

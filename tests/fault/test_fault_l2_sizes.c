@@ -439,20 +439,3 @@ START_TEST(a_disk_that_hangs_in_large_loads_is_found_in_time)
 	down(&z);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("fault_l2_sizes");
-	TCase *tc = tcase_create("l2_sizes");
-
-	tcase_add_test(tc, first_lookup_of_a_server_does_not_wait_for_its_pool_to_grow);
-	tcase_add_test(tc, chunks_whose_room_does_not_come_are_missing_and_named);
-	tcase_add_test(tc, many_small_loads_on_one_thread_all_come);
-	tcase_add_test(tc, large_loads_take_their_time_and_keep_no_lookup);
-	tcase_add_test(tc, writes_that_are_flushed_wait_and_none_is_lost);
-	tcase_add_test(tc, loads_of_a_request_that_ends_are_not_waited_for);
-	tcase_add_test(tc, a_disk_that_hangs_in_large_loads_is_found_in_time);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

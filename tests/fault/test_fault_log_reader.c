@@ -35,6 +35,9 @@ join_and_leave(struct wire_peer *p, uint32_t times)
 	}
 }
 
+UNCHECKED_FIXTURE(fault_make_home, NULL);
+CHECKED_FIXTURE(setup, NULL);
+
 START_TEST(a_log_that_nobody_reads_stops_neither_the_service_nor_the_end)
 {
 	struct wire_peer peer;
@@ -99,17 +102,3 @@ START_TEST(thousands_of_joins_are_some_lines_with_their_number)
 	(void)close(log_pipe[0]);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("fault_log_reader");
-	TCase *tc = tcase_create("reader");
-
-	fault_make_home();
-	tcase_add_checked_fixture(tc, setup, NULL);
-	tcase_add_test(tc, a_log_that_nobody_reads_stops_neither_the_service_nor_the_end);
-	tcase_add_test(tc, thousands_of_joins_are_some_lines_with_their_number);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

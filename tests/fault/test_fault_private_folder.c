@@ -103,6 +103,9 @@ count_entries(void)
 	return n - 2;
 }
 
+UNCHECKED_FIXTURE(fault_make_home, NULL);
+CHECKED_FIXTURE(setup, NULL);
+
 START_TEST(the_next_start_removes_what_killed_servers_left)
 {
 	struct server dead[3], alive = start_ready(), next;
@@ -222,18 +225,3 @@ START_TEST(what_is_not_a_dead_servers_stays_as_it_is)
 	end(&server, SIGTERM);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("fault_private_folder");
-	TCase *tc = tcase_create("private folder");
-
-	fault_make_home();
-	tcase_add_checked_fixture(tc, setup, NULL);
-	tcase_add_test(tc, the_next_start_removes_what_killed_servers_left);
-	tcase_add_test(tc, many_starts_at_once_remove_the_dead_and_spare_each_other);
-	tcase_add_test(tc, what_is_not_a_dead_servers_stays_as_it_is);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "check_main.h"
 #include "fault_store.h"
 #include "redis_rig.h"
 
@@ -39,6 +40,9 @@ up_on(const char *before, uint16_t port, const char *timeout_ms)
 }
 
 /* ---- one server ---- */
+
+CASE_TIMEOUT(300);
+CHECKED_FIXTURE(setup, teardown);
 
 START_TEST(a_new_server_finds_and_loads_what_another_stored)
 {
@@ -115,7 +119,7 @@ damage(const char *how)
 
 static const char *const damages[] = {"bit", "short", "other"};
 
-START_TEST(damaged_objects_are_misses_and_are_removed)
+START_LOOP_TEST(damaged_objects_are_misses_and_are_removed, 0, (sizeof(damages) / sizeof(damages[0])))
 {
 	struct fault_hit hit;
 	struct fault_done done;
@@ -142,6 +146,7 @@ END_TEST
 START_TEST(a_wrong_password_costs_the_second_tier_only_and_heals)
 {
 	static const char *const extra[] = {"requirepass", "right", NULL};
+	char words[160];
 
 	server.password = "right";
 	redis_start(&server, extra);
@@ -153,6 +158,8 @@ START_TEST(a_wrong_password_costs_the_second_tier_only_and_heals)
 		check_pool(60 + i);
 	}
 	is_not_used();
+	(void)snprintf(words, sizeof(words), "WRONGPASS: it refuses the user or password (127.0.0.1:%u)", server.port);
+	check_failing(words);
 	ck_assert_int_eq((int)redis_number(&server, "DBSIZE"), 0);
 	redis_ok(&server, "CONFIG SET requirepass wrong");
 	fault_wait(&f, "l2.0.ready", 1);
@@ -311,35 +318,9 @@ START_TEST(a_node_that_is_killed_between_lookup_and_load_costs_its_keys_only_and
 }
 END_TEST
 
-static Suite *
-suite(void)
-{
-	Suite *s = suite_create("fault_redis");
-	TCase *single = tcase_create("single"), *nodes = tcase_create("cluster");
-
-	tcase_add_checked_fixture(single, setup, teardown);
-	tcase_set_timeout(single, 300);
-	tcase_add_test(single, a_new_server_finds_and_loads_what_another_stored);
-	tcase_add_test(single, what_goes_between_lookup_and_load_is_named_and_not_offered_again);
-	tcase_add_loop_test(single, damaged_objects_are_misses_and_are_removed, 0,
-			    (int)(sizeof(damages) / sizeof(damages[0])));
-	tcase_add_test(single, a_wrong_password_costs_the_second_tier_only_and_heals);
-	tcase_add_test(single, a_server_that_accepts_and_never_answers_costs_the_second_tier_only);
-	tcase_add_test(single, a_stopped_redis_costs_the_second_tier_only_and_heals);
-	tcase_add_test(single, a_redis_that_is_killed_and_comes_back_empty_is_believed);
-	suite_add_tcase(s, single);
-	tcase_add_checked_fixture(nodes, setup, teardown);
-	tcase_set_timeout(nodes, 300);
-	tcase_add_test(nodes, a_cluster_is_used_as_a_whole);
-	tcase_add_test(nodes, slots_that_move_between_lookup_and_load_are_followed);
-	tcase_add_test(nodes, a_node_that_is_killed_between_lookup_and_load_costs_its_keys_only_and_heals);
-	suite_add_tcase(s, nodes);
-	return s;
-}
-
 int
 main(void)
 {
 	fault_make_home();
-	return redis_rig_main(suite());
+	return redis_rig_main(suite_of_this_file());
 }

@@ -28,6 +28,9 @@ store_whole(struct fault_actor *a, uint32_t prompt, uint32_t n)
 
 /* ---- readers ---- */
 
+UNCHECKED_FIXTURE(fault_make_home, NULL);
+CHECKED_FIXTURE(setup, NULL);
+
 START_TEST(S2_readers_8_each_reader_has_its_own_promise)
 {
 	struct fault_actor *sched, *half[2], *other;
@@ -525,31 +528,3 @@ START_TEST(S2_a_retrieve_after_finish_gets_a_typed_answer)
 	fault_down(&f);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("fault_rules_s2");
-	TCase *tc = tcase_create("S2");
-
-	fault_make_home();
-	tcase_add_checked_fixture(tc, setup, NULL);
-	tcase_add_test(tc, S2_readers_8_each_reader_has_its_own_promise);
-	tcase_add_test(tc, S2_admit_keeps_the_promise_of_its_range_and_gives_back_the_rest);
-	tcase_add_test(tc, S2_admit_of_the_last_token_less_one_keeps_the_last_chunk);
-	tcase_add_test(tc, S2_a_retrieve_after_a_withdrawal_gets_what_is_still_there_and_the_rest_named);
-	tcase_add_test(tc, S2_done_twice_changes_nothing);
-	tcase_add_test(tc, S2_store_done_twice_changes_nothing);
-	tcase_add_test(tc, S2_nobody_can_give_back_anothers);
-	tcase_add_test(tc, S2_finish_twice_changes_nothing);
-	tcase_add_test(tc, S2_finish_during_a_retrieve_leaves_the_copys_slots);
-	tcase_add_test(tc, S2_an_empty_admit_during_a_retrieve_leaves_the_copys_slots);
-	tcase_add_test(tc, S2_reset_during_a_retrieve_leaves_the_copys_slots);
-	tcase_add_test(tc, S2_the_schedulers_death_during_a_retrieve_leaves_the_copys_slots);
-	tcase_add_test(tc, S2_a_closed_client_during_a_retrieve_leaves_the_copys_slots);
-	tcase_add_test(tc, S2_a_store_after_the_end_of_its_session_is_still_good);
-	tcase_add_test(tc, S2_an_unknown_ticket_gets_a_typed_answer);
-	tcase_add_test(tc, S2_a_retrieve_after_finish_gets_a_typed_answer);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -15,6 +15,9 @@ setup(void)
 	memset(&f, 0, sizeof(f));
 }
 
+UNCHECKED_FIXTURE(fault_make_home, NULL);
+CHECKED_FIXTURE(setup, NULL);
+
 START_TEST(S3_of_two_stores_of_one_shard_the_first_wins_and_the_second_is_told)
 {
 	struct fault_actor *sched, *first, *second;
@@ -300,24 +303,3 @@ START_TEST(S4_under_constant_eviction_every_byte_that_is_read_is_right)
 	fault_down(&f);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("fault_rules_s3_s4");
-	TCase *s3 = tcase_create("S3"), *s4 = tcase_create("S4");
-
-	fault_make_home();
-	tcase_add_checked_fixture(s3, setup, NULL);
-	tcase_add_test(s3, S3_of_two_stores_of_one_shard_the_first_wins_and_the_second_is_told);
-	tcase_add_test(s3, S3_what_is_being_stored_is_a_miss_until_it_is_committed);
-	tcase_add_test(s3, S3_a_lookup_waits_for_a_commit_within_its_key_polling_time);
-	tcase_add_test(s3, S3_half_a_store_is_a_hit_only_as_far_as_it_was_committed);
-	tcase_add_test(s3, S3_a_chunk_counts_when_every_rank_has_committed_it);
-	suite_add_tcase(suite, s3);
-	tcase_add_checked_fixture(s4, setup, NULL);
-	tcase_add_test(s4, S4_a_slot_that_changes_under_a_copy_fails_the_job_and_is_counted_as_a_bug);
-	tcase_add_test(s4, S4_under_constant_eviction_every_byte_that_is_read_is_right);
-	suite_add_tcase(suite, s4);
-	return suite;
-}

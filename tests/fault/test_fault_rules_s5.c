@@ -28,6 +28,9 @@ store_to_the_gate(struct fault_actor *a, uint32_t n)
 	fault_enqueued(a, 0, fault_store_begin(a, 0, 1, 1, n, 0));
 }
 
+UNCHECKED_FIXTURE(fault_make_home, NULL);
+CHECKED_FIXTURE(setup, NULL);
+
 START_TEST(S5_slots_that_a_killed_worker_was_writing_are_set_aside)
 {
 	struct fault_actor *sched, *writer, *other;
@@ -383,29 +386,3 @@ START_TEST(S5_a_client_that_closes_and_opens_again_leaves_nothing_behind)
 	fault_down(&f);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("fault_rules_s5");
-	TCase *death = tcase_create("death"), *life = tcase_create("life");
-
-	fault_make_home();
-	tcase_add_checked_fixture(death, setup, NULL);
-	tcase_add_test(death, S5_slots_that_a_killed_worker_was_writing_are_set_aside);
-	tcase_add_test(death, S5_slots_that_were_set_aside_are_free_after_dead_writer_ms);
-	tcase_add_test(death, S5_slots_that_a_killed_worker_was_reading_are_free_at_once);
-	tcase_add_test(death, S5_a_living_forked_child_of_a_killed_worker_keeps_nothing);
-	tcase_add_test(death, S5_promises_of_a_killed_scheduler_are_free_at_once);
-	tcase_add_test(death, S5_a_scheduler_with_a_living_forked_child_is_dead_when_it_is_killed);
-	suite_add_tcase(suite, death);
-	tcase_add_checked_fixture(life, setup, NULL);
-	tcase_add_test(life, S5_a_stopped_worker_keeps_its_holds_past_every_timer_and_reads_right_bytes);
-	tcase_add_test(life, S5_a_stopped_scheduler_keeps_its_promises);
-	tcase_add_test(life, S5_an_idle_worker_is_not_declared_dead);
-	tcase_add_test(life, S5_a_lease_connection_that_ends_ends_no_hold_of_a_living_worker);
-	tcase_add_test(life, S5_a_goodbye_is_heard_also_when_segments_were_not_read);
-	tcase_add_test(life, S5_a_client_that_closes_and_opens_again_leaves_nothing_behind);
-	suite_add_tcase(suite, life);
-	return suite;
-}

@@ -77,6 +77,9 @@ all_works_again(void)
 
 /* ---- restart ---- */
 
+UNCHECKED_FIXTURE(fault_make_home, NULL);
+CHECKED_FIXTURE(setup, NULL);
+
 START_TEST(S8_a_restart_faster_than_a_heartbeat_is_noticed_by_its_epoch)
 {
 	struct fault_hit hit;
@@ -404,37 +407,11 @@ START_TEST(S8_a_peer_of_another_protocol_version_is_told_so)
 	reply = wire_wait(&old, 0);
 	ck_assert_uint_eq(reply->opcode, SCOUT_OP_ERROR);
 	ck_assert_uint_eq(reply->status, SCOUT_WIRE_BAD_VERSION);
-	ck_assert_ptr_nonnull(strstr(old.text, "protocol version 1"));
-	ck_assert_ptr_nonnull(strstr(old.text, "speaks version 2: upgrade the peer"));
+	ck_assert_ptr_nonnull(strstr(old.text, "protocol version 2"));
+	ck_assert_ptr_nonnull(strstr(old.text, "speaks version 3: upgrade the peer"));
 	wire_reply_free(reply);
 	ck_assert_uint_eq(fault_status(&f, "frames.bad"), 1);
 	wire_close(&old);
 	fault_down(&f);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("fault_rules_s8");
-	TCase *restart = tcase_create("restart"), *weights = tcase_create("weights");
-
-	fault_make_home();
-	tcase_add_checked_fixture(restart, setup, NULL);
-	tcase_add_test(restart, S8_a_restart_faster_than_a_heartbeat_is_noticed_by_its_epoch);
-	tcase_add_test(restart, S8_while_the_server_is_down_lookups_answer_unreachable);
-	tcase_add_test(restart, S8_a_lookup_in_flight_ends_when_the_server_is_killed);
-	tcase_add_test(restart, S8_a_retrieve_over_a_restart_ends_with_right_bytes_or_names_its_blocks);
-	tcase_add_test(restart, S8_a_store_over_a_restart_is_not_readable_afterwards);
-	tcase_add_test(restart, S8_many_restarts_in_a_row_lose_nobody);
-	suite_add_tcase(suite, restart);
-	tcase_add_checked_fixture(weights, setup, NULL);
-	tcase_add_test(weights, S8_reset_between_reserve_and_commit_is_not_readable_after);
-	tcase_add_test(weights, S8_reset_makes_everything_older_unreadable_at_once);
-	tcase_add_test(weights, S8_a_store_of_a_session_of_the_old_weights_is_refused_however_late);
-	tcase_add_test(weights, S8_an_answer_of_the_old_weights_is_not_served);
-	tcase_add_test(weights, S8_peers_of_an_older_weights_version_neither_read_nor_write);
-	tcase_add_test(weights, S8_a_peer_of_another_protocol_version_is_told_so);
-	suite_add_tcase(suite, weights);
-	return suite;
-}

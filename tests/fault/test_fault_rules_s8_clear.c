@@ -78,6 +78,9 @@ store_prompt(struct fault_actor *worker, uint32_t prompt)
 	fault_wait(&f, "l2.writes.waiting", 0);
 }
 
+UNCHECKED_FIXTURE(fault_make_home, NULL);
+CHECKED_FIXTURE(setup, teardown);
+
 /* kill -9 between the record and the answer: whoever sent the CLEAR has no answer and is gone, too. */
 START_TEST(S8_a_server_killed_between_the_record_and_the_answer_brings_nothing_back)
 {
@@ -108,7 +111,7 @@ START_TEST(S8_a_server_killed_between_the_record_and_the_answer_brings_nothing_b
 END_TEST
 
 /* The scheduler clears while the server dies, or stops: the library tells the next one, before it asks anything. */
-START_TEST(S8_a_clear_that_met_a_dying_server_is_carried_out_by_the_next)
+START_LOOP_TEST(S8_a_clear_that_met_a_dying_server_is_carried_out_by_the_next, 0, 3)
 {
 	struct fault_actor *sched, *worker;
 	char generation[32];
@@ -151,17 +154,3 @@ START_TEST(S8_a_clear_that_met_a_dying_server_is_carried_out_by_the_next)
 	fault_down(&f);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("fault_rules_s8_clear");
-	TCase *tc = tcase_create("clear");
-
-	tcase_add_unchecked_fixture(tc, fault_make_home, NULL);
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_test(tc, S8_a_server_killed_between_the_record_and_the_answer_brings_nothing_back);
-	tcase_add_loop_test(tc, S8_a_clear_that_met_a_dying_server_is_carried_out_by_the_next, 0, 3);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -190,7 +190,10 @@ end_stage(enum stage stage)
 		server_continue();
 }
 
-START_TEST(S8_a_store_of_old_weights_is_not_served_at_whatever_stage_the_resets_meet_it)
+UNCHECKED_FIXTURE(fault_make_home, NULL);
+CHECKED_FIXTURE(setup, NULL);
+
+START_LOOP_TEST(S8_a_store_of_old_weights_is_not_served_at_whatever_stage_the_resets_meet_it, 0, N_STAGES *N_ORDERS)
 {
 	enum stage stage = (enum stage)(_i % N_STAGES);
 	enum order order = (enum order)(_i / N_STAGES);
@@ -416,7 +419,7 @@ END_TEST
 
 /* ---- restarts ---- */
 
-START_TEST(S8_a_server_that_is_killed_between_the_resets_is_told_by_both)
+START_LOOP_TEST(S8_a_server_that_is_killed_between_the_resets_is_told_by_both, 0, N_ORDERS)
 {
 	enum order order = (enum order)_i;
 
@@ -500,28 +503,3 @@ START_TEST(S8_the_second_tier_serves_each_version_its_own)
 	fault_down(&f);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("fault_rules_s8_weights");
-	TCase *tc = tcase_create("rules_s8_weights");
-
-	fault_make_home();
-	tcase_add_checked_fixture(tc, setup, NULL);
-	tcase_add_loop_test(tc, S8_a_store_of_old_weights_is_not_served_at_whatever_stage_the_resets_meet_it, 0,
-			    N_STAGES * N_ORDERS);
-	tcase_add_test(tc, S8_a_retrieve_of_old_weights_names_all_its_blocks);
-	tcase_add_test(tc, S8_registration_and_pool_outlive_a_reset);
-	tcase_add_test(tc, S8_of_two_ranks_the_late_one_adds_nothing_old);
-	tcase_add_test(tc, S8_a_rank_that_slept_over_two_updates_takes_nobody_back);
-	tcase_add_test(tc, S8_a_worker_that_dies_between_the_resets_leaves_nothing_old);
-	tcase_add_test(tc, S8_a_scheduler_that_dies_between_the_resets_is_replaced);
-	tcase_add_test(tc, S8_a_scheduler_that_is_refused_after_its_restart_decides);
-	tcase_add_test(tc, S8_a_worker_that_dies_after_its_own_reset_has_taken_the_others_along);
-	tcase_add_loop_test(tc, S8_a_server_that_is_killed_between_the_resets_is_told_by_both, 0, N_ORDERS);
-	tcase_add_test(tc, S8_a_server_that_heard_of_the_old_version_first_is_taken_on);
-	tcase_add_test(tc, S8_the_second_tier_serves_each_version_its_own);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

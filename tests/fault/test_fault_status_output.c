@@ -54,6 +54,8 @@ answer_status(void *arg)
 	return NULL;
 }
 
+UNCHECKED_FIXTURE(fault_make_home, NULL);
+
 START_TEST(what_status_prints_is_escaped)
 {
 	static const char want[] = "ns.a\\nforged 1\\nb.peers 0\n"
@@ -80,15 +82,3 @@ START_TEST(what_status_prints_is_escaped)
 	(void)zmq_ctx_term(zctx);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("fault_status_output");
-	TCase *tc = tcase_create("status");
-
-	fault_make_home();
-	tcase_add_test(tc, what_status_prints_is_escaped);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_FUZZ_FUZZ_H
-#define KVSCOUT_TESTS_FUZZ_FUZZ_H
+#pragma once
 
 #include <stdint.h>
 #include <stdio.h>
@@ -16,5 +15,3 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 			abort();                                                                                       \
 		}                                                                                                      \
 	} while (0)
-
-#endif

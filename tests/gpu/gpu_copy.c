@@ -17,22 +17,8 @@ every_method_copies_every_byte_and_no_other(int i)
 	};
 
 	w.seed = 40 + (uint64_t)i;
-	i %= 24;
-	world_make(&w, &shapes[i / 4], methods[i % 4]);
-	round_trips(&w, 4);
-	ops->close(w.engine);
-}
-
-static void
-every_grid_copies_every_byte_and_no_other(int i)
-{
-	static const struct shape shape = {12, 16, 3, {4096, 1000, 33}, {0, 64, 7}};
-	static const uint32_t grids[][2] = {{1, 32}, {8, 128}, {16, 128}, {24, 1024}};
-
-	w.seed = 80 + (uint64_t)i;
-	w.blocks = grids[i / 2][0];
-	w.threads = grids[i / 2][1];
-	world_make(&w, &shape, i % 2 ? "direct" : "staged");
+	i %= 18;
+	world_make(&w, &shapes[i / 3], methods[i % 3]);
 	round_trips(&w, 4);
 	ops->close(w.engine);
 }
@@ -45,7 +31,7 @@ ten_thousand_copies(int i)
 	int64_t ids[16 * 2];
 
 	w.seed = 900 + (uint64_t)i;
-	world_make(&w, &shape, methods[i % 4]);
+	world_make(&w, &shape, methods[i % 3]);
 	for (int n = 0; n < 2500; n++) {
 		random_ids(&w, ids);
 		copy_and_check(&w, below(&w, 2) ? SCOUT__COPY_SAVE : SCOUT__COPY_LOAD, ids);
@@ -69,7 +55,7 @@ many_pieces_behind_a_busy_stream(int i)
 	uint64_t began_us;
 
 	w.seed = 950 + (uint64_t)i;
-	world_make(&w, &shape, methods[i % 4]);
+	world_make(&w, &shape, methods[i % 3]);
 	job_init(&w, &job, SCOUT__COPY_LOAD);
 	stream = new_stream();
 	other = new_stream();
@@ -190,13 +176,12 @@ host_memory_is_no_plane(int i)
 }
 
 static const struct gpu_case cases[] = {
-	{"every_method_copies_every_byte_and_no_other", every_method_copies_every_byte_and_no_other, 24},
-	{"every_grid_copies_every_byte_and_no_other", every_grid_copies_every_byte_and_no_other, 8},
-	{"ten_thousand_copies", ten_thousand_copies, 4},
-	{"many_pieces_behind_a_busy_stream", many_pieces_behind_a_busy_stream, 4},
-	{"a_save_waits_for_the_callers_event", a_save_waits_for_the_callers_event, 4},
-	{"layers_have_events_behind_their_copies", layers_have_events_behind_their_copies, 4},
-	{"a_batch_without_items_records_its_events", a_batch_without_items_records_its_events, 4},
+	{"every_method_copies_every_byte_and_no_other", every_method_copies_every_byte_and_no_other, 18},
+	{"ten_thousand_copies", ten_thousand_copies, 3},
+	{"many_pieces_behind_a_busy_stream", many_pieces_behind_a_busy_stream, 3},
+	{"a_save_waits_for_the_callers_event", a_save_waits_for_the_callers_event, 3},
+	{"layers_have_events_behind_their_copies", layers_have_events_behind_their_copies, 3},
+	{"a_batch_without_items_records_its_events", a_batch_without_items_records_its_events, 3},
 	{"host_memory_is_no_plane", host_memory_is_no_plane, 1},
 };
 

@@ -201,7 +201,7 @@ run(struct scout__copy_batch *batch)
 static void
 every_method_copies_every_table(int i)
 {
-	make(100 + (uint64_t)i, methods[i % 4]);
+	make(100 + (uint64_t)i, methods[i % 3]);
 	for (int n = 0; n < 12; n++) {
 		struct scout__copy_batch batch =
 			batch_of(n & 1 ? SCOUT__COPY_LOAD : SCOUT__COPY_SAVE, (uint32_t)below(&w, SLOTS + 1), n & 2);
@@ -221,7 +221,7 @@ layers_of_all_tables_have_events(int i)
 	CUstream stream = new_stream();
 	void *events[LAYERS];
 
-	make(300 + (uint64_t)i, methods[i % 4]);
+	make(300 + (uint64_t)i, methods[i % 3]);
 	for (uint32_t l = 0; l < LAYERS; l++)
 		events[l] = new_event();
 	for (int n = 0; n < 6; n++) {
@@ -258,7 +258,7 @@ layers_of_all_tables_are_saved_behind_their_events(int i)
 	struct scout__copy_batch batch;
 	void *events[LAYERS];
 
-	make(500 + (uint64_t)i, methods[i % 4]);
+	make(500 + (uint64_t)i, methods[i % 3]);
 	batch = batch_of(SCOUT__COPY_SAVE, SLOTS, true);
 	for (uint32_t l = 0; l < n_layers; l++) {
 		keep_busy(stream);
@@ -284,7 +284,7 @@ a_fence_waits_for_every_table(int i)
 {
 	CUstream stream = new_stream();
 
-	make(700 + (uint64_t)i, methods[i % 4]);
+	make(700 + (uint64_t)i, methods[i % 3]);
 	for (int n = 0; n < 20; n++) {
 		struct scout__copy_batch batch = batch_of(SCOUT__COPY_LOAD, SLOTS, n & 1);
 		atomic_bool stop = false;
@@ -312,7 +312,7 @@ a_fence_waits_for_every_table(int i)
 static void
 closed_under_copies_and_opened_on_other_tables(int i)
 {
-	make(900 + (uint64_t)i, methods[i % 4]);
+	make(900 + (uint64_t)i, methods[i % 3]);
 	for (int n = 0; n < 6; n++) {
 		struct scout__copy_batch batches[3], again;
 
@@ -337,7 +337,7 @@ closed_under_copies_and_opened_on_other_tables(int i)
 		for (uint32_t t = 0; t < n_tables; t++)
 			layouts[t].blocks_per_chunk =
 				layouts[t].blocks_per_chunk > 1 ? layouts[t].blocks_per_chunk - 1 : 1;
-		open_engine(methods[(i + n) % 4]);
+		open_engine(methods[(i + n) % 3]);
 		again = batch_of(SCOUT__COPY_LOAD, SLOTS, false);
 		model_of(&again);
 		run(&again);
@@ -368,11 +368,11 @@ each_table_must_be_the_devices(int i)
 }
 
 static const struct gpu_case cases[] = {
-	{"every_method_copies_every_table", every_method_copies_every_table, 32},
-	{"layers_of_all_tables_have_events", layers_of_all_tables_have_events, 8},
-	{"layers_of_all_tables_are_saved_behind_their_events", layers_of_all_tables_are_saved_behind_their_events, 8},
-	{"a_fence_waits_for_every_table", a_fence_waits_for_every_table, 4},
-	{"closed_under_copies_and_opened_on_other_tables", closed_under_copies_and_opened_on_other_tables, 4},
+	{"every_method_copies_every_table", every_method_copies_every_table, 24},
+	{"layers_of_all_tables_have_events", layers_of_all_tables_have_events, 6},
+	{"layers_of_all_tables_are_saved_behind_their_events", layers_of_all_tables_are_saved_behind_their_events, 6},
+	{"a_fence_waits_for_every_table", a_fence_waits_for_every_table, 3},
+	{"closed_under_copies_and_opened_on_other_tables", closed_under_copies_and_opened_on_other_tables, 3},
 	{"each_table_must_be_the_devices", each_table_must_be_the_devices, 1},
 };
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker's copies reach and cost on a GPU: sizes of pieces and slots, methods, priorities and grids of the kernel, each alone and
+"""What a worker's copies reach and cost on a GPU: sizes of pieces and slots, methods and stages, each alone and
 beside a model's work in the same process. Every copy is a job of the wheel's worker, through a kvscoutd.
 
 usage: sweep_gpu.py [--wheel FILE] [--budget-s N] [--out FOLDER] [--small] [PART...]

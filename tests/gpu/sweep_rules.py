@@ -66,7 +66,7 @@ def what_is_not_measured_is_incomplete():
 
 
 def only_the_defaults_have_goals():
-    others = [Point("kernels", 18 * KI, MI, "staged"), Point("rest", 18 * KI, MI, priority=4), Point("rest", 18 * KI, MI, blocks=8)]
+    others = [Point("kernels", 18 * KI, MI, "staged"), Point("rest", 18 * KI, MI, stage=MI)]
     others.append(Point("floor"))
     assert not [one for point in others for one in sweep_report.judged(point, measured())]
     assert len(list(sweep_report.judged(Point("rest", 18 * KI, MI), measured()))) == 8

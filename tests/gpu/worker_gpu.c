@@ -310,7 +310,10 @@ pages_in_expandable_segments(int i)
 	end();
 }
 
-/* A worker of backend "auto" is made, then a process is forked: both have CUDA. */
+/*
+ * A worker of backend "auto" is made, then a process is forked: both have CUDA. Not under gcc's AddressSanitizer: the child gets the
+ * sanitizer's own allocator as it was, locked by a thread that it has not got (the child waits for ever, 5 times of 20).
+ */
 static void
 a_process_that_is_forked_behind_a_new_worker_has_cuda(int i)
 {
@@ -319,6 +322,10 @@ a_process_that_is_forked_behind_a_new_worker_has_cuda(int i)
 	void *p;
 
 	(void)i;
+#ifdef __SANITIZE_ADDRESS__
+	printf("# a forked child cannot allocate here\n");
+	exit(GPU_SKIP);
+#endif
 	start_server_and_client();
 	rig.engines[0].worker = worker_new(0, "auto", "auto");
 	child = fork();
@@ -328,8 +335,7 @@ a_process_that_is_forked_behind_a_new_worker_has_cuda(int i)
 		CUDA(gpu_set(p, 1, 1 << 20));
 		_exit(0);
 	}
-	REQUIRE(waitpid(child, &status, 0) == child);
-	REQUIRE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	REQUIRE(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	pages_init(0, plain_alloc);
 	worker_register(0);
 	store_all(1, 1);
@@ -377,23 +383,23 @@ the_server_may_come_again(int i)
 }
 
 static const struct gpu_case cases[] = {
-	{"what_was_stored_comes_back_in_other_pages", what_was_stored_comes_back_in_other_pages, 8},
-	{"layers_are_stored_behind_their_events", layers_are_stored_behind_their_events, 4},
-	{"layers_are_read_behind_their_events", layers_are_read_behind_their_events, 4},
+	{"what_was_stored_comes_back_in_other_pages", what_was_stored_comes_back_in_other_pages, 6},
+	{"layers_are_stored_behind_their_events", layers_are_stored_behind_their_events, 3},
+	{"layers_are_read_behind_their_events", layers_are_read_behind_their_events, 3},
 	{"a_retrieve_with_nothing_to_copy_records_its_events", a_retrieve_with_nothing_to_copy_records_its_events, 2},
-	{"a_fence_leaves_the_capture_of_its_stream_alone", a_fence_leaves_the_capture_of_its_stream_alone, 4},
-	{"behind_a_fence_the_pages_are_the_streams", behind_a_fence_the_pages_are_the_streams, 3},
-	{"cancel_and_free_under_load", cancel_and_free_under_load, 4},
-	{"two_workers_share_a_device", two_workers_share_a_device, 4},
+	{"a_fence_leaves_the_capture_of_its_stream_alone", a_fence_leaves_the_capture_of_its_stream_alone, 3},
+	{"behind_a_fence_the_pages_are_the_streams", behind_a_fence_the_pages_are_the_streams, 2},
+	{"cancel_and_free_under_load", cancel_and_free_under_load, 3},
+	{"two_workers_share_a_device", two_workers_share_a_device, 3},
 	{"one_hardware_queue_is_enough", one_hardware_queue_is_enough, 4},
-	{"pages_in_expandable_segments", pages_in_expandable_segments, 4},
+	{"pages_in_expandable_segments", pages_in_expandable_segments, 3},
 	{"a_process_that_is_forked_behind_a_new_worker_has_cuda", a_process_that_is_forked_behind_a_new_worker_has_cuda,
 	 1},
 	{"the_server_may_come_again", the_server_may_come_again, 2},
-	{"groups_come_back_in_other_pages", groups_come_back_in_other_pages, 8},
-	{"groups_go_layer_by_layer", groups_go_layer_by_layer, 4},
-	{"groups_sleep_and_wake_under_copies", groups_sleep_and_wake_under_copies, 4},
-	{"a_fence_on_one_group_gives_its_pages_to_the_stream", a_fence_on_one_group_gives_its_pages_to_the_stream, 4},
+	{"groups_come_back_in_other_pages", groups_come_back_in_other_pages, 6},
+	{"groups_go_layer_by_layer", groups_go_layer_by_layer, 3},
+	{"groups_sleep_and_wake_under_copies", groups_sleep_and_wake_under_copies, 3},
+	{"a_fence_on_one_group_gives_its_pages_to_the_stream", a_fence_on_one_group_gives_its_pages_to_the_stream, 3},
 };
 
 int

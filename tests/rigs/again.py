@@ -47,9 +47,10 @@ def run_alone(build_dir, options, programs):
     texts = {}
     programs = programs[:PROGRAMS]
     for i, program in enumerate(programs):
-        print(f"running {program} alone", flush=True)
+        print(f"running {program} alone", end=": ", flush=True)
         share_s = (end - time.monotonic()) / (len(programs) - i)
         command = [*meson, *options, program]
         failed, runs = count(lambda left_s, command=command: run_once(command, left_s), share_s)
         texts[program] = f"{failed} of {runs} runs failed" if runs else f"one run did not end within {share_s:.0f} s"
+        print(texts[program], flush=True)
     return texts

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_ASSERT_RC_H
-#define KVSCOUT_TESTS_ASSERT_RC_H
+#pragma once
 
 #include <check.h>
 
@@ -16,5 +15,3 @@
 	} while (0)
 
 #define assert_ok(call) assert_rc(call, 0)
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_GIVEN_TIME_H
-#define KVSCOUT_TESTS_GIVEN_TIME_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -56,5 +55,3 @@ enum given_time_verdict given_time_verdict(struct given_time_result r, uint64_t 
  */
 bool given_time_judge(struct given_time_result r, uint64_t bound_us, const char *what);
 bool given_time_within(const struct given_time *t, uint64_t bound_us, const char *what);
-
-#endif

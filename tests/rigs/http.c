@@ -107,7 +107,7 @@ http_request(const char *address, const char *method, const char *path, struct h
 	memset(ret, 0, sizeof(*ret));
 	if (fd < 0)
 		return;
-	(void)snprintf(text, sizeof(text), "%s %s HTTP/1.1\r\nHost: test\r\n\r\n", method, path);
+	(void)snprintf(text, sizeof(text), "%s %s HTTP/1.1\r\nHost: localhost\r\n\r\n", method, path);
 	http_send(fd, text);
 	http_receive(fd, ret);
 	ck_assert_int_eq(close(fd), 0);

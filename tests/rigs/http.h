@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_HTTP_H
-#define KVSCOUT_TESTS_HTTP_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -29,5 +28,3 @@ void http_request(const char *address, const char *method, const char *path, str
 char *http_get(const char *address, const char *path);
 /* The status of a GET, and its body without the newline. */
 int http_status(const char *address, const char *path, char *ret_body, size_t len);
-
-#endif

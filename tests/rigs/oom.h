@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_OOM_H
-#define KVSCOUT_TESTS_OOM_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -21,5 +20,3 @@ bool oom_failed(void);
 bool oom_disarm(void);
 /* Blocks that the threads of the last oom_arm() have allocated and not freed. */
 long oom_live(void);
-
-#endif

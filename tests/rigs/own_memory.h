@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_OWN_MEMORY_H
-#define KVSCOUT_TESTS_OWN_MEMORY_H
+#pragma once
 
 #include <check.h>
 #include <stdint.h>
@@ -8,5 +7,3 @@
 
 /* Bytes of this process that are its own and in memory. */
 uint64_t anonymous_bytes(void);
-
-#endif

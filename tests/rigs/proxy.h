@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_PROXY_H
-#define KVSCOUT_TESTS_PROXY_H
+#pragma once
 
 #include <stdint.h>
 
@@ -29,5 +28,3 @@ const char *proxy_endpoint(const struct proxy *p);
 void proxy_set(struct proxy *p, enum proxy_mode mode);
 /* Let @bytes more of what the server sends pass, then change to @mode. */
 void proxy_set_after(struct proxy *p, uint32_t bytes, enum proxy_mode mode);
-
-#endif

@@ -36,7 +36,7 @@ PLAN = re.compile(r"^1\.\.(\d+)")
 # Check: "FILE:TCASE:CASE: what failed".
 CASE_NAME = re.compile(r"[^\s:]+:[^\s:]+:(\w+):")
 SKIPPED = re.compile(r"^# SKIP (.+)$", re.MULTILINE)
-DIRECTIVE = re.compile(r"#\s*(SKIP|TODO)\b", re.IGNORECASE)
+DIRECTIVE = re.compile(r"#\s*(?:SKIP|TODO)\b\s*(.*)$", re.IGNORECASE)
 # Options of `meson test` whose value is the next argument.
 VALUED = ("-C", "-j", "-t", "--gdb-path", "--logbase", "--maxfail", "--num-processes", "--repeat", "--setup", "--test-args",
           "--timeout-multiplier", "--wrapper")
@@ -44,22 +44,30 @@ VALUED = ("-C", "-j", "-t", "--gdb-path", "--logbase", "--maxfail", "--num-proce
 GOOD = ("OK", "EXPECTEDFAIL")
 NOT_RUN = ("SKIP", "IGNORED")
 SLOWEST = 10
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 class Totals:
     def __init__(self):
         self.passed = 0
         self.skipped = 0
+        self.reasons = {}  # of skips: how many, and the first in its own words; by the words without numbers
         self.failures = []
         self.expected = expected_failures()
         self.excused = 0
+
+    def skip(self, reason):
+        self.skipped += 1
+        reason = reason.strip() or "no reason is given"
+        n, words = self.reasons.get(NUMBER.sub("", reason), (0, reason))
+        self.reasons[NUMBER.sub("", reason)] = (n + 1, words)
 
     def fail(self, program, what):
         case = CASE_NAME.match(what)
         reason = self.expected.get((short(program), case.group(1))) if case else None
         if reason:
             print(f"SKIPPED {program} {case.group(1)}: {reason}")
-            self.skipped += 1
+            self.skip(reason)
             self.excused += 1
         else:
             self.failures.append((program, what))
@@ -67,14 +75,14 @@ class Totals:
     def skip_passed(self, program, reasons):
         """Cases that passed, and said that they judged nothing."""
         self.passed -= len(reasons)
-        self.skipped += len(reasons)
         for reason in reasons:
+            self.skip(reason)
             print(f"SKIPPED {program}: {reason}")
 
 
 def short(program):
-    """meson writes "project:suite / name"; the name itself may hold the separator."""
-    return program.split(" / ", 1)[-1]
+    """meson writes "project:suite / name", a newer one "suite - project:name"; the name itself may hold the separator."""
+    return re.split(r" / | - [^:]*:", program, maxsplit=1)[-1]
 
 
 def expected_failures():
@@ -147,7 +155,7 @@ def count_exit(run, totals):
     if run["result"] in GOOD:
         totals.passed += 1
     elif run["result"] in NOT_RUN:
-        totals.skipped += 1
+        totals.skip(((run.get("stdout") or "").strip().splitlines() or [""])[-1])
     else:
         totals.fail(run["name"], f"{run['result'].lower()}, {how_it_ended(run)}")
 
@@ -157,10 +165,13 @@ def count_tap(run, totals):
     before = len(totals.failures) + totals.excused
     passed = totals.passed
     plan = None
+    why = ""
     cases = 0
     for line in (run.get("stdout") or "").splitlines():
         if match := PLAN.match(line):
             plan = int(match.group(1))
+            directive = DIRECTIVE.search(line)
+            why = directive.group(1) if directive else ""
             continue
         match = CASE.match(line)
         if not match:
@@ -168,7 +179,7 @@ def count_tap(run, totals):
         cases += 1
         directive = DIRECTIVE.search(line)
         if directive:
-            totals.skipped += 1
+            totals.skip(directive.group(1))
         elif match.group(1):
             totals.fail(program, match.group(3) or f"case {cases}")
         else:
@@ -176,7 +187,7 @@ def count_tap(run, totals):
     named = len(totals.failures) + totals.excused > before
     crashed = isinstance(run.get("returncode"), int) and run["returncode"] < 0
     if plan == 0 and cases == 0 and run["result"] in NOT_RUN:
-        totals.skipped += 1
+        totals.skip(why)
     elif run["result"] == "TIMEOUT" or crashed:
         totals.fail(program, f"{how_it_ended(run)} after {cases} cases")
     elif plan is None:
@@ -197,6 +208,13 @@ def print_slowest(durations):
         print("\nThe slowest programs:")
         for program, seconds in sorted(durations.items(), key=lambda item: -item[1])[:SLOWEST]:
             print(f"{seconds:8.1f} s  {program}")
+
+
+def print_reasons(reasons):
+    if reasons:
+        print("\nSkipped, and why:")
+        for n, words in sorted(reasons.values(), key=lambda reason: -reason[0]):
+            print(f"{n:8}  {words}")
 
 
 def print_failures(build_dir, args, totals):
@@ -220,7 +238,7 @@ def main():
     durations = {}
     for path in sorted(glob.glob(os.path.join(build_dir, "meson-logs", "testlog*.json"))):
         with open(path, encoding="utf-8") as file:
-            for line in file:
+            for line in filter(str.strip, file):  # a newer meson ends with an empty line
                 run = json.loads(line)
                 name = run["name"]
                 durations[name] = max(durations.get(name, 0), run.get("duration", 0))
@@ -234,6 +252,7 @@ def main():
     if meson_status != 0 and not totals.failures and not totals.excused:
         totals.fail("meson test", f"exit status {meson_status} without a failed test")
     print_slowest(durations)
+    print_reasons(totals.reasons)
     print()
     print_failures(build_dir, sys.argv[3:], totals)
     print(f"{totals.passed} passed, {len(totals.failures)} failed, {totals.skipped} skipped")

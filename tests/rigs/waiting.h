@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_WAITING_H
-#define KVSCOUT_TESTS_WAITING_H
+#pragma once
 
 #include <stdint.h>
 
@@ -25,5 +24,3 @@ uint64_t wait_begin(void);
 int wait_limit_ms(void);
 /* Leave the CPU to the threads that are waited for, for 100 us; fail the test after @end_us. */
 void wait_turn(uint64_t end_us, const char *file, int line, const char *condition);
-
-#endif

@@ -51,6 +51,8 @@ judge_late(const struct given_time *t, uint64_t late_us, bool *given)
 	judge(r, "the end of a lookup after its deadline", given);
 }
 
+CHECKED_FIXTURE(rig_up, rig_down);
+
 START_TEST(a_lookup_at_a_silent_server_ends_at_its_deadline)
 {
 	struct scout_query q = rig_question("r1", 8);
@@ -329,22 +331,3 @@ START_TEST(lease_that_is_answered_late_is_used)
 	ck_assert_int_eq(unlink(address.sun_path), 0);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("timing_client");
-	TCase *tc = tcase_create("client");
-
-	tcase_add_checked_fixture(tc, rig_up, rig_down);
-	tcase_add_test(tc, a_lookup_at_a_silent_server_ends_at_its_deadline);
-	tcase_add_test(tc, lookups_of_different_timeouts_end_each_by_its_own);
-	tcase_add_test(tc, ten_thousand_lookups_at_a_silent_server_end_by_their_deadlines);
-	tcase_add_test(tc, a_lookup_wakes_the_courier);
-	tcase_add_test(tc, an_answer_wakes_the_caller);
-	tcase_add_test(tc, waits_of_a_step_end_in_their_time);
-	tcase_add_test(tc, free_with_lookups_in_flight_is_bounded);
-	tcase_add_test(tc, lease_that_is_answered_late_is_used);
-	suite_add_tcase(s, tc);
-	return s;
-}

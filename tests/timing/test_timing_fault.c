@@ -18,6 +18,9 @@ setup(void)
 	memset(&f, 0, sizeof(f));
 }
 
+UNCHECKED_FIXTURE(fault_make_home, NULL);
+CHECKED_FIXTURE(setup, NULL);
+
 START_TEST(C5_while_the_server_is_down_lookups_answer_unreachable_at_once)
 {
 	struct fault_actor *sched;
@@ -92,18 +95,3 @@ START_TEST(S7_a_log_that_nobody_reads_does_not_hold_up_the_end)
 	(void)close(log_pipe[1]);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("timing_fault");
-	TCase *tc = tcase_create("timing");
-
-	fault_make_home();
-	tcase_add_checked_fixture(tc, setup, NULL);
-	tcase_add_test(tc, C5_while_the_server_is_down_lookups_answer_unreachable_at_once);
-	tcase_add_test(tc, C2_a_lookup_in_flight_ends_at_once_when_the_server_is_killed);
-	tcase_add_test(tc, S7_a_log_that_nobody_reads_does_not_hold_up_the_end);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -164,16 +164,3 @@ START_TEST(stopping_with_open_connections_is_bounded)
 		ck_assert_int_eq(close(fds[i]), 0);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("timing_monitor");
-	TCase *tc = tcase_create("monitor");
-
-	tcase_add_test(tc, a_loop_that_hangs_is_not_healthy_and_its_last_values_are_shown);
-	tcase_add_test(tc, slow_clients_do_not_delay_a_lookup);
-	tcase_add_test(tc, stopping_with_open_connections_is_bounded);
-	suite_add_tcase(s, tc);
-	return s;
-}

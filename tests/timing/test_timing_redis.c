@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "check_main.h"
 #include "given_time.h"
 #include "redis_faults_rig.h"
 
@@ -8,6 +9,9 @@
 
 #define TIMEOUT_MS 200
 #define N 4
+
+CASE_TIMEOUT(300);
+CHECKED_FIXTURE(set_up, tear_down);
 
 START_TEST(an_operation_at_a_server_that_never_answers_ends_by_its_timeout)
 {
@@ -53,13 +57,5 @@ END_TEST
 int
 main(void)
 {
-	Suite *suite = suite_create("timing_redis");
-	TCase *tc = tcase_create("timing");
-
-	tcase_set_timeout(tc, 300);
-	tcase_add_checked_fixture(tc, set_up, tear_down);
-	tcase_add_test(tc, an_operation_at_a_server_that_never_answers_ends_by_its_timeout);
-	tcase_add_test(tc, a_stop_does_not_wait_for_a_server_that_never_answers);
-	suite_add_tcase(suite, tc);
-	return redis_rig_main(suite);
+	return redis_rig_main(suite_of_this_file());
 }

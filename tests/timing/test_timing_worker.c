@@ -46,6 +46,8 @@ start_without_worker(void)
 	rig_server_end(&rig, SIGTERM);
 }
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(a_registration_without_a_server_does_not_wait)
 {
 	struct given_time t;
@@ -124,19 +126,3 @@ START_TEST(a_job_wakes_all_that_it_needs)
 	}
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("timing_worker");
-	TCase *tc = tcase_create("worker");
-
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_test(tc, a_registration_without_a_server_does_not_wait);
-	tcase_add_test(tc, a_registration_that_waits_ends_in_its_time);
-	tcase_add_test(tc, a_job_that_cannot_start_ends_at_its_time);
-	tcase_add_test(tc, free_does_not_wait_for_a_server_that_stands_still);
-	tcase_add_test(tc, a_job_wakes_all_that_it_needs);
-	suite_add_tcase(s, tc);
-	return s;
-}

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_CHUNKED_QUEUE_H
-#define SCOUT_CHUNKED_QUEUE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -132,5 +131,3 @@ scout__chunked_queue_unlink(struct scout__chunked_queues *queues, uint32_t i)
 	if (chunk->live % SCOUT__QUEUE_CHUNK_STEP == 0)
 		scout__chunked_queue_thinned(queues, s);
 }
-
-#endif

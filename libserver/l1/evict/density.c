@@ -4,8 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "thread.h"
-
 /*
  * DESIGN
  *

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_DENSITY_H
-#define SCOUT_DENSITY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -57,5 +56,3 @@ void scout__density_learn(struct scout__density *density, uint32_t class);
 
 /* The unit becomes 2^(@steps/4) times as long. Nothing relearns. */
 void scout__density_rescale(struct scout__density *density, int steps);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_ENTRY_H
-#define SCOUT_ENTRY_H
+#pragma once
 
 #include <stdint.h>
 
@@ -56,5 +55,3 @@ struct scout__entry {
 };
 
 _Static_assert(sizeof(struct scout__entry) == 64, "one cache line");
-
-#endif

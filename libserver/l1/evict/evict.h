@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_EVICT_H
-#define SCOUT_EVICT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -127,5 +126,3 @@ extern const struct scout__evict_ops scout__evict_s3fifo;
  */
 const struct scout__evict_ops *scout__evict_parse(const char *text, struct scout__evict_args *ret_args, char *err,
 						  size_t err_len);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_GHOST_H
-#define SCOUT_GHOST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -65,5 +64,3 @@ scout__fingerprint(const struct scout__entry *entry)
 {
 	return scout__fingerprint_of(entry->space, entry->hash);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_GROW_ARRAY_H
-#define SCOUT_GROW_ARRAY_H
+#pragma once
 
 #include <stdint.h>
 
@@ -10,5 +9,3 @@
  * smaller does not fail. munmap() frees it. Any thread.
  */
 void *scout__grow_array(void *p, uint64_t old, uint64_t bytes);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_HDC_INTERNAL_H
-#define SCOUT_HDC_INTERNAL_H
+#pragma once
 
 #include "chunked_queue.h"
 #include "density.h"
@@ -86,5 +85,3 @@ void scout__hdc_relearn(struct scout__hdc *h);
 void scout__hdc_learn(struct scout__hdc *h, const struct scout__entry *entry, uint32_t class, bool hits);
 /* One slice of the relearning that runs; without one, nothing. */
 void scout__hdc_slice(struct scout__hdc *h);
-
-#endif

@@ -2,7 +2,6 @@
 #include "entry.h"
 #include "evict.h"
 #include "hdc_internal.h"
-#include "thread.h"
 
 /*
  * What the policy hdc (hdc.c) learns from the keys of its sample: how each touch ends a record, and the relearning in

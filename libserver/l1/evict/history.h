@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_HISTORY_H
-#define SCOUT_HISTORY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -83,5 +82,3 @@ bool scout__history_expire(struct scout__history *history, uint32_t now, uint32_
 bool scout__history_at(struct scout__history *history, uint32_t i, struct scout__past *ret_past);
 /* Debug and tests: every invariant. */
 void scout__history_check(const struct scout__history *history);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L2_BLOCKING_H
-#define SCOUT_L2_BLOCKING_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -137,5 +136,3 @@ SCOUT_ON_ANY void scout__questions_stop(struct scout__blocking *blocking);
 SCOUT_ON_ANY void scout__questions_detach(struct scout__blocking *blocking);
 /* Join the threads. */
 SCOUT_ON_ANY void scout__questions_free(struct scout__blocking *blocking);
-
-#endif

@@ -52,53 +52,20 @@ struct files_options {
 #define FIELD(name) offsetof(struct files_options, name)
 
 static const struct scout__option options[] = {
-	{
-		.name = "max_bytes",
-		.type = SCOUT_OPTION_SIZE,
-		.offset = FIELD(max_bytes),
-		.max = UINT64_C(1) << 60,
-		.def_text = "no limit",
+	SCOUT__OPTION(
+		SIZE, max_bytes, .max = UINT64_C(1) << 60, .def_text = "no limit",
 		.doc = "Disk space of the objects, in whole blocks of the file system; beyond it the least recently used are removed; "
-		       "0: no limit",
-	},
-	{
-		.name = "threads",
-		.type = SCOUT_OPTION_U32,
-		.offset = FIELD(threads),
-		.def = THREADS_DEFAULT,
-		.min = 1,
-		.max = SCOUT__BLOCKING_THREADS_MAX,
-		.doc = "Loads and stores that run at once",
-	},
-	{
-		.name = "direct",
-		.type = SCOUT_OPTION_BOOL,
-		.offset = FIELD(direct),
-		.max = 1,
-		.doc = "Direct I/O, around the page cache",
-	},
-	{
-		.name = "sync",
-		.type = SCOUT_OPTION_BOOL,
-		.offset = FIELD(sync),
-		.max = 1,
-		.doc = "A store ends when it is on the disk, not in the page cache",
-	},
-	{
-		.name = "shared",
-		.type = SCOUT_OPTION_BOOL,
-		.offset = FIELD(shared),
-		.max = 1,
-		.doc = "Other servers write to this folder too; each question goes to the file system",
-	},
-	{
-		.name = "remove_old",
-		.type = SCOUT_OPTION_BOOL,
-		.offset = FIELD(remove_old),
-		.max = 1,
+		       "0: no limit"),
+	SCOUT__OPTION(U32, threads, .def = THREADS_DEFAULT, .min = 1, .max = SCOUT__BLOCKING_THREADS_MAX,
+		      .doc = "Loads and stores that run at once"),
+	SCOUT__OPTION(BOOL, direct, .max = 1, .doc = "Direct I/O, around the page cache"),
+	SCOUT__OPTION(BOOL, sync, .max = 1, .doc = "A store ends when it is on the disk, not in the page cache"),
+	SCOUT__OPTION(BOOL, shared, .max = 1,
+		      .doc = "Other servers write to this folder too; each question goes to the file system"),
+	SCOUT__OPTION(
+		BOOL, remove_old, .max = 1,
 		.doc = "Remove, at the start, the objects of other formats that an upgrade has left; without it they stay unused "
-		       "and are removed first when max_bytes is reached",
-	},
+		       "and are removed first when max_bytes is reached"),
 };
 
 static const struct scout__option_table table = {

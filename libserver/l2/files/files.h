@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L2_FILES_H
-#define SCOUT_L2_FILES_H
+#pragma once
 
 #include <stddef.h>
 
@@ -12,5 +11,3 @@ extern const struct scout__l2_adapter scout__l2_files;
 
 /* Option @i of a fs:// URL; SCOUT_ERR_INVALID after the last. */
 int scout__files_options_row(size_t i, struct scout_config_row *ret_row);
-
-#endif

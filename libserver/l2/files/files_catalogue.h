@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L2_FILES_CATALOGUE_H
-#define SCOUT_L2_FILES_CATALOGUE_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -123,5 +122,3 @@ bool scout__cat_use(struct scout__cat *cat, struct scout__l2_digest digest, uint
 
 /* Put the @n entries that were adopted and not used since after all others; the last one is the first to be evicted. */
 void scout__cat_order(struct scout__cat *cat, const uint32_t *entries, size_t n);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L2_FILES_INTERNAL_H
-#define SCOUT_L2_FILES_INTERNAL_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -160,5 +159,3 @@ int scout__files_record_write(struct scout__files *files, const struct scout__l2
 
 /* Rebuild the catalogue; returns early when the adapter stops. */
 void scout__files_scan(struct scout__files *files);
-
-#endif

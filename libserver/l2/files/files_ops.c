@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -47,17 +48,10 @@ end(struct scout__l2_op *op, enum scout__l2_result result, int detail)
 }
 
 static void
-end_failed(struct scout__files_hand *hand, struct scout__l2_op *op, const char *path, int errnum)
+end_failed(struct scout__l2_op *op, const char *path, int errnum)
 {
-	const struct scout__files *files = hand->files;
-
 	end(op, has_no_room(errnum) ? SCOUT__L2_FULL : SCOUT__L2_ERROR, errnum);
-	scout__log_limited(files->log, &hand->limit, scout__now_us(), LOG_INTERVAL_US, SCOUT_LOG_WARN,
-			   "files tier %s: %s of %s failed (%s)", files->path,
-			   op->what == SCOUT__L2_STORE  ? "a store"
-			   : op->what == SCOUT__L2_LOAD ? "a load"
-							: "a check",
-			   path, scout__errno_text(errnum));
+	(void)snprintf(op->why, sizeof(op->why), "%s (%s)", scout__errno_text(errnum), path);
 }
 
 uint64_t
@@ -173,7 +167,7 @@ read_and_judge(struct scout__files_hand *hand, struct scout__l2_op *op, uint8_t 
 		end(op, SCOUT__L2_ABSENT, rc);
 		give_up(files, has_ref, ref, path, &st);
 	} else {
-		end_failed(hand, op, path, rc);
+		end_failed(op, path, rc);
 		/* A sector that cannot be read does not heal. For a network file system that is not known. */
 		if (rc == EIO && !files->shared)
 			give_up(files, has_ref, ref, path, &st);
@@ -251,7 +245,7 @@ store_claimed(struct scout__files_hand *hand, struct scout__l2_op *op, uint32_t 
 				   scout__errno_text(errno));
 	if (rc && rc != EEXIST) {
 		scout__cat_drop(&files->cat, entry);
-		end_failed(hand, op, path, rc);
+		end_failed(op, path, rc);
 		return;
 	}
 	if (scout__files_evicts(files))
@@ -315,7 +309,7 @@ store(struct scout__files_hand *hand, struct scout__l2_op *op)
 	    !scout__files_make_room(files, op, &detail)) {
 		scout__cat_drop(&files->cat, entry);
 		if (detail)
-			end_failed(hand, op, path, detail);
+			end_failed(op, path, detail);
 		else
 			end(op, SCOUT__L2_FULL, 0);
 		return;
@@ -330,7 +324,7 @@ record(struct scout__files_hand *hand, struct scout__l2_op *op)
 						   : scout__files_record_write(hand->files, op);
 
 	if (rc)
-		end_failed(hand, op, "a record", rc);
+		end_failed(op, "a record", rc);
 	else
 		end(op, SCOUT__L2_OK, 0);
 }

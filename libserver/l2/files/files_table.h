@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L2_FILES_TABLE_H
-#define SCOUT_L2_FILES_TABLE_H
+#pragma once
 
 #include "files_catalogue.h"
 
@@ -44,5 +43,3 @@ uint32_t scout__cat_insert(struct scout__cat *cat, struct scout__l2_digest diges
 /* Take the entry's digest out of the table and free the entry, which is in no list. */
 void scout__cat_forget(struct scout__cat *cat, uint32_t i);
 void scout__cat_table_fini(struct scout__cat *cat);
-
-#endif

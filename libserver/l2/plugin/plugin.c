@@ -23,6 +23,7 @@
 
 #define SYMBOL "scout_l2_plugin"
 #define THREADS_DEFAULT 8
+#define S3_TRIES 6u /* a request that failed is sent again: SCOUT__S3_TRIES */
 #define V1_SIZE (offsetof(struct scout_l2_plugin, close) + sizeof(((struct scout_l2_plugin *)0)->close))
 
 struct plugin_options {
@@ -31,16 +32,11 @@ struct plugin_options {
 	void *owned;
 };
 
+#define FIELD(name) offsetof(struct plugin_options, name)
+
 static const struct scout__option options[] = {
-	{
-		.name = "threads",
-		.type = SCOUT_OPTION_U32,
-		.offset = offsetof(struct plugin_options, threads),
-		.def = THREADS_DEFAULT,
-		.min = 1,
-		.max = SCOUT__BLOCKING_THREADS_MAX,
-		.doc = "Calls at once",
-	},
+	SCOUT__OPTION(U32, threads, .def = THREADS_DEFAULT, .min = 1, .max = SCOUT__BLOCKING_THREADS_MAX,
+		      .doc = "Calls at once"),
 };
 
 static const struct scout__option_table table = {
@@ -48,7 +44,7 @@ static const struct scout__option_table table = {
 	.n = 1,
 	.struct_size = sizeof(struct plugin_options),
 	.v1_size = sizeof(struct plugin_options),
-	.owned_offset = offsetof(struct plugin_options, owned),
+	.owned_offset = FIELD(owned),
 };
 
 /* The options of the URL that are the server's, and those that are the plugin's. */
@@ -157,6 +153,20 @@ code_of(int rc)
 	}
 }
 
+/*
+ * Lines of the plugin's own. They pass the server's gate and its cleaning like all others: a host that has called
+ * scout_server_log_off() gets none, and no byte of a store reaches a terminal as it is. Any thread, until close() returns.
+ */
+static void
+log_line(void *user, int level, const char *text)
+{
+	const struct scout__plugin *plugin = user;
+
+	if (level < SCOUT_LOG_ERROR || level > SCOUT_LOG_DEBUG)
+		level = SCOUT_LOG_WARN;
+	scout__log(plugin->log, level, "plugin tier %s: %s", plugin->name, text ? text : "");
+}
+
 static int
 open_store(struct scout__plugin *plugin, const struct scout__l2_open *args, const struct split *split, char *err,
 	   size_t err_len)
@@ -166,8 +176,8 @@ open_store(struct scout__plugin *plugin, const struct scout__l2_open *args, cons
 					    .options = split->theirs,
 					    .timeout_ms = args->timeout_ms,
 					    .threads = split->threads,
-					    .log = args->log->fn,
-					    .log_user = args->log->user};
+					    .log = log_line,
+					    .log_user = plugin};
 	char why[SCOUT_L2_WHY_BYTES] = "";
 	int rc = code_of(plugin->of.open(&given, &plugin->store, why));
 
@@ -184,21 +194,37 @@ plugin_close(void *adapter)
 	struct scout__plugin *plugin = adapter;
 
 	scout__blocking_fini(&plugin->blocking);
-	plugin->of.close(plugin->store);
 	(void)dlclose(plugin->library);
-	(void)pthread_mutex_destroy(&plugin->mu);
 	free(plugin->path);
 	free(plugin->name);
 	free(plugin);
 }
 
+static void *
+closer_main(void *arg)
+{
+	struct scout__plugin *plugin = arg;
+
+	plugin->of.close(plugin->store);
+	scout__blocking_thread_ends(&plugin->blocking);
+	return NULL;
+}
+
+/* close() may hang as any other call. */
 static bool
 plugin_stop(void *adapter, uint64_t deadline_us)
 {
 	struct scout__plugin *plugin = adapter;
 
-	if (scout__blocking_stop(&plugin->blocking, deadline_us))
-		return true;
+	if (scout__blocking_stop(&plugin->blocking, deadline_us) &&
+	    scout__blocking_thread_start(&plugin->blocking, &plugin->closer, "scout-l2-close", closer_main, plugin) ==
+		    0) {
+		if (scout__blocking_threads_wait(&plugin->blocking, deadline_us)) {
+			(void)pthread_join(plugin->closer, NULL);
+			return true;
+		}
+		(void)pthread_detach(plugin->closer);
+	}
 	scout__log(plugin->log, SCOUT_LOG_ERROR, "plugin tier %s: a call does not return; its thread is left running",
 		   plugin->name);
 	return false;
@@ -283,12 +309,11 @@ plugin_open(const struct scout__l2_open *args, void **ret_adapter, char *err, si
 	if (!plugin)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
 	plugin->log = args->log;
-	SCOUT_ASSERT(pthread_mutex_init(&plugin->mu, NULL) == 0); /* does not fail on Linux */
+	plugin->tries = is_s3(args->url) ? S3_TRIES : 1;
 	rc = name_it(plugin, args->url, err, err_len);
 	if (!rc)
 		rc = open_with(plugin, args, &split, err, err_len);
 	if (rc) {
-		(void)pthread_mutex_destroy(&plugin->mu);
 		free(plugin->path);
 		free(plugin->name);
 		free(plugin);

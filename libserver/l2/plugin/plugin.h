@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L2_PLUGIN_H
-#define SCOUT_L2_PLUGIN_H
+#pragma once
 
 #include "l2.h"
 
@@ -11,5 +10,3 @@
 
 extern const struct scout__l2_adapter scout__l2_plugin;
 extern const struct scout__l2_adapter scout__l2_s3;
-
-#endif

@@ -2,6 +2,7 @@
 #include "plugin_internal.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,14 +18,13 @@
  * Threads: those of blocking.h.
  */
 
-#define LOG_INTERVAL_US 5000000u
-
 /* ---- the watch ---- */
 
 struct call {
 	struct scout__plugin *plugin;
 	struct scout__l2_op *op;
 	uint64_t moved;
+	uint64_t most; /* what may move: more is no progress */
 	char why[SCOUT_L2_WHY_BYTES];
 	struct scout_l2_watch watch;
 };
@@ -35,6 +35,8 @@ goes_on(void *user, uint64_t moved)
 	struct call *call = user;
 	struct scout__l2_op *op = call->op;
 
+	if (moved > call->most)
+		moved = call->most;
 	if (moved > call->moved) {
 		call->moved = moved;
 		scout__l2_moved(op);
@@ -48,21 +50,24 @@ goes_on(void *user, uint64_t moved)
 static void
 begin(struct call *call, struct scout__plugin *plugin, struct scout__l2_op *op)
 {
-	*call = (struct call){.plugin = plugin, .op = op};
+	*call = (struct call){.plugin = plugin, .op = op, .most = UINT64_MAX};
+	if (op->what == SCOUT__L2_LOAD || op->what == SCOUT__L2_STORE)
+		call->most = plugin->tries * (SCOUT__L2_HEADER_BYTES + op->bytes);
 	call->watch = (struct scout_l2_watch){.size = sizeof(call->watch), .goes_on = goes_on, .user = call};
 }
 
+/* Of an operation that one thread has: a question of a plugin is one slice. */
 static void
-log_failure(struct call *call, const char *what, int outcome)
+keep_why(struct call *call, const char *what, int outcome)
 {
-	struct scout__plugin *plugin = call->plugin;
+	struct scout__l2_op *op = call->op;
 
 	call->why[sizeof(call->why) - 1] = '\0';
-	SCOUT_ASSERT(pthread_mutex_lock(&plugin->mu) == 0);
-	scout__log_limited(plugin->log, &plugin->limit, scout__now_us(), LOG_INTERVAL_US, SCOUT_LOG_WARN,
-			   "plugin tier %s: %s failed: %s (outcome %d)", plugin->name, what,
-			   call->why[0] ? call->why : "the plugin does not say why", outcome);
-	SCOUT_ASSERT(pthread_mutex_unlock(&plugin->mu) == 0);
+	if (call->why[0] || outcome == SCOUT_L2_TIMEOUT || outcome == SCOUT_L2_GAVE_UP)
+		(void)snprintf(op->why, sizeof(op->why), "%.*s", (int)sizeof(op->why) - 1, call->why);
+	else
+		(void)snprintf(op->why, sizeof(op->why), "%s: outcome %d, and the plugin does not say why", what,
+			       outcome);
 }
 
 /* ---- questions ---- */
@@ -88,10 +93,8 @@ ask_names(struct scout__plugin *plugin, struct scout__l2_op *op, uint32_t first,
 		return 0;
 	if (outcome == SCOUT_L2_GAVE_UP && scout__blocking_is_stopping(&plugin->blocking))
 		return ECANCELED;
-	if (outcome == SCOUT_L2_GAVE_UP || outcome == SCOUT_L2_TIMEOUT)
-		return ETIMEDOUT;
-	log_failure(&call, "a question", outcome);
-	return EIO;
+	keep_why(&call, "a question", outcome);
+	return outcome == SCOUT_L2_GAVE_UP || outcome == SCOUT_L2_TIMEOUT ? ETIMEDOUT : EIO;
 }
 
 static int
@@ -127,17 +130,12 @@ name_of(uint8_t what)
 static enum scout__l2_result
 result_of(struct call *call, int outcome)
 {
-	switch (outcome) {
-	case SCOUT_L2_DONE:
+	if (outcome == SCOUT_L2_DONE)
 		return SCOUT__L2_OK;
-	case SCOUT_L2_TIMEOUT:
-		return SCOUT__L2_TIMEOUT;
-	case SCOUT_L2_GAVE_UP:
-		return scout__blocking_is_stopping(&call->plugin->blocking) ? SCOUT__L2_CANCELLED : SCOUT__L2_TIMEOUT;
-	default:
-		log_failure(call, name_of(call->op->what), outcome);
-		return SCOUT__L2_ERROR;
-	}
+	keep_why(call, name_of(call->op->what), outcome);
+	if (outcome == SCOUT_L2_GAVE_UP && scout__blocking_is_stopping(&call->plugin->blocking))
+		return SCOUT__L2_CANCELLED;
+	return outcome == SCOUT_L2_TIMEOUT || outcome == SCOUT_L2_GAVE_UP ? SCOUT__L2_TIMEOUT : SCOUT__L2_ERROR;
 }
 
 static bool
@@ -180,10 +178,9 @@ store_object(struct call *call, const char *name)
 
 	scout__l2_header_put(header, op->key, op->bytes, scout__l2_sum(op->data, op->bytes));
 	outcome = plugin->of.store(plugin->store, name, 0, parts, 2, &call->watch, call->why);
-	if (outcome == SCOUT_L2_FULL) {
-		op->detail = ENOSPC;
+	/* Room is the plugin's affair, and full is not broken: no `detail`. */
+	if (outcome == SCOUT_L2_FULL)
 		return SCOUT__L2_FULL;
-	}
 	return outcome == SCOUT_L2_PRESENT ? SCOUT__L2_PRESENT : result_of(call, outcome);
 }
 

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L2_PLUGIN_INTERNAL_H
-#define SCOUT_L2_PLUGIN_INTERNAL_H
-
-#include <pthread.h>
+#pragma once
 
 #include <kvscout/l2_plugin.h>
 
@@ -19,11 +16,11 @@ struct scout__plugin {
 	char *path;       /* of the library */
 	char *name;       /* of the store, in log lines */
 	const char *hint; /* what may help if the library cannot be loaded, or "" */
+	uint32_t tries;   /* how often one call may move an object */
 	void *library;
 	struct scout_l2_plugin of; /* a copy; calls that the library is too old for are NULL */
 	void *store;
-	pthread_mutex_t mu;
-	struct scout__log_limit limit; /* G:mu */
+	pthread_t closer; /* of the stop: ends the store */
 };
 
 /* What a question thread and a transfer thread do: plugin_calls.c. */
@@ -39,5 +36,3 @@ int scout__s3_url_parts(const struct scout__l2_url *url, struct scout_l2_option 
 			uint32_t *ret_n, char *err, size_t err_len);
 /* Find libkvscout-l2-s3.so. The caller frees *ret_path. Returns 0, SCOUT_ERR_CONFIG_RANGE or _NOMEM. */
 int scout__s3_library(char **ret_path, char *err, size_t err_len);
-
-#endif

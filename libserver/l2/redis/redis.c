@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <kvscout/error.h>
@@ -14,6 +13,7 @@
 #include "l2.h"
 #include "option.h"
 #include "redis_internal.h"
+#include "secret.h"
 
 /*
  * DESIGN
@@ -54,7 +54,7 @@
  *
  * Rejected: pins (Redis has none: an object that was found may expire before it is loaded; the load then says so);
  * a removal that looks again first (WATCH, GET, MULTI, DEL, EXEC: five commands and their states against a rare loss of
- * one object); reading from replicas (they lag); MGET in place of EXISTS and GET (one reply that is as large as all
+ * one object); reading from the replicas of a cluster (they lag); MGET in place of EXISTS and GET (one reply that is as large as all
  * values).
  */
 
@@ -64,7 +64,7 @@
 struct redis_options {
 	uint32_t size;
 	uint32_t ttl;
-	uint32_t cluster;
+	uint32_t cluster, replica;
 	const char *password_file, *user; /* NULL: not given */
 	struct redis_tls_options tls;
 	const char *server_name;
@@ -95,6 +95,13 @@ static const struct scout__option url_options[] = {
 		.max = CLUSTER_NO,
 		.words = cluster_words,
 		.doc = "Whether it is a Redis Cluster; auto: ask",
+	},
+	{
+		.name = "replica",
+		.type = SCOUT_OPTION_BOOL,
+		.offset = offsetof(struct redis_options, replica),
+		.max = 1,
+		.doc = "A single server may be a replica, which is read, and to which no write comes",
 	},
 	{
 		.name = "password_file",
@@ -154,6 +161,75 @@ static const struct scout__option_table url_table = {
 	.owned_offset = offsetof(struct redis_options, owned),
 };
 
+/* ---- the password ---- */
+
+static void
+free_password(struct redis *r)
+{
+	if (r->password)
+		explicit_bzero(r->password, strlen(r->password));
+	free(r->password);
+}
+
+static int
+copy_text(const char *text, char **ret_copy)
+{
+	*ret_copy = text ? strdup(text) : NULL;
+	return text && !*ret_copy ? SCOUT_ERR_NOMEM : 0;
+}
+
+/* The password in the open file @fd, which is at @path: one line. */
+static int
+read_password(int fd, const char *path, char **ret_password, char *err, size_t err_len)
+{
+	char line[PASSWORD_BYTES + 2];
+	ssize_t len;
+	int rc;
+
+	len = read(fd, line, sizeof(line) - 1);
+	line[len > 0 ? len : 0] = '\0';
+	if (len > 0 && line[len - 1] == '\n')
+		line[--len] = '\0';
+	if (len <= 0 || len > (ssize_t)PASSWORD_BYTES || strlen(line) != (size_t)len || strchr(line, '\n'))
+		rc = scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
+				 "password_file %s: must be one line of 1 to %u bytes, the password", path,
+				 PASSWORD_BYTES);
+	else if ((rc = copy_text(line, ret_password)) != 0)
+		rc = scout__fail(err, err_len, rc, "out of memory");
+	explicit_bzero(line, sizeof(line));
+	return rc;
+}
+
+static int
+open_password(const char *path, char **ret_password, char *err, size_t err_len)
+{
+	int fd = scout__secret_open("password_file", path, SCOUT_ERR_CONFIG_RANGE, err, err_len), rc;
+
+	if (fd < 0)
+		return fd;
+	rc = read_password(fd, path, ret_password, err, err_len);
+	(void)close(fd); /* read only: nothing is lost */
+	return rc;
+}
+
+/* A login was refused: the file may have another password by now. */
+static void
+read_password_again(struct redis *r) SCOUT_ON_REDIS
+{
+	char *password = NULL, err[512];
+
+	r->was_refused = false;
+	if (!r->password_file)
+		return;
+	if (open_password(r->password_file, &password, err, sizeof(err)) != 0) {
+		scout__log_limited(r->log, &r->refused_limit, r->now_us, 60000000, SCOUT_LOG_ERROR, "%s: %s", r->shown,
+				   err);
+		return;
+	}
+	free_password(r);
+	r->password = password;
+}
+
 /* ---- the thread ---- */
 
 static void
@@ -198,6 +274,8 @@ work(struct redis *r) SCOUT_ON_REDIS
 	uint64_t next_us;
 
 	r->urgent = false;
+	if (r->was_refused)
+		read_password_again(r);
 	take_operations(r);
 	take_addresses(r);
 	scout__redis_jobs_hash(r);
@@ -271,14 +349,6 @@ run(void *arg)
 	return NULL;
 }
 
-static void
-free_password(struct redis *r)
-{
-	if (r->password)
-		explicit_bzero(r->password, strlen(r->password));
-	free(r->password);
-}
-
 /* ---- opening ---- */
 
 static void
@@ -303,18 +373,12 @@ free_state(struct redis *r)
 	free(r->shown);
 	free(r->user);
 	free(r->tls_name);
+	free(r->password_file);
 	free_password(r);
 	if (r->tls)
 		r->tls->close(r->tls_ctx);
 	scout__l2_queue_fini(&r->queue);
 	free(r);
-}
-
-static int
-copy_text(const char *text, char **ret_copy)
-{
-	*ret_copy = text ? strdup(text) : NULL;
-	return text && !*ret_copy ? SCOUT_ERR_NOMEM : 0;
 }
 
 static int
@@ -355,6 +419,8 @@ init_state(struct redis *r, const struct scout__l2_url *url, const struct redis_
 	if (rc == 0)
 		rc = copy_text(options->server_name, &r->tls_name);
 	if (rc == 0)
+		rc = copy_text(options->password_file, &r->password_file);
+	if (rc == 0)
 		rc = scout__redis_dns_new(r->queue.bell.fd, &r->dns);
 	if (rc != 0)
 		return rc;
@@ -375,49 +441,6 @@ init_state(struct redis *r, const struct scout__l2_url *url, const struct redis_
 	else
 		scout__redis_single(r);
 	return 0;
-}
-
-/* The password in the open file @fd, which is at @path: one line, for its owner alone. */
-static int
-read_password(int fd, const char *path, char **ret_password, char *err, size_t err_len)
-{
-	char line[PASSWORD_BYTES + 2];
-	struct stat st;
-	ssize_t len;
-	int rc;
-
-	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
-		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, "password_file %s: must be a regular file",
-				   path);
-	if (st.st_mode & 077)
-		return scout__fail(err, err_len, SCOUT_ERR_PERMISSION,
-				   "password_file %s: others than its owner may use it (mode %o); chmod 600 it", path,
-				   (unsigned)st.st_mode & 0777);
-	len = read(fd, line, sizeof(line) - 1);
-	line[len > 0 ? len : 0] = '\0';
-	if (len > 0 && line[len - 1] == '\n')
-		line[--len] = '\0';
-	if (len <= 0 || len > (ssize_t)PASSWORD_BYTES || strlen(line) != (size_t)len || strchr(line, '\n'))
-		rc = scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE,
-				 "password_file %s: must be one line of 1 to %u bytes, the password", path,
-				 PASSWORD_BYTES);
-	else if ((rc = copy_text(line, ret_password)) != 0)
-		rc = scout__fail(err, err_len, rc, "out of memory");
-	explicit_bzero(line, sizeof(line));
-	return rc;
-}
-
-static int
-open_password(const char *path, char **ret_password, char *err, size_t err_len)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc;
-
-	if (fd < 0)
-		return scout__fail(err, err_len, errno == EACCES ? SCOUT_ERR_PERMISSION : SCOUT_ERR_CONFIG_RANGE,
-				   "password_file %s cannot be read (%s)", path, scout__errno_text(errno));
-	rc = read_password(fd, path, ret_password, err, err_len);
-	(void)close(fd); /* read only: nothing is lost */
-	return rc;
 }
 
 static bool
@@ -506,6 +529,7 @@ open_with(const struct scout__l2_open *args, const struct redis_options *options
 	r->ttl_ms = (uint64_t)options->ttl * 1000;
 	r->may_be_cluster = options->cluster != CLUSTER_NO;
 	r->must_be_cluster = options->cluster == CLUSTER_YES;
+	r->may_be_replica = options->replica;
 	r->epoll_fd = -1;
 	r->earliest_us = UINT64_MAX;
 	r->now_us = scout__now_us();

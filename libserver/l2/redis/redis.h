@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L2_REDIS_H
-#define SCOUT_L2_REDIS_H
+#pragma once
 
 #include "l2.h"
 
@@ -9,5 +8,3 @@
 extern const struct scout__l2_adapter scout__l2_redis;
 /* The same over TLS; only in a build with libssl. */
 extern const struct scout__l2_adapter scout__l2_rediss;
-
-#endif

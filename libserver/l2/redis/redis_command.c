@@ -172,13 +172,18 @@ put_command(struct redis *r, struct redis_link *link, struct scout__writer *w,
 bool
 scout__redis_command_write(struct redis *r, struct redis_link *link, struct redis_command *command)
 {
-	static const char *const asking[] = {"ASKING", NULL};
+	static const char *const asking[] = {"ASKING", NULL}, *const role[] = {"ROLE", NULL};
 	struct scout__writer w = {.buf = link->out + link->out_len, .cap = SCOUT__REDIS_BUFFER_BYTES - link->out_len};
 
 	if (command->asking) {
 		if (!send_before(r, link, REDIS_ASKING, NULL))
 			return false;
 		scout__redis_put_words(&w, asking);
+	}
+	if (command->kind == REDIS_RECORD_GET && scout__redis_needs_role(r)) {
+		if (!send_before(r, link, REDIS_ROLE, NULL))
+			return false;
+		scout__redis_put_words(&w, role);
 	}
 	put_command(r, link, &w, command);
 	SCOUT_ASSERT(!w.bad);

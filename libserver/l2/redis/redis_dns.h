@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L2_REDIS_DNS_H
-#define SCOUT_L2_REDIS_DNS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -40,5 +39,3 @@ bool scout__redis_dns_ask(struct scout__redis_dns *dns, uint64_t token, const ch
 /* The next answer. */
 bool scout__redis_dns_take(struct scout__redis_dns *dns, uint64_t *ret_token,
 			   struct scout__redis_addresses *ret_addresses);
-
-#endif

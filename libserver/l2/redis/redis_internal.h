@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L2_REDIS_INTERNAL_H
-#define SCOUT_L2_REDIS_INTERNAL_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -76,6 +75,7 @@ enum redis_kind {
 	REDIS_RECORD_SET,
 	/* A connection's own; no job. */
 	REDIS_AUTH,
+	REDIS_ROLE,
 	REDIS_PING,
 	REDIS_NAME,
 	REDIS_ASKING,
@@ -175,7 +175,8 @@ enum redis_why { /* why a node cannot be used; each reason is logged once */
 	REDIS_FINE = 0,
 	REDIS_UNREACHABLE,
 	REDIS_SILENT,
-	REDIS_REFUSED,   /* AUTH */
+	REDIS_REFUSED, /* AUTH */
+	REDIS_REPLICA,
 	REDIS_UNTRUSTED, /* its certificate, or it found ours wrong */
 	REDIS_BROKEN,    /* it spoke nonsense, or is not ready */
 };
@@ -244,11 +245,12 @@ struct redis {
 	/* Const after start. */
 	struct scout__l2_port *port;
 	const struct scout__log *log;
-	char *user, *password, *shown;
+	char *user, *shown;
+	char *password_file; /* NULL: none */
 	uint32_t max_ops;
 	uint64_t timeout_us;
 	uint64_t ttl_ms; /* 0: none */
-	bool may_be_cluster, must_be_cluster;
+	bool may_be_cluster, must_be_cluster, may_be_replica;
 	const struct redis_tls_calls *tls; /* NULL: redis:// */
 	void *tls_ctx;
 	char *tls_name; /* that all nodes' certificates must have; NULL: each its own */
@@ -258,6 +260,8 @@ struct redis {
 	bool stopped;                 /* loop */
 	struct redis_counters counters;
 	/* The adapter's thread. */
+	char *password;   /* NULL: none */
+	bool was_refused; /* AUTH: the file of the password is to be read again */
 	int epoll_fd;
 	uint8_t mode;     /* enum redis_mode */
 	bool unreachable; /* the last round of questions for the slot map failed everywhere */
@@ -290,6 +294,8 @@ struct redis {
 	uint64_t random;
 	uint64_t sweep_us; /* when to look for stalled links */
 	char tls_text[160];
+	char words[SCOUT__L2_WHY_BYTES]; /* why a node failed, or refused a command, last */
+	int words_of;                    /* the detail of operations that failed over it */
 	struct scout__log_limit too_large, refused_limit, moved_limit, slots_limit;
 };
 
@@ -324,7 +330,17 @@ scout__redis_lane_of(enum redis_kind kind)
 
 /* The files in their order: each calls only those above it here. */
 
+/* Whether the server must be asked if it is a master: the master's name may lead to a replica by now. */
+static inline bool
+scout__redis_needs_role(const struct redis *r)
+{
+	return r->mode == REDIS_SINGLE && !r->may_be_replica;
+}
+
 /* ---- redis_job.c ---- */
+/* @node failed, or refused a command, over @text and @more: operations that end with @detail, or find it down, say so. */
+void scout__redis_say(struct redis *r, const struct redis_node *node, int detail, const char *text,
+		      const char *more) SCOUT_ON_REDIS;
 void scout__redis_job_begin(struct redis *r, struct scout__l2_op *op) SCOUT_ON_REDIS;
 /* Compute a slice of checksums of values to be stored. */
 void scout__redis_jobs_hash(struct redis *r) SCOUT_ON_REDIS;
@@ -455,5 +471,3 @@ void scout__redis_reply(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 
 /* ---- for tests ---- */
 const struct redis_counters *scout__redis_counters(const void *adapter);
-
-#endif

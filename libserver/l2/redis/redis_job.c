@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "l2.h"
@@ -15,6 +16,13 @@
  */
 
 void
+scout__redis_say(struct redis *r, const struct redis_node *node, int detail, const char *text, const char *more)
+{
+	(void)snprintf(r->words, sizeof(r->words), "%.80s%.40s (%.64s:%u)", text, more, node->host, node->port);
+	r->words_of = detail;
+}
+
+void
 scout__redis_job_finish(struct redis *r, struct redis_job *job, enum scout__l2_result result, int detail)
 {
 	struct scout__l2_op *op = job->op;
@@ -25,6 +33,8 @@ scout__redis_job_finish(struct redis *r, struct redis_job *job, enum scout__l2_r
 	r->free_jobs = job;
 	op->result = (uint8_t)result;
 	op->detail = detail;
+	if (detail && (detail == r->words_of || detail == ENOTCONN))
+		memcpy(op->why, r->words, sizeof(op->why));
 	scout__l2_complete(r->port, op);
 }
 

@@ -15,7 +15,7 @@
 /*
  * DESIGN
  *
- * Purpose: make one connection, introduce us (AUTH, PING), write to it, close it. Owns the socket and the buffers.
+ * Purpose: make one connection, introduce us (AUTH, ROLE, PING), write to it, close it. Owns the socket and the buffers.
  * Failures are returned as a trouble; redis_node.c decides what a trouble means for the node and the commands.
  *
  * Commands are written into a small buffer; the value of a SET is sent from the slot of the pool by writev(), between
@@ -218,25 +218,31 @@ open_link(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 	return node->resolving ? no_trouble : trouble(REDIS_UNREACHABLE, EAGAIN, "its name cannot be looked up now");
 }
 
-/* AUTH, PING and a name that CLIENT LIST shows, in one go. */
+/* AUTH, ROLE, PING and a name that CLIENT LIST shows, in one go. */
 static int
 introduce(struct redis *r, struct redis_link *link) SCOUT_ON_REDIS
 {
 	static const char *const ping[] = {"PING", NULL}, *const name[] = {"CLIENT", "SETNAME", "kvscout", NULL};
+	static const char *const role[] = {"ROLE", NULL};
 	const char *const with_user[] = {"AUTH", r->user, r->password, NULL};
 	const char *const without[] = {"AUTH", r->password, NULL};
-	const enum redis_kind kinds[] = {REDIS_AUTH, REDIS_PING, REDIS_NAME};
+	const enum redis_kind kinds[] = {REDIS_AUTH, REDIS_ROLE, REDIS_PING, REDIS_NAME};
 	struct scout__writer w = {.buf = link->out, .cap = SCOUT__REDIS_BUFFER_BYTES};
 
-	for (int i = r->password ? 0 : 1; i < 3; i++) {
-		struct redis_command *command = scout__redis_command_new(r, kinds[i], NULL);
+	for (int i = r->password ? 0 : 1; i < 4; i++) {
+		struct redis_command *command;
 
+		if (kinds[i] == REDIS_ROLE && !scout__redis_needs_role(r))
+			continue;
+		command = scout__redis_command_new(r, kinds[i], NULL);
 		if (!command)
 			return ENOMEM;
 		scout__redis_queue_push(&link->sent, command);
 	}
 	if (r->password)
 		scout__redis_put_words(&w, r->user && r->user[0] ? with_user : without);
+	if (scout__redis_needs_role(r))
+		scout__redis_put_words(&w, role);
 	scout__redis_put_words(&w, ping);
 	scout__redis_put_words(&w, name);
 	SCOUT_ASSERT(!w.bad); /* the length of user and password was checked */

@@ -143,6 +143,8 @@ scout__redis_tell_ready(struct redis *r)
 void
 scout__redis_node_failed(struct redis *r, struct redis_node *node, enum redis_why why, int error, const char *text)
 {
+	char system[96] = "";
+
 	if (!node->down && r->now_us - node->failed_us > FORGIVEN_US)
 		node->backoff_ms = 0;
 	node->down = true;
@@ -151,11 +153,10 @@ scout__redis_node_failed(struct redis *r, struct redis_node *node, enum redis_wh
 	node->addresses.n = 0;
 	if (why == REDIS_SILENT)
 		scout__redis_count(&r->counters.stalled);
+	if (why == REDIS_UNREACHABLE && error != 0)
+		(void)snprintf(system, sizeof(system), ": %s", scout__errno_text(error));
+	scout__redis_say(r, node, error, text, system);
 	if (node->why != why) {
-		char system[96] = "";
-
-		if (why == REDIS_UNREACHABLE && error != 0)
-			(void)snprintf(system, sizeof(system), " (%s)", scout__errno_text(error));
 		scout__log(r->log, why == REDIS_REFUSED || why == REDIS_UNTRUSTED ? SCOUT_LOG_ERROR : SCOUT_LOG_WARN,
 			   "%s: %s:%u: %s%s; trying again", r->shown, node->host, node->port, text, system);
 		node->why = (uint8_t)why;

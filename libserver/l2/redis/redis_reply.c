@@ -2,13 +2,14 @@
 #include "redis_internal.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <hiredis/hiredis.h>
 
 /*
  * What a reply means for the command that it answers: found or not, go elsewhere (MOVED, ASK), come again (TRYAGAIN),
- * or why not. Errors are recognised by their first word; only this word is logged.
+ * or why not. Errors are recognised by their first word, and told by their first sentence.
  *
  * This file stands above the others: it takes the events of a link and acts on nodes, the slot map, jobs and routes. It
  * owns nothing itself.
@@ -45,30 +46,49 @@ redirect(struct redis *r, struct redis_link *link, struct redis_command *command
 	scout__redis_command_send_to(r, command, node);
 }
 
-/* Errors that say something about the whole server. True: @error is one, and @command is gone. */
-static bool
-node_error(struct redis *r, struct redis_link *link, struct redis_command *command,
-	   enum scout__redis_error error) SCOUT_ON_REDIS
+/* @node said @said, which means @text: it has failed, by both. */
+static void
+refused(struct redis *r, struct redis_node *node, enum redis_why why, int error, const char *said,
+	const char *text) SCOUT_ON_REDIS
 {
-	if (error != SCOUT__REDIS_AUTH && error != SCOUT__REDIS_LOADING)
-		return false;
-	scout__redis_command_fail(r, command, SCOUT__L2_ERROR, error == SCOUT__REDIS_AUTH ? EACCES : EAGAIN);
+	char words[80], both[160];
+
+	scout__redis_error_words(said, why == REDIS_REFUSED, words, sizeof(words));
+	(void)snprintf(both, sizeof(both), "%s%s%s", words, words[0] && text[0] ? ": " : "",
+		       words[0] || text[0] ? text : "it is not ready");
+	scout__redis_node_failed(r, node, why, error, both);
+}
+
+/* Errors that say something about the whole server. True: @text is one, and @command is gone. */
+static bool
+node_error(struct redis *r, struct redis_link *link, struct redis_command *command, enum scout__redis_error error,
+	   const char *text) SCOUT_ON_REDIS
+{
+	int detail = error == SCOUT__REDIS_AUTH ? EACCES : error == SCOUT__REDIS_LOADING ? EAGAIN : EROFS;
+
 	if (error == SCOUT__REDIS_AUTH)
-		scout__redis_node_failed(r, link->node, REDIS_REFUSED, EACCES, "it wants a password");
+		refused(r, link->node, REDIS_REFUSED, detail, text, "it wants a password");
+	else if (error == SCOUT__REDIS_LOADING)
+		refused(r, link->node, REDIS_BROKEN, detail, text, "");
+	else if (error == SCOUT__REDIS_READONLY && scout__redis_needs_role(r))
+		refused(r, link->node, REDIS_REPLICA, detail, text, "");
 	else
-		scout__redis_node_failed(r, link->node, REDIS_BROKEN, EAGAIN, "it is still loading its own data");
+		return false;
+	scout__redis_command_fail(r, command, SCOUT__L2_ERROR, detail);
 	return true;
 }
 
 static void
-log_refused(struct redis *r, const struct redis_link *link, const char *text)
+log_refused(struct redis *r, const struct redis_link *link, int detail, const char *text) SCOUT_ON_REDIS
 {
-	char word[24];
+	char words[80];
 
-	scout__redis_error_word(text, word, sizeof(word));
-	scout__log_limited(r->log, &r->refused_limit, r->now_us, 10000000, SCOUT_LOG_WARN,
-			   "%s: %s:%u refused a command: %s", r->shown, link->node->host, link->node->port,
-			   word[0] ? word : "an error");
+	scout__redis_error_words(text, false, words, sizeof(words));
+	scout__redis_say(r, link->node, detail, words[0] ? words : "an error", "");
+	if (detail != ENOSPC)
+		scout__log_limited(r->log, &r->refused_limit, r->now_us, 60000000, SCOUT_LOG_WARN,
+				   "%s: %s:%u refused a command: %s", r->shown, link->node->host, link->node->port,
+				   words[0] ? words : "an error");
 }
 
 static void
@@ -79,11 +99,11 @@ error_reply(struct redis *r, struct redis_link *link, struct redis_command *comm
 
 	if (!command->job && command->kind != REDIS_SLOTS) {
 		/* The operation of the command has ended already. */
-		if (!node_error(r, link, command, error))
+		if (!node_error(r, link, command, error, text))
 			scout__redis_command_free(r, command);
 		return;
 	}
-	if (node_error(r, link, command, error))
+	if (node_error(r, link, command, error, text))
 		return;
 	if (error == SCOUT__REDIS_MOVED || error == SCOUT__REDIS_ASK) {
 		redirect(r, link, command, &to, error == SCOUT__REDIS_MOVED);
@@ -99,8 +119,7 @@ error_reply(struct redis *r, struct redis_link *link, struct redis_command *comm
 	}
 	if (error == SCOUT__REDIS_DOWN)
 		scout__redis_refresh(r);
-	if (error != SCOUT__REDIS_OOM)
-		log_refused(r, link, text);
+	log_refused(r, link, error == SCOUT__REDIS_OOM ? ENOSPC : EREMOTEIO, text);
 	scout__redis_command_fail(r, command, error == SCOUT__REDIS_OOM ? SCOUT__L2_FULL : SCOUT__L2_ERROR,
 				  error == SCOUT__REDIS_OOM ? ENOSPC : EREMOTEIO);
 }
@@ -120,31 +139,37 @@ handshake_error(struct redis *r, struct redis_link *link, enum redis_kind kind, 
 	}
 	if (kind == REDIS_AUTH) {
 		scout__redis_count(&r->counters.auth_refused);
-		scout__redis_node_failed(r, link->node, REDIS_REFUSED, EACCES,
-					 error == SCOUT__REDIS_AUTH ? "it refuses the user or password"
-								    : "it refuses AUTH (has it a password at all?)");
+		r->was_refused = r->urgent = true;
+		refused(r, link->node, REDIS_REFUSED, EACCES, text,
+			error == SCOUT__REDIS_AUTH ? "it refuses the user or password"
+						   : "it refuses AUTH (has it a password at all?)");
 		return;
 	}
-	if (kind == REDIS_NAME)
-		return; /* a user that may not name its connection works all the same */
-	if (error == SCOUT__REDIS_NOPERM) {
-		/* The user may not PING, but is let in. */
+	if (kind == REDIS_NAME || (kind == REDIS_ROLE && error != SCOUT__REDIS_AUTH))
+		return; /* a user that may not name its connection, or not ask, works all the same */
+	if (error == SCOUT__REDIS_NOPERM || error == SCOUT__REDIS_MISCONF) {
+		/* The user may not PING, but is let in; a server that cannot save serves reads. */
 		scout__redis_node_connected(r, link);
 		return;
 	}
 	if (error == SCOUT__REDIS_AUTH) {
 		scout__redis_count(&r->counters.auth_refused);
-		scout__redis_node_failed(r, link->node, REDIS_REFUSED, EACCES,
-					 r->password ? "it refuses the user or password"
-						     : "it wants a password, and the URL has none");
-	} else if (error == SCOUT__REDIS_LOADING) {
-		scout__redis_node_failed(r, link->node, REDIS_BROKEN, EAGAIN, "it is still loading its own data");
+		r->was_refused = r->urgent = true;
+		refused(r, link->node, REDIS_REFUSED, EACCES, text,
+			r->password ? "it refuses the user or password" : "it wants a password, and the URL has none");
 	} else {
-		scout__redis_node_failed(r, link->node, REDIS_BROKEN, ECONNREFUSED,
-					 strncmp(text, "DENIED", 6) == 0
-						 ? "it is in protected mode: it wants a password"
-						 : "it is not ready");
+		refused(r, link->node, REDIS_BROKEN, error == SCOUT__REDIS_LOADING ? EAGAIN : ECONNREFUSED, text, "");
 	}
+}
+
+/* A replica lags, takes no clear, and is left behind where the name leads to another master by now. */
+static void
+take_role(struct redis *r, struct redis_link *link, const struct redisReply *reply) SCOUT_ON_REDIS
+{
+	if (reply->type == REDIS_REPLY_ARRAY && reply->elements > 0 && reply->element[0]->str &&
+	    strcmp(reply->element[0]->str, "slave") == 0 && scout__redis_needs_role(r))
+		scout__redis_node_failed(r, link->node, REDIS_REPLICA, EROFS,
+					 "it is a replica: name its master, or give replica=1");
 }
 
 static void
@@ -158,6 +183,8 @@ handshake(struct redis *r, struct redis_link *link, struct redis_command *comman
 		handshake_error(r, link, kind, reply->str);
 	else if (kind == REDIS_PING)
 		scout__redis_node_connected(r, link);
+	else if (kind == REDIS_ROLE)
+		take_role(r, link, reply);
 }
 
 /* ---- replies ---- */
@@ -199,6 +226,7 @@ take_reply(struct redis *r, struct redis_link *link, struct redis_command *comma
 {
 	switch (command->kind) {
 	case REDIS_AUTH:
+	case REDIS_ROLE:
 	case REDIS_PING:
 	case REDIS_NAME:
 		handshake(r, link, command, reply);

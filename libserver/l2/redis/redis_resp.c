@@ -195,7 +195,7 @@ scout__redis_kind_of(const char *text, struct scout__redis_redirect *ret_redirec
 		{"MASTERDOWN", SCOUT__REDIS_DOWN},   {"LOADING", SCOUT__REDIS_LOADING},
 		{"READONLY", SCOUT__REDIS_READONLY}, {"OOM", SCOUT__REDIS_OOM},
 		{"NOAUTH", SCOUT__REDIS_AUTH},       {"WRONGPASS", SCOUT__REDIS_AUTH},
-		{"NOPERM", SCOUT__REDIS_NOPERM},
+		{"NOPERM", SCOUT__REDIS_NOPERM},     {"MISCONF", SCOUT__REDIS_MISCONF},
 	};
 
 	if (begins_with(text, "MOVED"))
@@ -209,15 +209,13 @@ scout__redis_kind_of(const char *text, struct scout__redis_redirect *ret_redirec
 }
 
 void
-scout__redis_error_word(const char *text, char *ret_word, size_t len)
+scout__redis_error_words(const char *text, bool is_of_auth, char *ret_words, size_t len)
 {
-	size_t n = 0;
+	/* Codes are upper case letters; anything else is not trusted into a log. ERR names the command and its arguments. */
+	size_t code = strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_");
+	size_t n = is_of_auth || text[code] != ' ' ? code : strcspn(text, code == 3 ? ".`'" : ".");
 
-	/* Codes are upper case letters; anything else is not trusted into a log. */
-	while (n + 1 < len && ((text[n] >= 'A' && text[n] <= 'Z') || text[n] == '_'))
-		n++;
-	memcpy(ret_word, text, n);
-	ret_word[n] = '\0';
+	(void)snprintf(ret_words, len, "%.*s", (int)(code ? n : 0), text);
 }
 
 static bool

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_L2_REDIS_RESP_H
-#define SCOUT_L2_REDIS_RESP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -54,6 +53,7 @@ enum scout__redis_error {
 	SCOUT__REDIS_OOM,       /* maxmemory, and nothing may be evicted */
 	SCOUT__REDIS_AUTH,      /* NOAUTH, WRONGPASS */
 	SCOUT__REDIS_NOPERM,    /* the user may not do this */
+	SCOUT__REDIS_MISCONF,   /* it takes no writes, nor PING: it cannot save its own data */
 	SCOUT__REDIS_OTHER
 };
 
@@ -65,8 +65,8 @@ struct scout__redis_redirect {
 
 /* What the text of an error reply (without '-') says. @ret_redirect is written for MOVED and ASK only; malformed ones are OTHER. */
 SCOUT_ON_ANY enum scout__redis_error scout__redis_kind_of(const char *text, struct scout__redis_redirect *ret_redirect);
-/* The first word of an error: only this is logged, because the rest may repeat arguments (a password). */
-SCOUT_ON_ANY void scout__redis_error_word(const char *text, char *ret_word, size_t len);
+/* The first sentence of an error, without what may repeat an argument. Of AUTH's, whose argument is a password, the first word. */
+SCOUT_ON_ANY void scout__redis_error_words(const char *text, bool is_of_auth, char *ret_words, size_t len);
 
 struct redisReply;
 /*
@@ -77,5 +77,3 @@ SCOUT_ON_ANY int scout__redis_read_slots(const struct redisReply *reply,
 					 bool (*add)(void *user, uint16_t first, uint16_t last, const char *host,
 						     uint16_t port),
 					 void *user);
-
-#endif

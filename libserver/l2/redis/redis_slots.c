@@ -101,14 +101,14 @@ no_cluster(struct redis *r, struct redis_node *node, const char *text) SCOUT_ON_
 {
 	struct scout__redis_redirect to;
 	enum scout__redis_error error = scout__redis_kind_of(text, &to);
-	char word[24];
+	char words[80];
 
 	if (r->mode == REDIS_CLUSTER || r->must_be_cluster ||
 	    (error != SCOUT__REDIS_OTHER && error != SCOUT__REDIS_NOPERM)) {
-		scout__redis_error_word(text, word, sizeof(word));
+		scout__redis_error_words(text, false, words, sizeof(words));
 		scout__log_limited(r->log, &r->slots_limit, r->now_us, 60000000, SCOUT_LOG_ERROR,
 				   "%s: %s:%u does not tell which node serves which slot (%s)", r->shown, node->host,
-				   node->port, word[0] ? word : "an error");
+				   node->port, words[0] ? words : "an error");
 		scout__redis_refresh_failed(r);
 		return;
 	}

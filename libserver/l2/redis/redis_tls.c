@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "redis_internal.h"
+#include "secret.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include <arpa/inet.h>
 #include <openssl/err.h>
@@ -31,22 +32,36 @@ fail_file(const char *option, const char *path, char *err, size_t err_len)
 	const char *why = ERR_reason_error_string(ERR_peek_error());
 
 	return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, "%s %s cannot be used (%s)", option, path,
-			   why ? why : "no reason is known");
+			   why ? why : "it is no PEM file of the right kind");
+}
+
+/* OpenSSL opens them itself, and does not say why it cannot. Returns 0 or the code. */
+static int
+check_file(const char *option, const char *path, bool is_secret, char *err, size_t err_len)
+{
+	int fd = is_secret ? scout__secret_open(option, path, SCOUT_ERR_CONFIG_RANGE, err, err_len)
+			   : scout__regular_open(option, path, SCOUT_ERR_CONFIG_RANGE, err, err_len);
+
+	if (fd >= 0)
+		(void)close(fd); /* read only: nothing is lost */
+	return fd < 0 ? fd : 0;
 }
 
 static int
 use_files(SSL_CTX *ctx, const struct redis_tls_options *o, char *err, size_t err_len)
 {
-	struct stat st;
+	int rc = o->ca_file ? check_file("ca_file", o->ca_file, false, err, err_len) : 0;
 
+	if (rc == 0 && o->cert_file)
+		rc = check_file("cert_file", o->cert_file, false, err, err_len);
+	if (rc == 0 && o->key_file)
+		rc = check_file("key_file", o->key_file, true, err, err_len);
+	if (rc)
+		return rc;
 	if (o->ca_file ? SSL_CTX_load_verify_file(ctx, o->ca_file) != 1 : SSL_CTX_set_default_verify_paths(ctx) != 1)
 		return fail_file("ca_file", o->ca_file ? o->ca_file : "(the system's)", err, err_len);
 	if (!o->cert_file)
 		return 0;
-	if (stat(o->key_file, &st) == 0 && (st.st_mode & 077))
-		return scout__fail(err, err_len, SCOUT_ERR_PERMISSION,
-				   "key_file %s: others than its owner may use it (mode %o); chmod 600 it", o->key_file,
-				   (unsigned)st.st_mode & 0777);
 	if (SSL_CTX_use_certificate_chain_file(ctx, o->cert_file) != 1)
 		return fail_file("cert_file", o->cert_file, err, err_len);
 	if (SSL_CTX_use_PrivateKey_file(ctx, o->key_file, SSL_FILETYPE_PEM) != 1)
@@ -137,7 +152,8 @@ error_of(struct redis *r, struct redis_link *link, int rc)
 	else if (ERR_GET_REASON(error) == SSL_R_WRONG_VERSION_NUMBER)
 		(void)snprintf(r->tls_text, sizeof(r->tls_text), "it does not speak TLS at this port");
 	else
-		(void)snprintf(r->tls_text, sizeof(r->tls_text), "TLS failed: %s", why ? why : "no reason is known");
+		(void)snprintf(r->tls_text, sizeof(r->tls_text), "TLS failed: %s",
+			       why ? why : "OpenSSL does not say why");
 	return EPROTO;
 }
 

@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "secret.h"
 
 /*
  * The options of a client, and its lines. See s3_client.h.
@@ -51,7 +54,7 @@ set_endpoint(struct scout__s3_client *client, const struct scout__s3_options *o,
 	       sizeof(client->host);
 }
 
-/* What a signature must not see: libcurl leaves out the scheme's own port. */
+/* The signature covers the Host header, from which libcurl leaves out the scheme's own port: so the host has none here either. */
 static void
 drop_own_port(struct scout__s3_client *client)
 {
@@ -86,11 +89,25 @@ check(struct scout__s3_client *client, const struct scout__s3_options *o, char *
 	return err[0] == '\0';
 }
 
+/* Whether the files of the options can be read now: a store without them would never work. */
+static bool
+has_files(const struct scout__s3_options *o, char *err, size_t err_len)
+{
+	int ca = o->ca_file ? scout__regular_open("ca", o->ca_file, -1, err, err_len) : -1;
+	int keys = o->credentials_file ? scout__secret_open("credentials", o->credentials_file, -1, err, err_len) : -1;
+
+	if (ca >= 0)
+		(void)close(ca); /* read only: nothing is lost */
+	if (keys >= 0)
+		(void)close(keys);
+	return (!o->ca_file || ca >= 0) && (!o->credentials_file || keys >= 0);
+}
+
 bool
 scout__s3_client_init(struct scout__s3_client *client, const struct scout__s3_options *o, char *err, size_t err_len)
 {
 	memset(client, 0, sizeof(*client));
-	if (!check(client, o, err, err_len) || !scout__s3_curl_open(err, err_len))
+	if (!check(client, o, err, err_len) || !has_files(o, err, err_len) || !scout__s3_curl_open(err, err_len))
 		return false;
 	drop_own_port(client);
 	for (size_t len = strlen(client->prefix); len && client->prefix[len - 1] == '/'; len--)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_S3_CLIENT_H
-#define SCOUT_S3_CLIENT_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -96,5 +95,3 @@ enum scout__s3_verdict {
 /* @was_plain: the PUT did not say If-None-Match. @x->text holds the document of a failure. */
 enum scout__s3_verdict scout__s3_judge(const struct scout__s3_client *client, const struct scout__s3_exchange *x,
 				       bool was_plain, struct scout__s3_ask *ask);
-
-#endif

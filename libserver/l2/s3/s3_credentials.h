@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_S3_CREDENTIALS_H
-#define SCOUT_S3_CREDENTIALS_H
+#pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -73,5 +72,3 @@ int scout__s3_from_file(struct scout__s3_source *from, struct scout__s3_keys *re
 int scout__s3_from_web_identity(struct scout__s3_source *from, struct scout__s3_keys *ret_keys);
 int scout__s3_from_container(struct scout__s3_source *from, struct scout__s3_keys *ret_keys);
 int scout__s3_from_instance(struct scout__s3_source *from, struct scout__s3_keys *ret_keys);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_S3_CURL_H
-#define SCOUT_S3_CURL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,5 +42,3 @@ extern struct scout__s3_curl scout__s3_curl;
 
 /* Open libcurl, once for the process; it stays. False and a sentence in @err (may be NULL): not there, or older than 7.66. Any thread. */
 bool scout__s3_curl_open(char *err, size_t err_len);
-
-#endif

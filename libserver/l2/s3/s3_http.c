@@ -175,7 +175,9 @@ scout__s3_line_new(const char *ca_file)
 		(void)scout__s3_curl.easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
 		(void)scout__s3_curl.easy_setopt(easy, CURLOPT_READFUNCTION, on_send);
 		(void)scout__s3_curl.easy_setopt(easy, CURLOPT_SEEKFUNCTION, on_seek);
-		if (ca_file && scout__s3_curl.easy_setopt(easy, CURLOPT_CAINFO, ca_file) != CURLE_OK)
+		/* Instead of the system's authorities, of which libcurl has a file and a folder. */
+		if (ca_file && (scout__s3_curl.easy_setopt(easy, CURLOPT_CAINFO, ca_file) != CURLE_OK ||
+				scout__s3_curl.easy_setopt(easy, CURLOPT_CAPATH, NULL) != CURLE_OK))
 			goto err_free_line;
 	}
 	return line;

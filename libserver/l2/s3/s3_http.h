@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_S3_HTTP_H
-#define SCOUT_S3_HTTP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -72,5 +71,3 @@ bool scout__s3_run(struct scout__s3_line *line, struct scout__s3_exchange *excha
 		   struct scout__s3_watch *watch);
 /* Wait; false: @watch gave up. */
 bool scout__s3_pause(struct scout__s3_line *line, uint32_t ms, struct scout__s3_watch *watch);
-
-#endif

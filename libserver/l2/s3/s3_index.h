@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_S3_INDEX_H
-#define SCOUT_S3_INDEX_H
+#pragma once
 
 #include "s3_store.h"
 
@@ -45,5 +44,3 @@ void scout__s3_index_remove(struct scout__s3_index *index, const char *name);
 /* List the bucket, then put what it has in the place of what was there. A listing that fails changes nothing; @why as in s3_store.h. */
 enum scout_l2_outcome scout__s3_index_list(struct scout__s3_index *index, struct scout__s3_client *client,
 					   struct scout__s3_watch *watch, char *why);
-
-#endif

@@ -98,9 +98,9 @@ refused(const struct scout__s3_client *client, const struct scout__s3_exchange *
 			       "the bucket is in another region%s%s, not in %s: set region= and endpoint= (status %ld)",
 			       *x->region ? ", " : "", x->region, client->region, x->status);
 	else
-		(void)snprintf(ask->why, sizeof(ask->why), "%s was refused with status %ld%s%s%s", ask->method,
-			       x->status, *code ? ", " : "", code,
-			       x->status == 403 && !is_put(ask)
+		(void)snprintf(ask->why, sizeof(ask->why), "%ld%s%s: %s was refused%s", x->status, *code ? " " : "",
+			       code, ask->method,
+			       x->status == 403 && !is_put(ask) && (!*code || strcmp(code, "AccessDenied") == 0)
 				       ? "; without the right s3:ListBucket also what is absent is refused"
 				       : "");
 	return over(ask, SCOUT_L2_FAILED);

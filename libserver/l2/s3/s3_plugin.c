@@ -64,10 +64,10 @@ list(struct s3_store *s)
 	enum scout_l2_outcome result = scout__s3_index_list(&s->index, &s->client, &watch, why);
 
 	if (result == SCOUT_L2_DONE)
-		(void)snprintf(text, sizeof(text), "s3: the bucket was listed, it has %llu objects of ours",
+		(void)snprintf(text, sizeof(text), "the bucket was listed, it has %llu objects of ours",
 			       (unsigned long long)s->index.n_listed);
 	else
-		(void)snprintf(text, sizeof(text), "s3: the bucket cannot be listed, and the index stays as it was: %s",
+		(void)snprintf(text, sizeof(text), "the bucket cannot be listed, and the index stays as it was: %s",
 			       *why ? why : "the store does not answer");
 	if (s->log && !s->ends && (result != SCOUT_L2_DONE || !was_listed))
 		s->log(s->log_user, result == SCOUT_L2_DONE ? SCOUT_LOG_INFO : SCOUT_LOG_WARN, text);

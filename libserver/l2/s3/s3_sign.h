@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_S3_SIGN_H
-#define SCOUT_S3_SIGN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -42,5 +41,3 @@ bool scout__s3_sign(struct scout__s3_to_sign *what, const char *access_key, cons
 bool scout__s3_hash(const struct iovec *parts, uint32_t n, char ret_text[SCOUT__S3_HASH_TEXT]);
 /* Seconds since 1970 as 20130524T000000Z. */
 void scout__s3_date(int64_t seconds, char ret_text[SCOUT__S3_DATE_TEXT]);
-
-#endif

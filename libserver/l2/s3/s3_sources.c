@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "s3_credentials.h"
+#include "secret.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -112,20 +113,6 @@ read_line(char *line, const char *wanted, bool *in_section, struct scout__s3_key
 		*fits = *fits && set(keys->token, sizeof(keys->token), value);
 }
 
-/* @path is opened and belongs to us alone: -1 with a sentence otherwise. */
-static int
-check_owner(struct scout__s3_source *from, const char *path, int fd)
-{
-	struct stat st;
-
-	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
-		return fails(from, "%s is no file", path);
-	if (st.st_mode & 077)
-		return fails(from, "%s can be read by others (mode %04o): chmod 0600 it", path,
-			     (unsigned)(st.st_mode & 07777));
-	return 0;
-}
-
 /* The file's path; NULL: none is set. */
 static const char *
 file_path(struct scout__s3_source *from, char *buffer, size_t size)
@@ -142,19 +129,18 @@ file_path(struct scout__s3_source *from, char *buffer, size_t size)
 int
 scout__s3_from_file(struct scout__s3_source *from, struct scout__s3_keys *ret_keys)
 {
-	char buffer[4096], text[FILE_BYTES];
+	char buffer[4096], text[FILE_BYTES], err[SCOUT__S3_SENTENCE] = "";
 	const char *path = file_path(from, buffer, sizeof(buffer)), *profile = env("AWS_PROFILE");
 	bool in_section = false, fits = true;
-	int fd, rc;
+	int fd, rc = 0;
 
 	if (!path)
 		return 0;
-	fd = open(path, O_RDONLY | O_CLOEXEC);
+	fd = scout__secret_open("the credentials file", path, -1, err, sizeof(err));
 	if (fd < 0)
-		return fails(from, "the credentials in %s cannot be read (errno %d)", path, errno);
-	rc = check_owner(from, path, fd);
-	if (rc == 0 && read_all(fd, text, sizeof(text)) != 0)
-		rc = fails(from, "the credentials in %s cannot be read (errno %d)", path, errno);
+		return fails(from, "%s", err);
+	if (read_all(fd, text, sizeof(text)) != 0)
+		rc = fails(from, "the credentials file %s cannot be read (errno %d)", path, errno);
 	(void)close(fd);
 	if (rc)
 		return rc;
@@ -263,6 +249,39 @@ scout__s3_from_web_identity(struct scout__s3_source *from, struct scout__s3_keys
 	return 1;
 }
 
+/*
+ * Whether credentials may be fetched there: what answers gets the token of the environment, and decides whose keys are used. That is http or
+ * https to this machine or to a link-local address; fd00:ec2::23 is Amazon's own.
+ */
+static bool
+is_near(const char *url)
+{
+	const char *host = strncmp(url, "http://", 7) == 0    ? url + 7
+			   : strncmp(url, "https://", 8) == 0 ? url + 8
+							      : NULL;
+	size_t len = host ? strcspn(host, "/?#") : 0, port = len;
+	char name[64];
+	struct in6_addr v6, ec2;
+	struct in_addr v4;
+
+	while (port > 0 && host[port - 1] >= '0' && host[port - 1] <= '9')
+		port--;
+	if (port > 1 && host[port - 1] == ':' && (host[0] != '[' || host[port - 2] == ']'))
+		len = port - 1;
+	if (len == 0 || len >= sizeof(name))
+		return false;
+	(void)snprintf(name, sizeof(name), "%.*s", (int)len, host);
+	if (strcmp(name, "localhost") == 0)
+		return true;
+	if (inet_pton(AF_INET, name, &v4) == 1)
+		return ntohl(v4.s_addr) >> 24 == 127 || ntohl(v4.s_addr) >> 16 == 0xa9fe;
+	if (name[0] != '[' || name[len - 1] != ']')
+		return false;
+	name[len - 1] = '\0';
+	return inet_pton(AF_INET6, name + 1, &v6) == 1 && inet_pton(AF_INET6, "fd00:ec2::23", &ec2) == 1 &&
+	       (IN6_IS_ADDR_LOOPBACK(&v6) || IN6_IS_ADDR_LINKLOCAL(&v6) || IN6_ARE_ADDR_EQUAL(&v6, &ec2));
+}
+
 int
 scout__s3_from_container(struct scout__s3_source *from, struct scout__s3_keys *ret_keys)
 {
@@ -275,6 +294,10 @@ scout__s3_from_container(struct scout__s3_source *from, struct scout__s3_keys *r
 
 	if (!relative && !full)
 		return 0;
+	if (!relative && !is_near(full))
+		return fails(
+			from,
+			"AWS_CONTAINER_CREDENTIALS_FULL_URI must be http or https to a loopback or link-local address");
 	(void)snprintf(url, sizeof(url), "%s%s", relative ? "http://169.254.170.2" : "", relative ? relative : full);
 	if (path) {
 		if (read_token(from, path, token, sizeof(token)) != 0)

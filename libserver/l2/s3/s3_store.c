@@ -63,8 +63,8 @@ one(struct scout__s3_client *client, struct scout__s3_ask *ask, const char *name
 	key_of(name, flags, key);
 	ask->key = key;
 	scout__s3_do(client, ask, 1, watch);
-	if (ask->result == SCOUT_L2_FAILED)
-		(void)snprintf(why, SCOUT__S3_SENTENCE, "%s", ask->why);
+	/* Also of one that was tried again until its time was over: what the last try found. */
+	(void)snprintf(why, SCOUT__S3_SENTENCE, "%s", ask->why);
 	return ask->result;
 }
 
@@ -115,7 +115,7 @@ heads(struct scout__s3_client *client, const char *const *names, const uint32_t 
 	for (uint32_t i = 0; i < n && result == SCOUT_L2_DONE; i++) {
 		if (asks[i].result != SCOUT_L2_ABSENT)
 			result = asks[i].result;
-		if (result == SCOUT_L2_FAILED)
+		if (result != SCOUT_L2_DONE)
 			(void)snprintf(why, SCOUT__S3_SENTENCE, "%s", asks[i].why);
 	}
 	return result;

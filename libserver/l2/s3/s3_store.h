@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_S3_STORE_H
-#define SCOUT_S3_STORE_H
+#pragma once
 
 #include "s3_client.h"
 
@@ -44,5 +43,3 @@ enum scout_l2_outcome scout__s3_store_store(struct scout__s3_client *client, con
 /* DONE, also where there was none. */
 enum scout_l2_outcome scout__s3_store_remove(struct scout__s3_client *client, const char *name,
 					     struct scout__s3_watch *watch, char *why);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_S3_TEXT_H
-#define SCOUT_S3_TEXT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,5 +36,3 @@ void scout__s3_put_hex(struct scout__s3_text *text, const uint8_t *bytes, size_t
 bool scout__s3_xml(const char *xml, const char *element, char *ret_text, size_t size, const char **ret_next);
 /* The string that @name has in @json, wherever it stands; without \u escapes. Returns and writes as scout__s3_xml(). */
 bool scout__s3_json(const char *json, const char *name, char *ret_text, size_t size);
-
-#endif

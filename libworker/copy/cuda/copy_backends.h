@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_COPY_BACKENDS_H
-#define SCOUT_COPY_BACKENDS_H
+#pragma once
 
 #include "copy.h"
 
@@ -10,5 +9,3 @@ extern const struct scout__copy_ops scout__copy_cuda;
 const struct scout__copy_ops *scout__copy_find(const char *name);
 /* Test aid: scout__copy_find() finds @ops by its name in place of the build's backend; NULL: switched off. Call before workers are made. */
 void scout__copy_override(const struct scout__copy_ops *ops);
-
-#endif

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cuda_engine.h"
+#include "copy_backends.h"
+#include "cuda_driver.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -48,9 +50,9 @@
 #define INSTALL "install NVIDIA's driver 525 or newer, and in a container pass it in (docker run --gpus all)"
 
 int
-scout__cuda_check_driver(const struct scout__cuda_api *api, char *err, size_t err_len)
+scout__cuda_check_driver(char *err, size_t err_len)
 {
-	int version = api->driver_version();
+	int version = scout__cuda_driver_version();
 
 	if (version == 0)
 		return scout__fail(err, err_len, SCOUT_ERR_DEVICE,
@@ -64,18 +66,18 @@ scout__cuda_check_driver(const struct scout__cuda_api *api, char *err, size_t er
 }
 
 int
-scout__cuda_probe(const struct scout__cuda_api *api, int32_t device, char *err, size_t err_len)
+scout__cuda_probe(int32_t device, char *err, size_t err_len)
 {
-	int n = 0, rc = scout__cuda_check_driver(api, err, err_len);
+	int n = 0, rc = scout__cuda_check_driver(err, err_len);
 
 	if (rc)
 		return rc;
-	rc = api->device_count(&n);
+	rc = scout__cuda_api_device_count(&n);
 	if (rc)
 		return scout__fail(
 			err, err_len, SCOUT_ERR_DEVICE,
 			"no CUDA device (%s): may this user open /dev/nvidia*, and does CUDA_VISIBLE_DEVICES hide it?",
-			api->error_name(rc));
+			scout__cuda_api_error_name(rc));
 	if (n == 0)
 		return scout__fail(err, err_len, SCOUT_ERR_DEVICE,
 				   "no CUDA device: the driver finds none; does CUDA_VISIBLE_DEVICES hide it?");
@@ -86,9 +88,10 @@ scout__cuda_probe(const struct scout__cuda_api *api, int32_t device, char *err, 
 }
 
 bool
-scout__cuda_bus_id(const struct scout__cuda_api *api, const struct scout__copy_layout *layout, char *ret_id, size_t len)
+scout__cuda_bus_id(const struct scout__copy_layout *layout, char *ret_id, size_t len)
 {
-	if (api->bus_id(ret_id, (int)len, api->device_of(layout->planes[0].base)) != SCOUT__CUDA_OK)
+	if (scout__cuda_api_bus_id(ret_id, (int)len, scout__cuda_api_device_of(layout->planes[0].base)) !=
+	    SCOUT__CUDA_OK)
 		return false;
 	/* /sys has small letters. */
 	for (char *c = ret_id; *c; c++)
@@ -98,12 +101,11 @@ scout__cuda_bus_id(const struct scout__cuda_api *api, const struct scout__copy_l
 
 /* The device to work on: the one on which the pages lie. */
 static int
-find_device(const struct scout__cuda_api *api, const struct scout__copy_config *cfg, int *ret_device, char *err,
-	    size_t err_len)
+find_device(const struct scout__copy_config *cfg, int *ret_device, char *err, size_t err_len)
 {
 	char name[SCOUT__COPY_NAME_BYTES];
 
-	*ret_device = api->device_of(cfg->layout.planes[0].base);
+	*ret_device = scout__cuda_api_device_of(cfg->layout.planes[0].base);
 	if (*ret_device >= 0)
 		return 0;
 	scout__copy_name_table(&cfg->layout, cfg->n_more + 1, name);
@@ -113,11 +115,11 @@ find_device(const struct scout__cuda_api *api, const struct scout__copy_config *
 }
 
 bool
-scout__cuda_claims(const struct scout__cuda_api *api, const struct scout__copy_layout *layout)
+scout__cuda_claims(const struct scout__copy_layout *layout)
 {
-	int device = layout->n_planes > 0 ? api->device_of(layout->planes[0].base) : -1;
+	int device = layout->n_planes > 0 ? scout__cuda_api_device_of(layout->planes[0].base) : -1;
 
-	return device >= 0 && api->is_in_use(device);
+	return device >= 0 && scout__cuda_api_is_in_use(device);
 }
 
 /* ---- setting up, on the thread ---- */
@@ -132,7 +134,7 @@ check_planes(struct scout__cuda *cuda, uint32_t t)
 	for (uint32_t i = 0; i < layout->n_planes; i++) {
 		const struct scout__copy_plane *plane = &layout->planes[i];
 		const uint8_t *last = plane->base + (layout->n_blocks - 1) * plane->stride + plane->block_bytes - 1;
-		int device = cuda->api->device_of(plane->base);
+		int device = scout__cuda_api_device_of(plane->base);
 
 		scout__copy_name_table(layout, cuda->n_tables, name);
 		if (device >= 0 && device != cuda->device)
@@ -141,7 +143,7 @@ check_planes(struct scout__cuda *cuda, uint32_t t)
 				"%splanes[%u] is memory of CUDA device %d, the first plane of device %d: a worker copies "
 				"for one device",
 				name, (unsigned)i, device, cuda->device);
-		if (device < 0 || cuda->api->device_of(last) != device)
+		if (device < 0 || scout__cuda_api_device_of(last) != device)
 			return scout__fail(cuda->text, sizeof(cuda->text), SCOUT_ERR_INVALID,
 					   "%splanes[%u] is not memory of CUDA device %d from end to end", name,
 					   (unsigned)i, cuda->device);
@@ -152,16 +154,15 @@ check_planes(struct scout__cuda *cuda, uint32_t t)
 static int
 set_up_lane(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint8_t *stages)
 {
-	const struct scout__cuda_api *api = cuda->api;
-	int rc = api->stream_new(&lane->dma, cuda->priority);
+	int rc = scout__cuda_api_stream_new(&lane->dma);
 
-	rc = rc ? rc : api->stream_new(&lane->kernel, cuda->priority);
+	rc = rc ? rc : scout__cuda_api_stream_new(&lane->kernel);
 	for (uint32_t i = 0; i < SCOUT__CUDA_SPANS && rc == 0; i++) {
 		struct scout__cuda_span *span = &lane->spans[i];
 
 		span->stage = stages + i * (cuda->stage_bytes + STAGE_ALIGN);
-		rc = api->event_new(&span->done);
-		rc = rc ? rc : api->event_new(&span->other);
+		rc = scout__cuda_api_event_new(&span->done);
+		rc = rc ? rc : scout__cuda_api_event_new(&span->other);
 	}
 	return rc;
 }
@@ -173,16 +174,15 @@ set_up_lane(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint8_t *st
 static int
 set_up_kernel(struct scout__cuda *cuda)
 {
-	const struct scout__cuda_api *api = cuda->api;
 	struct scout__tile_span nothing;
-	int rc = api->load_kernel(cuda->device, &cuda->kernel);
+	int rc = scout__cuda_api_load_kernel(cuda->device, &cuda->kernel);
 
 	scout__tile_begin(&nothing, false);
-	rc = rc ? rc : api->launch(&cuda->kernel, &nothing, cuda->grid, cuda->lanes[0].kernel);
+	rc = rc ? rc : scout__cuda_api_launch(&cuda->kernel, &nothing, cuda->lanes[0].kernel);
 	if (rc == 0)
-		return api->stream_sync(cuda->lanes[0].kernel);
+		return scout__cuda_api_stream_sync(cuda->lanes[0].kernel);
 	if (cuda->kernel.module)
-		api->free_kernel(&cuda->kernel);
+		scout__cuda_api_free_kernel(&cuda->kernel);
 	cuda->kernel.module = NULL; /* so that the log does not name a kernel */
 	cuda->method = SCOUT__CUDA_BATCH;
 	if (cuda->log)
@@ -190,7 +190,7 @@ set_up_kernel(struct scout__cuda *cuda)
 			cuda->log, SCOUT_LOG_WARN,
 			"CUDA device %d: the driver cannot use the copy kernel (%s), so copies are made by method batch; small "
 			"pieces are slower",
-			cuda->device, api->error_name(rc));
+			cuda->device, scout__cuda_api_error_name(rc));
 	return 0;
 }
 
@@ -198,75 +198,72 @@ set_up_kernel(struct scout__cuda *cuda)
 static int
 set_up_device(struct scout__cuda *cuda)
 {
-	const struct scout__cuda_api *api = cuda->api;
 	uint64_t lane_bytes = SCOUT__CUDA_SPANS * (cuda->stage_bytes + STAGE_ALIGN);
 	size_t plane_bytes = cuda->n_planes * sizeof(*cuda->planes);
 	void *stages = NULL, *planes = NULL;
-	int rc = api->malloc(&stages, SCOUT__CUDA_LANES * lane_bytes);
+	int rc = scout__cuda_api_malloc(&stages, SCOUT__CUDA_LANES * lane_bytes);
 
 	cuda->stages = stages;
-	rc = rc ? rc : api->malloc(&planes, plane_bytes);
+	rc = rc ? rc : scout__cuda_api_malloc(&planes, plane_bytes);
 	cuda->planes_on_gpu = planes;
 	for (uint32_t t = 0; t < cuda->n_tables && rc == 0; t++)
 		cuda->tables[t].planes_on_gpu = cuda->planes_on_gpu + (cuda->tables[t].planes - cuda->planes);
 	for (uint32_t l = 0; l < SCOUT__CUDA_LANES && rc == 0; l++)
 		rc = set_up_lane(cuda, &cuda->lanes[l], cuda->stages + l * lane_bytes);
 	rc = rc ? rc : set_up_kernel(cuda);
-	rc = rc ? rc : api->copy(cuda->planes_on_gpu, cuda->planes, plane_bytes, true, cuda->lanes[0].dma);
-	return rc ? rc : api->stream_sync(cuda->lanes[0].dma);
+	rc = rc ? rc : scout__cuda_api_copy(cuda->planes_on_gpu, cuda->planes, plane_bytes, true, cuda->lanes[0].dma);
+	return rc ? rc : scout__cuda_api_stream_sync(cuda->lanes[0].dma);
 }
 
 static void
 tear_down(struct scout__cuda *cuda)
 {
-	const struct scout__cuda_api *api = cuda->api;
-
 	for (uint32_t l = 0; l < SCOUT__CUDA_LANES; l++) {
 		struct scout__cuda_lane *lane = &cuda->lanes[l];
 
 		/* If setting up failed, the upload of the planes or the first launch may still be running. */
 		if (lane->dma)
-			(void)api->stream_sync(lane->dma);
+			(void)scout__cuda_api_stream_sync(lane->dma);
 		if (lane->kernel)
-			(void)api->stream_sync(lane->kernel);
+			(void)scout__cuda_api_stream_sync(lane->kernel);
 		for (uint32_t i = 0; i < SCOUT__CUDA_SPANS; i++) {
 			if (lane->spans[i].done)
-				api->event_free(lane->spans[i].done);
+				scout__cuda_api_event_free(lane->spans[i].done);
 			if (lane->spans[i].other)
-				api->event_free(lane->spans[i].other);
+				scout__cuda_api_event_free(lane->spans[i].other);
 		}
 		if (lane->kernel)
-			api->stream_free(lane->kernel);
+			scout__cuda_api_stream_free(lane->kernel);
 		if (lane->dma)
-			api->stream_free(lane->dma);
+			scout__cuda_api_stream_free(lane->dma);
 	}
 	if (cuda->kernel.module)
-		api->free_kernel(&cuda->kernel);
+		scout__cuda_api_free_kernel(&cuda->kernel);
 	if (cuda->planes_on_gpu)
-		api->free(cuda->planes_on_gpu);
+		scout__cuda_api_free(cuda->planes_on_gpu);
 	if (cuda->stages)
-		api->free(cuda->stages);
+		scout__cuda_api_free(cuda->stages);
 }
 
 static int
 set_up(struct scout__cuda *cuda)
 {
-	int rc = cuda->api->enter_thread(cuda->device);
+	int rc = scout__cuda_api_enter_thread(cuda->device);
 
 	if (rc)
 		return scout__fail(cuda->text, sizeof(cuda->text), SCOUT_ERR_DEVICE,
-				   "CUDA device %d cannot be used: %s", cuda->device, cuda->api->error_name(rc));
+				   "CUDA device %d cannot be used: %s", cuda->device, scout__cuda_api_error_name(rc));
 	for (uint32_t t = 0; t < cuda->n_tables && rc == 0; t++)
 		rc = check_planes(cuda, t);
 	if (rc)
 		return rc;
-	cuda->has_batch = cuda->api->has_batch();
+	cuda->has_batch = scout__cuda_api_has_batch();
 	rc = set_up_device(cuda);
 	if (rc)
 		return scout__fail(
 			cuda->text, sizeof(cuda->text), SCOUT_ERR_DEVICE,
 			"CUDA device %d: %s while taking %llu bytes of staging memory (stage_bytes), streams and events",
-			cuda->device, cuda->api->error_name(rc),
+			cuda->device, scout__cuda_api_error_name(rc),
 			(unsigned long long)cuda->stage_bytes * SCOUT__CUDA_SPANS * SCOUT__CUDA_LANES);
 	if (cuda->log)
 		scout__log(cuda->log, SCOUT_LOG_INFO, "CUDA device %d: method %s, kernel %s, batch copies %s",
@@ -382,8 +379,7 @@ check_config(const struct scout__copy_config *cfg, enum scout__cuda_method *ret_
 				   MAX_BATCHES);
 	if (!scout__cuda_method_find(cfg->method ? cfg->method : "auto", ret_method))
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID,
-				   "CUDA copy engine: method \"%s\" is none of auto, batch, staged, direct",
-				   cfg->method);
+				   "CUDA copy engine: method \"%s\" is none of auto, batch, staged", cfg->method);
 	return 0;
 }
 
@@ -475,8 +471,7 @@ stop_thread(struct scout__cuda *cuda)
 }
 
 int
-scout__cuda_open(const struct scout__cuda_api *api, const struct scout__copy_config *cfg, void **ret_engine, char *err,
-		 size_t err_len)
+scout__cuda_open(const struct scout__copy_config *cfg, void **ret_engine, char *err, size_t err_len)
 {
 	enum scout__cuda_method method = SCOUT__CUDA_AUTO;
 	/* Two lanes to each direction. */
@@ -484,21 +479,16 @@ scout__cuda_open(const struct scout__cuda_api *api, const struct scout__copy_con
 	int rc = check_config(cfg, &method, err, err_len), device = 0;
 	struct scout__cuda *cuda;
 
-	rc = rc ? rc : scout__cuda_probe(api, -1, err, err_len);
-	rc = rc ? rc : find_device(api, cfg, &device, err, err_len);
+	rc = rc ? rc : scout__cuda_probe(-1, err, err_len);
+	rc = rc ? rc : find_device(cfg, &device, err, err_len);
 	if (rc)
 		return rc;
 	cuda = calloc(1, sizeof(*cuda));
 	if (!cuda)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "CUDA copy engine: out of memory");
-	cuda->api = api;
 	cuda->log = cfg->log;
 	cuda->device = device;
-	cuda->priority = cfg->priority;
 	cuda->method = method;
-	cuda->grid.blocks = cfg->blocks ? cfg->blocks : SCOUT__CUDA_BLOCKS;
-	cuda->grid.threads = cfg->threads ? cfg->threads : SCOUT__CUDA_THREADS;
-	cuda->batch_from = cfg->batch_from;
 	cuda->stage_bytes = stage_bytes < SCOUT__CUDA_STAGE_MIN ? SCOUT__CUDA_STAGE_MIN : stage_bytes / 256 * 256;
 	cuda->opened = SCOUT_NOT_YET;
 	(void)pthread_mutex_init(&cuda->mu, NULL); /* neither fails here */
@@ -507,7 +497,7 @@ scout__cuda_open(const struct scout__cuda_api *api, const struct scout__copy_con
 	rc = rc ? rc : start_thread(cuda, err, err_len);
 	if (rc)
 		goto err_release;
-	rc = scout__cuda_memory_init(&cuda->memory, api, device, PART_BYTES, cfg->n_pinning, on_memory, cuda, cfg->log);
+	rc = scout__cuda_memory_init(&cuda->memory, device, PART_BYTES, cfg->n_pinning, on_memory, cuda, cfg->log);
 	if (rc) {
 		rc = scout__fail(err, err_len, rc, "CUDA copy engine: no thread for pinning");
 		goto err_stop;
@@ -611,9 +601,9 @@ await_spans(const struct scout__cuda *cuda, const struct scout__cuda_lane *lane,
 
 		if (!touches(cuda, span, pages))
 			continue;
-		rc = cuda->api->stream_wait(stream, span->done);
+		rc = scout__cuda_api_stream_wait(stream, span->done);
 		if (rc == 0 && span->await_other)
-			rc = cuda->api->stream_wait(stream, span->other);
+			rc = scout__cuda_api_stream_wait(stream, span->other);
 	}
 	return rc;
 }
@@ -624,10 +614,10 @@ scout__cuda_fence(void *engine, void *stream, const struct scout__copy_pages *pa
 	struct scout__cuda *cuda = engine;
 	int rc = 0;
 
-	if (cuda->api->enter(cuda->device) != 0)
+	if (scout__cuda_api_enter(cuda->device) != 0)
 		return SCOUT_ERR_DEVICE;
-	if (cuda->api->is_capturing(stream)) {
-		cuda->api->leave();
+	if (scout__cuda_api_is_capturing(stream)) {
+		scout__cuda_api_leave();
 		return SCOUT_ERR_DEVICE;
 	}
 	atomic_fetch_add(&cuda->fences, 1);
@@ -636,11 +626,27 @@ scout__cuda_fence(void *engine, void *stream, const struct scout__copy_pages *pa
 		rc = await_spans(cuda, &cuda->lanes[l], stream, pages);
 	if (rc && cuda->log)
 		scout__log(cuda->log, SCOUT_LOG_DEBUG, "the stream of a fence cannot wait: %s",
-			   cuda->api->error_name(rc));
+			   scout__cuda_api_error_name(rc));
 	rc = rc || cuda->failed ? SCOUT_ERR_DEVICE : 0;
 	if (atomic_fetch_sub(&cuda->fences, 1) == 1)
 		(void)pthread_cond_broadcast(&cuda->cond);
 	(void)pthread_mutex_unlock(&cuda->mu);
-	cuda->api->leave();
+	scout__cuda_api_leave();
 	return rc;
 }
+
+/* Threads: as struct scout__copy_ops says. */
+const struct scout__copy_ops scout__copy_cuda = {
+	.name = "cuda",
+	.probe = scout__cuda_probe,
+	.claims = scout__cuda_claims,
+	.bus_id = scout__cuda_bus_id,
+	.open = scout__cuda_open,
+	.close = scout__cuda_close,
+	.add_memory = scout__cuda_add_memory,
+	.remove_memory = scout__cuda_remove_memory,
+	.start = scout__cuda_start,
+	.poll = scout__cuda_poll,
+	.fd = scout__cuda_fd,
+	.fence = scout__cuda_fence,
+};

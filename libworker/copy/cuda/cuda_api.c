@@ -48,8 +48,8 @@ as_address(const void *p)
 
 /* ---- devices and memory ---- */
 
-static int
-api_device_count(int *ret_n)
+int
+scout__cuda_api_device_count(int *ret_n)
 {
 	const struct scout__cuda_driver *loaded = scout__cuda_driver_load();
 	int rc = loaded ? loaded->init(0) : NOT_INITIALIZED;
@@ -57,8 +57,8 @@ api_device_count(int *ret_n)
 	return rc ? rc : loaded->device_count(ret_n);
 }
 
-static bool
-api_is_in_use(int device)
+bool
+scout__cuda_api_is_in_use(int device)
 {
 	unsigned int flags;
 	int active = 0;
@@ -68,8 +68,8 @@ api_is_in_use(int device)
 	       driver()->context_state(handle, &flags, &active) == SCOUT__CUDA_OK && active;
 }
 
-static int
-api_device_of(const void *p)
+int
+scout__cuda_api_device_of(const void *p)
 {
 	unsigned int type = 0;
 	int device = -1;
@@ -80,8 +80,8 @@ api_device_of(const void *p)
 	return driver()->pointer(&device, SCOUT__CU_POINTER_DEVICE, as_address(p)) == SCOUT__CUDA_OK ? device : -1;
 }
 
-static int
-api_bus_id(char *ret_id, int len, int device)
+int
+scout__cuda_api_bus_id(char *ret_id, int len, int device)
 {
 	CUdevice handle;
 	int rc = driver() ? driver()->device(&handle, device) : NOT_INITIALIZED;
@@ -110,8 +110,8 @@ find_context(int device, CUcontext *ret_context)
 	return rc;
 }
 
-static int
-api_enter_thread(int device)
+int
+scout__cuda_api_enter_thread(int device)
 {
 	CUstreamCaptureMode mode = SCOUT__CU_CAPTURE_RELAXED;
 	CUcontext context = NULL;
@@ -121,8 +121,8 @@ api_enter_thread(int device)
 	return rc ? rc : driver()->capture_mode(&mode);
 }
 
-static int
-api_enter(int device)
+int
+scout__cuda_api_enter(int device)
 {
 	CUcontext context = NULL;
 	int rc = find_context(device, &context);
@@ -130,16 +130,16 @@ api_enter(int device)
 	return rc ? rc : driver()->context_push(context);
 }
 
-static void
-api_leave(void)
+void
+scout__cuda_api_leave(void)
 {
 	CUcontext context;
 
 	(void)driver()->context_pop(&context); /* our context was pushed, so there is one to pop */
 }
 
-static const char *
-api_error_name(int error)
+const char *
+scout__cuda_api_error_name(int error)
 {
 	const char *name = NULL;
 
@@ -148,8 +148,8 @@ api_error_name(int error)
 	return name;
 }
 
-static int
-api_malloc(void **ret_p, size_t bytes)
+int
+scout__cuda_api_malloc(void **ret_p, size_t bytes)
 {
 	CUdeviceptr p = 0;
 	int rc = driver()->mem_alloc(&p, bytes);
@@ -159,27 +159,27 @@ api_malloc(void **ret_p, size_t bytes)
 	return rc;
 }
 
-static void
-api_free(void *p)
+void
+scout__cuda_api_free(void *p)
 {
 	(void)driver()->mem_free(
 		as_address(p)); /* fails only if the device has failed: then there is nothing to give back */
 }
 
-static int
-api_host_register(void *base, size_t bytes)
+int
+scout__cuda_api_host_register(void *base, size_t bytes)
 {
 	return driver()->host_register(base, bytes, SCOUT__CU_REGISTER_PORTABLE | SCOUT__CU_REGISTER_MAPPED);
 }
 
-static int
-api_host_unregister(void *base)
+int
+scout__cuda_api_host_unregister(void *base)
 {
 	return driver()->host_unregister(base);
 }
 
-static int
-api_host_device_pointer(void **ret_p, void *host)
+int
+scout__cuda_api_host_device_pointer(void **ret_p, void *host)
 {
 	CUdeviceptr p = 0;
 	int rc = driver()->host_device_pointer(&p, host, 0);
@@ -191,38 +191,32 @@ api_host_device_pointer(void **ret_p, void *host)
 
 /* ---- streams and events ---- */
 
-static int
-api_stream_new(void **ret_stream, int priority)
+int
+scout__cuda_api_stream_new(void **ret_stream)
 {
-	int lowest = 0, highest = 0;
-	int rc = driver()->priority_range(&lowest, &highest);
-
-	/* Larger numbers are lower priorities: lowest is 0 or above highest. */
-	priority = priority > lowest ? lowest : priority;
-	priority = priority < highest ? highest : priority;
-	return rc ? rc : driver()->stream_new(ret_stream, SCOUT__CU_STREAM_NON_BLOCKING, priority);
+	return driver()->stream_new(ret_stream, SCOUT__CU_STREAM_NON_BLOCKING, 0);
 }
 
-static void
-api_stream_free(void *stream)
+void
+scout__cuda_api_stream_free(void *stream)
 {
 	(void)driver()->stream_free(stream);
 }
 
-static int
-api_stream_sync(void *stream)
+int
+scout__cuda_api_stream_sync(void *stream)
 {
 	return driver()->stream_sync(stream);
 }
 
-static int
-api_stream_wait(void *stream, void *event)
+int
+scout__cuda_api_stream_wait(void *stream, void *event)
 {
 	return driver()->stream_wait(stream, event, 0);
 }
 
-static bool
-api_is_capturing(void *stream)
+bool
+scout__cuda_api_is_capturing(void *stream)
 {
 	CUstreamCaptureStatus status = SCOUT__CU_CAPTURE_NONE;
 
@@ -230,48 +224,48 @@ api_is_capturing(void *stream)
 	return driver()->stream_capturing(stream, &status) != SCOUT__CUDA_OK || status != SCOUT__CU_CAPTURE_NONE;
 }
 
-static int
-api_event_new(void **ret_event)
+int
+scout__cuda_api_event_new(void **ret_event)
 {
 	return driver()->event_new(ret_event, SCOUT__CU_EVENT_NO_TIMING);
 }
 
-static void
-api_event_free(void *event)
+void
+scout__cuda_api_event_free(void *event)
 {
 	(void)driver()->event_free(event);
 }
 
-static int
-api_event_record(void *event, void *stream)
+int
+scout__cuda_api_event_record(void *event, void *stream)
 {
 	return driver()->event_record(event, stream);
 }
 
-static int
-api_event_query(void *event)
+int
+scout__cuda_api_event_query(void *event)
 {
 	return driver()->event_query(event);
 }
 
 /* ---- copies ---- */
 
-static int
-api_copy(void *to, const void *from, size_t bytes, bool to_device, void *stream)
+int
+scout__cuda_api_copy(void *to, const void *from, size_t bytes, bool to_device, void *stream)
 {
 	if (to_device)
 		return driver()->copy_to_device(as_address(to), from, bytes, stream);
 	return driver()->copy_to_host(to, as_address(from), bytes, stream);
 }
 
-static bool
-api_has_batch(void)
+bool
+scout__cuda_api_has_batch(void)
 {
 	return driver()->batch_12 || driver()->batch_13;
 }
 
-static int
-api_copy_batch(void **to, void **from, size_t *bytes, size_t n, bool to_device, void *stream)
+int
+scout__cuda_api_copy_batch(void **to, void **from, size_t *bytes, size_t n, bool to_device, void *stream)
 {
 	CUmemcpyAttributes attributes = {.srcAccessOrder =
 						 to_device ? SCOUT__CU_SOURCE_ORDER_ANY : SCOUT__CU_SOURCE_ORDER_STREAM,
@@ -305,8 +299,8 @@ load_image(const struct scout__cuda_image *image, struct scout__cuda_kernel *ret
 }
 
 /* Load this build's machine code for the device; if there is none, or the driver refuses it, what the driver compiles. */
-static int
-api_load_kernel(int device, struct scout__cuda_kernel *ret_kernel)
+int
+scout__cuda_api_load_kernel(int device, struct scout__cuda_kernel *ret_kernel)
 {
 	const struct scout__cuda_image *image;
 	int major = 0, minor = 0;
@@ -324,54 +318,21 @@ api_load_kernel(int device, struct scout__cuda_kernel *ret_kernel)
 	return load_image(scout__cuda_image_for(image, 0, 0), ret_kernel); /* the PTX text */
 }
 
-static void
-api_free_kernel(const struct scout__cuda_kernel *kernel)
+void
+scout__cuda_api_free_kernel(const struct scout__cuda_kernel *kernel)
 {
 	(void)driver()->module_unload(kernel->module); /* fails only if the device has failed */
 }
 
-static int
-api_launch(const struct scout__cuda_kernel *kernel, const struct scout__tile_span *span, struct scout__cuda_grid grid,
-	   void *stream)
+int
+scout__cuda_api_launch(const struct scout__cuda_kernel *kernel, const struct scout__tile_span *span, void *stream)
 {
 	_Static_assert(sizeof(*span) <= 4096, "parameters of a launch");
-	uint32_t groups = grid.threads / SCOUT__TILE_LANES;
+	uint32_t groups = SCOUT__CUDA_THREADS / SCOUT__TILE_LANES;
 	uint64_t blocks = (span->n_tiles + groups - 1) / groups;
 	void *arguments[] = {as_pointer((uintptr_t)span)}; /* read within the call */
 
-	blocks = blocks < grid.blocks ? blocks : grid.blocks;
-	return driver()->launch(kernel->function, blocks ? (unsigned int)blocks : 1, 1, 1, grid.threads, 1, 1, 0,
+	blocks = blocks < SCOUT__CUDA_BLOCKS ? blocks : SCOUT__CUDA_BLOCKS;
+	return driver()->launch(kernel->function, blocks ? (unsigned int)blocks : 1, 1, 1, SCOUT__CUDA_THREADS, 1, 1, 0,
 				stream, arguments, NULL);
 }
-
-const struct scout__cuda_api scout__cuda_api = {
-	.driver_version = scout__cuda_driver_version,
-	.device_count = api_device_count,
-	.is_in_use = api_is_in_use,
-	.device_of = api_device_of,
-	.bus_id = api_bus_id,
-	.enter_thread = api_enter_thread,
-	.enter = api_enter,
-	.leave = api_leave,
-	.error_name = api_error_name,
-	.malloc = api_malloc,
-	.free = api_free,
-	.host_register = api_host_register,
-	.host_unregister = api_host_unregister,
-	.host_device_pointer = api_host_device_pointer,
-	.stream_new = api_stream_new,
-	.stream_free = api_stream_free,
-	.stream_sync = api_stream_sync,
-	.stream_wait = api_stream_wait,
-	.is_capturing = api_is_capturing,
-	.event_new = api_event_new,
-	.event_free = api_event_free,
-	.event_record = api_event_record,
-	.event_query = api_event_query,
-	.copy = api_copy,
-	.has_batch = api_has_batch,
-	.copy_batch = api_copy_batch,
-	.load_kernel = api_load_kernel,
-	.free_kernel = api_free_kernel,
-	.launch = api_launch,
-};

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_COPY_CUDA_DRIVER_H
-#define SCOUT_COPY_CUDA_DRIVER_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -68,7 +67,6 @@ enum {
 	X(context_set, cuCtxSetCurrent, (CUcontext context))                                                           \
 	X(context_push, cuCtxPushCurrent_v2, (CUcontext context))                                                      \
 	X(context_pop, cuCtxPopCurrent_v2, (CUcontext * ret_context))                                                  \
-	X(priority_range, cuCtxGetStreamPriorityRange, (int *ret_lowest, int *ret_highest))                            \
 	X(capture_mode, cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode * mode))                               \
 	X(pointer, cuPointerGetAttribute, (void *ret_data, CUpointer_attribute attribute, CUdeviceptr p))              \
 	X(mem_alloc, cuMemAlloc_v2, (CUdeviceptr * ret_p, size_t bytes))                                               \
@@ -122,5 +120,3 @@ const struct scout__cuda_driver *scout__cuda_driver_load(void);
 
 /* CUDA's version that the machine's driver implements (12020 is 12.2); 0: there is no driver. Loads the driver, initialises nothing. */
 int scout__cuda_driver_version(void);
-
-#endif

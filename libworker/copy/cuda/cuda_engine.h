@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_COPY_CUDA_ENGINE_H
-#define SCOUT_COPY_CUDA_ENGINE_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -38,14 +37,11 @@
  */
 #define SCOUT__CUDA_STAGE_BYTES (UINT64_C(128) << 20) /* default, for each direction */
 #define SCOUT__CUDA_STAGE_MIN (UINT64_C(32) << 10)    /* of one span */
-#define SCOUT__CUDA_BLOCKS 128u                       /* default, of the kernel */
-#define SCOUT__CUDA_THREADS 128u                      /* default, of each block */
 
 enum scout__cuda_method {
 	SCOUT__CUDA_AUTO = 0,
 	SCOUT__CUDA_BATCH,
-	SCOUT__CUDA_STAGED,
-	SCOUT__CUDA_DIRECT
+	SCOUT__CUDA_STAGED
 };
 
 /*
@@ -101,18 +97,15 @@ struct scout__cuda_lane {
 };
 
 struct scout__cuda {
-	const struct scout__cuda_api *api; /* const after open */
-	struct scout__cuda_table *tables;  /* const after open: n_tables */
-	uint32_t n_tables;                 /* const after open */
-	const struct scout__log *log;      /* const after open; may be NULL */
-	int device, priority;              /* const after open */
-	enum scout__cuda_method method;    /* const after open */
-	struct scout__cuda_kernel kernel;  /* const after open; without a module: the driver cannot have it */
-	struct scout__cuda_grid grid;      /* const after open */
-	uint64_t batch_from;  /* const after open: mean piece from which `auto` takes `batch`; 0: the default */
-	bool has_batch;       /* copy thread: one call takes many copies; false once it was refused */
-	uint64_t stage_bytes; /* const after open: of one span */
-	struct scout__tile_plane *planes;        /* const after open: those of all tables, n_planes */
+	struct scout__cuda_table *tables; /* const after open: n_tables */
+	uint32_t n_tables;                /* const after open */
+	const struct scout__log *log;     /* const after open; may be NULL */
+	int device;                       /* const after open */
+	enum scout__cuda_method method;   /* const after open */
+	struct scout__cuda_kernel kernel; /* const after open; without a module: the driver cannot have it */
+	bool has_batch;                   /* copy thread: one call takes many copies; false once it was refused */
+	uint64_t stage_bytes;             /* const after open: of one span */
+	struct scout__tile_plane *planes; /* const after open: those of all tables, n_planes */
 	struct scout__tile_plane *planes_on_gpu; /* const after open: likewise */
 	size_t n_planes;                         /* const after open: with one for the end of each table */
 	uint8_t *stages;                         /* const after open: all of them, one allocation */
@@ -135,13 +128,11 @@ struct scout__cuda {
 /* ---- cuda.c: the vtable, on any table of functions ---- */
 
 /* Whether the driver is there and new enough; initialises nothing. */
-int scout__cuda_check_driver(const struct scout__cuda_api *api, char *err, size_t err_len);
-int scout__cuda_probe(const struct scout__cuda_api *api, int32_t device, char *err, size_t err_len);
-bool scout__cuda_claims(const struct scout__cuda_api *api, const struct scout__copy_layout *layout);
-bool scout__cuda_bus_id(const struct scout__cuda_api *api, const struct scout__copy_layout *layout, char *ret_id,
-			size_t len);
-int scout__cuda_open(const struct scout__cuda_api *api, const struct scout__copy_config *cfg, void **ret_engine,
-		     char *err, size_t err_len);
+int scout__cuda_check_driver(char *err, size_t err_len);
+int scout__cuda_probe(int32_t device, char *err, size_t err_len);
+bool scout__cuda_claims(const struct scout__copy_layout *layout);
+bool scout__cuda_bus_id(const struct scout__copy_layout *layout, char *ret_id, size_t len);
+int scout__cuda_open(const struct scout__copy_config *cfg, void **ret_engine, char *err, size_t err_len);
 void scout__cuda_close(void *engine);
 int scout__cuda_add_memory(void *engine, const struct scout__copy_memory *memory);
 void scout__cuda_remove_memory(void *engine, void *base);
@@ -169,8 +160,8 @@ scout__cuda_table_of(const struct scout__cuda *cuda, const struct scout__copy_ba
 /* A batch has come: append it to the others of its direction that are late, or not. */
 void scout__cuda_lane_add(struct scout__cuda *cuda, struct scout__copy_batch *batch) SCOUT_ON_COPY_THREAD;
 /*
- * Of late batches that have not begun, those whose event has come go to the lane that waits for no event, and those that were stopped
- * end. True: something happened.
+ * Look at the late batches of a direction that have not begun: where the event has come, the batch moves to the lane of those that need not
+ * wait; where the batch was stopped, it ends. True: something happened.
  */
 bool scout__cuda_lane_let_pass(struct scout__cuda *cuda, enum scout__copy_direction direction) SCOUT_ON_COPY_THREAD;
 /* Remove spans that are over, enqueue what fits. True: something happened. The lock is held, and dropped between two spans. */
@@ -195,9 +186,8 @@ bool scout__cuda_lane_find(struct scout__cuda *cuda, const struct scout__cuda_la
 /* By name; false if there is none of it. */
 bool scout__cuda_method_find(const char *name, enum scout__cuda_method *ret_method);
 const char *scout__cuda_method_name(enum scout__cuda_method method);
-/* What `auto` takes for so many pieces of together so many bytes. @batch_from 0: the default. */
-enum scout__cuda_method scout__cuda_method_choose(uint64_t bytes, uint64_t n_pieces, uint64_t batch_from,
-						  bool has_batch);
+/* What `auto` takes for so many pieces of together so many bytes. */
+enum scout__cuda_method scout__cuda_method_choose(uint64_t bytes, uint64_t n_pieces, bool has_batch);
 /* ... for a batch: neighbouring pages are one piece. */
 enum scout__cuda_method scout__cuda_method_of(const struct scout__cuda *cuda, const struct scout__copy_batch *batch);
 
@@ -212,5 +202,3 @@ void *scout__cuda_done_stream(const struct scout__cuda *cuda, const struct scout
  */
 int scout__cuda_enqueue(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scout__cuda_span *span,
 			struct scout__cuda_place *ret_next) SCOUT_ON_COPY_THREAD;
-
-#endif

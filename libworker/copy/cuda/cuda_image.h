@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_COPY_CUDA_IMAGE_H
-#define SCOUT_COPY_CUDA_IMAGE_H
+#pragma once
 
 /*
  * A kernel, as scripts/kernel_image.sh writes it: machine code for GPUs of a compute capability, if ptxas of the CUDA Toolkit was at
@@ -16,5 +15,3 @@ extern const struct scout__cuda_image scout__cuda_images[];
 
 /* The machine code for a GPU of that capability, or the PTX text. */
 const struct scout__cuda_image *scout__cuda_image_for(const struct scout__cuda_image *images, int major, int minor);
-
-#endif

@@ -13,7 +13,6 @@
  * not, and no multiprocessor gets much more of it than another, which a model's kernel would wait for. At 256-byte pieces one group has one
  * tile in flight at a time, some 0.3 GB/s of it; the 1024 groups of the usual grid are then well above what a PCIe link brings.
  */
-#include "cuda_api.h"
 #include "tile.h"
 
 __attribute__((nvptx_kernel)) void

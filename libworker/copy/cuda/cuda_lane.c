@@ -80,21 +80,21 @@ last_layer(const struct scout__copy_batch *batch)
 }
 
 static bool SCOUT_ON_COPY_THREAD
-has_come(const struct scout__cuda *cuda, void *event)
+has_come(void *event)
 {
-	return !event || cuda->api->event_query(event) != SCOUT__CUDA_NOT_READY;
+	return !event || scout__cuda_api_event_query(event) != SCOUT__CUDA_NOT_READY;
 }
 
 static bool SCOUT_ON_COPY_THREAD
-comes_late(const struct scout__cuda *cuda, const struct scout__copy_batch *batch)
+comes_late(const struct scout__copy_batch *batch)
 {
-	return !has_come(cuda, batch->after) || !has_come(cuda, last_layer(batch));
+	return !has_come(batch->after) || !has_come(last_layer(batch));
 }
 
 void
 scout__cuda_lane_add(struct scout__cuda *cuda, struct scout__copy_batch *batch)
 {
-	append(lane_of(cuda, batch->direction, comes_late(cuda, batch)), batch);
+	append(lane_of(cuda, batch->direction, comes_late(batch)), batch);
 }
 
 bool
@@ -111,7 +111,7 @@ scout__cuda_lane_let_pass(struct scout__cuda *cuda, enum scout__copy_direction d
 
 		/* Jobs of one step have the same events: they are asked once. */
 		if (!stopped && ((before && batch->after == before->after && last_layer(batch) == last_layer(before)) ||
-				 comes_late(cuda, batch))) {
+				 comes_late(batch))) {
 			before = batch;
 			late->last = batch;
 			link = &batch->next;
@@ -174,11 +174,11 @@ fail_device(struct scout__cuda *cuda, int error, const char *what)
 		scout__log(
 			cuda->log, SCOUT_LOG_ERROR,
 			"CUDA device %d failed (%s: %s): all jobs on it end, and no later one can run in this process",
-			cuda->device, what, cuda->api->error_name(error));
+			cuda->device, what, scout__cuda_api_error_name(error));
 	/* Either the context is dead, and these return at once, or they return when all is over. */
 	for (uint32_t i = 0; i < SCOUT__CUDA_LANES; i++) {
-		(void)cuda->api->stream_sync(cuda->lanes[i].dma);
-		(void)cuda->api->stream_sync(cuda->lanes[i].kernel);
+		(void)scout__cuda_api_stream_sync(cuda->lanes[i].dma);
+		(void)scout__cuda_api_stream_sync(cuda->lanes[i].kernel);
 	}
 	for (uint32_t i = 0; i < SCOUT__CUDA_LANES; i++)
 		drop_all(cuda, &cuda->lanes[i]);
@@ -190,7 +190,7 @@ say_failed(const struct scout__cuda *cuda, const struct scout__copy_batch *batch
 	if (cuda->log)
 		scout__log(cuda->log, SCOUT_LOG_WARN, "a %s of %u chunks failed: %s: %s",
 			   batch->direction == SCOUT__COPY_LOAD ? "retrieve" : "store", (unsigned)batch->n, what,
-			   cuda->api->error_name(error));
+			   scout__cuda_api_error_name(error));
 }
 
 /* A step of the next span failed, with others of it perhaps running: its place waits for both streams. */
@@ -201,8 +201,8 @@ bury(struct scout__cuda *cuda, struct scout__cuda_lane *lane, int error)
 	int rc;
 
 	say_failed(cuda, lane->first, error, "a copy could not be enqueued");
-	rc = cuda->api->event_record(span->done, lane->dma);
-	rc = rc ? rc : cuda->api->event_record(span->other, lane->kernel);
+	rc = scout__cuda_api_event_record(span->done, lane->dma);
+	rc = rc ? rc : scout__cuda_api_event_record(span->other, lane->kernel);
 	if (rc) {
 		lane->first->may_write_on = lane->first->direction == SCOUT__COPY_SAVE;
 		fail_device(cuda, rc, "an event could not be recorded");
@@ -237,11 +237,11 @@ finish_span(struct scout__cuda *cuda, struct scout__cuda_span *span)
 }
 
 static int SCOUT_ON_COPY_THREAD
-query(const struct scout__cuda *cuda, const struct scout__cuda_span *span)
+query(const struct scout__cuda_span *span)
 {
-	int rc = cuda->api->event_query(span->done);
+	int rc = scout__cuda_api_event_query(span->done);
 
-	return rc || !span->await_other ? rc : cuda->api->event_query(span->other);
+	return rc || !span->await_other ? rc : scout__cuda_api_event_query(span->other);
 }
 
 static bool SCOUT_ON_COPY_THREAD
@@ -251,7 +251,7 @@ take_off(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 	int rc;
 
 	while (lane->n > 0) {
-		rc = query(cuda, span_at(lane, 0));
+		rc = query(span_at(lane, 0));
 		if (rc == SCOUT__CUDA_NOT_READY)
 			return moved;
 		moved = true;
@@ -277,11 +277,11 @@ take_off(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
  * job fails, and no other.
  */
 static int SCOUT_ON_COPY_THREAD
-await(struct scout__cuda *cuda, struct scout__cuda_lane *lane, void *event)
+await(struct scout__cuda_lane *lane, void *event)
 {
-	int rc = cuda->api->event_query(event);
+	int rc = scout__cuda_api_event_query(event);
 
-	return rc == SCOUT__CUDA_NOT_READY ? cuda->api->stream_wait(scout__cuda_page_stream(lane), event) : rc;
+	return rc == SCOUT__CUDA_NOT_READY ? scout__cuda_api_stream_wait(scout__cuda_page_stream(lane), event) : rc;
 }
 
 /* The first batch goes on with that layer; it has enqueued nothing of it. */
@@ -317,7 +317,7 @@ begin(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 	lane->after = batch->after;
 	lane->last_layer = last_layer(batch);
 	enter_layer(cuda, lane, 0);
-	return batch->after ? await(cuda, lane, batch->after) : 0;
+	return batch->after ? await(lane, batch->after) : 0;
 }
 
 /* The caller's events of the layer that ends here, and of the batch. Returns a CUDA error. */
@@ -331,9 +331,9 @@ record_callers(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 	if (!scout__cuda_is_load(cuda, lane))
 		return 0;
 	if (batch->layer_events)
-		rc = cuda->api->event_record(batch->layer_events[lane->layer], stream);
+		rc = scout__cuda_api_event_record(batch->layer_events[lane->layer], stream);
 	if (rc == 0 && batch->event && lane->layer + 1 == scout__copy_layers(batch))
-		rc = cuda->api->event_record(batch->event, stream);
+		rc = scout__cuda_api_event_record(batch->event, stream);
 	return rc;
 }
 
@@ -347,7 +347,7 @@ record_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane, bool ends
 	struct scout__cuda_span *span = span_at(lane, lane->n);
 	int rc = ends_layer ? record_callers(cuda, lane) : 0;
 
-	return rc ? rc : cuda->api->event_record(span->done, scout__cuda_done_stream(cuda, lane));
+	return rc ? rc : scout__cuda_api_event_record(span->done, scout__cuda_done_stream(cuda, lane));
 }
 
 /* The next span is one in flight, of the first batch; its bytes and pieces are known. */
@@ -409,7 +409,7 @@ await_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 
 	if (rc == 0 && batch->layer_events && !scout__cuda_is_load(cuda, lane) && !lane->layer_begun &&
 	    lane->at.item < batch->n)
-		rc = await(cuda, lane, batch->layer_events[lane->layer]);
+		rc = await(lane, batch->layer_events[lane->layer]);
 	lane->layer_begun = true;
 	if (rc == 0)
 		return true;
@@ -507,8 +507,8 @@ must_wait(struct scout__cuda *cuda, const struct scout__cuda_lane *lane)
 		return false;
 	if (batch->layer_events && !(lane->begun && lane->layer_begun))
 		layer = batch->layer_events[lane->begun ? lane->layer : 0];
-	return ((!lane->begun && batch->after && cuda->api->event_query(batch->after) == SCOUT__CUDA_NOT_READY) ||
-		(layer && cuda->api->event_query(layer) == SCOUT__CUDA_NOT_READY)) &&
+	return ((!lane->begun && batch->after && scout__cuda_api_event_query(batch->after) == SCOUT__CUDA_NOT_READY) ||
+		(layer && scout__cuda_api_event_query(layer) == SCOUT__CUDA_NOT_READY)) &&
 	       (lane->begun || !is_pinned(cuda, batch)); /* asked last: it looks up each slot */
 }
 
@@ -548,8 +548,8 @@ void
 scout__cuda_lane_end(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
 	/* An error here is the device's, and then nothing runs either; the next look at an event says so. */
-	(void)cuda->api->stream_sync(lane->dma);
-	(void)cuda->api->stream_sync(lane->kernel);
+	(void)scout__cuda_api_stream_sync(lane->dma);
+	(void)scout__cuda_api_stream_sync(lane->kernel);
 	while (lane->n > 0 && take_off(cuda, lane))
 		;
 	while (lane->first) {

@@ -172,18 +172,17 @@ static void
 say_unpinnable(const struct scout__cuda_memory *memory, uint64_t bytes, int error)
 {
 	struct rlimit limit = {0};
-	char now[32] = "unlimited", text[400];
+	char now[32] = "unlimited", text[480];
 
 	if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
 		(void)snprintf(now, sizeof(now), "%" PRIu64 " KiB", (uint64_t)limit.rlim_cur / 1024);
 	(void)snprintf(
 		text, sizeof(text),
 		"cannot pin %" PRIu64
-		" MiB of the pool for the GPU (%s): raise the memory limit of the container or make "
-		"l1_bytes smaller, and if that does not help, raise RLIMIT_MEMLOCK (now %s; ulimit -l, LimitMEMLOCK= of "
-		"a systemd unit, --ulimit memlock=-1 of a container); until it can be pinned, copies of chunks in this memory "
-		"are slow",
-		bytes >> 20, memory->api->error_name(error), now);
+		" MiB of the pool for the GPU (%s): raise the memory limit of the container or make l1_bytes smaller, and if that "
+		"does not help, raise RLIMIT_MEMLOCK (now %s; ulimit -l, LimitMEMLOCK= of a systemd unit, --ulimit memlock=-1 of a "
+		"container); confidential computing forbids pinning; until it can be pinned, copies of chunks in this memory are slow",
+		bytes >> 20, scout__cuda_api_error_name(error), now);
 	say(memory, SCOUT_LOG_WARN, text);
 }
 
@@ -199,12 +198,12 @@ pin_next_part(struct scout__cuda_memory *memory, struct scout__cuda_region *regi
 	part->at = region->n_parts ? part[-1].end : 0;
 	part->end = scout__cuda_part_end(&region->of, part->at, memory->part_bytes);
 	base = region->of.base + part->at;
-	rc = memory->api->host_register(base, part->end - part->at);
+	rc = scout__cuda_api_host_register(base, part->end - part->at);
 	if (rc)
 		return rc;
-	rc = memory->api->host_device_pointer(&device, base);
+	rc = scout__cuda_api_host_device_pointer(&device, base);
 	if (rc) {
-		(void)memory->api->host_unregister(base); /* rc says what failed */
+		(void)scout__cuda_api_host_unregister(base); /* rc says what failed */
 		return rc;
 	}
 	part->device = (uintptr_t)device;
@@ -225,12 +224,12 @@ pin_part_timed(struct scout__cuda_memory *memory, struct scout__cuda_region *reg
 
 /* The lock is not held. */
 static void
-unpin(struct scout__cuda_memory *memory, struct scout__cuda_region *region)
+unpin(struct scout__cuda_region *region)
 {
 	while (region->n_parts > 0) {
 		region->n_parts--;
 		/* Fails only if the device has failed; then the driver lets go of the pages with the process. */
-		(void)memory->api->host_unregister(region->of.base + region->parts[region->n_parts].at);
+		(void)scout__cuda_api_host_unregister(region->of.base + region->parts[region->n_parts].at);
 	}
 }
 
@@ -301,7 +300,7 @@ work_on(struct scout__cuda_memory *memory, struct scout__cuda_region *region, ui
 		region->state = SCOUT__CUDA_PINNING; /* no other thread looks at its parts now */
 	(void)pthread_mutex_unlock(&memory->mu);
 	if (drop)
-		unpin(memory, region);
+		unpin(region);
 	else
 		rc = pin_part_timed(memory, region);
 	if (rc && region->pause_us == 0)
@@ -360,7 +359,7 @@ pin_main(void *arg)
 	uint64_t last_us = scout__now_us();
 
 	/* If this fails, so will every later call, and that call reports it. */
-	(void)memory->api->enter_thread(memory->device);
+	(void)scout__cuda_api_enter_thread(memory->device);
 	(void)pthread_mutex_lock(&memory->mu);
 	for (;;) {
 		region = find_work(memory);
@@ -382,14 +381,12 @@ pin_main(void *arg)
 /* ---- for the engine ---- */
 
 int
-scout__cuda_memory_init(struct scout__cuda_memory *memory, const struct scout__cuda_api *api, int device,
-			uint64_t part_bytes, uint32_t n_pinning, void (*ready)(void *), void *user,
-			const struct scout__log *log)
+scout__cuda_memory_init(struct scout__cuda_memory *memory, int device, uint64_t part_bytes, uint32_t n_pinning,
+			void (*ready)(void *), void *user, const struct scout__log *log)
 {
 	pthread_condattr_t attr;
 
 	memset(memory, 0, sizeof(*memory));
-	memory->api = api;
 	memory->log = log;
 	memory->device = device;
 	memory->part_bytes = part_bytes;

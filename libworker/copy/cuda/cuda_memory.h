@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_COPY_CUDA_MEMORY_H
-#define SCOUT_COPY_CUDA_MEMORY_H
+#pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -25,14 +24,13 @@ enum scout__cuda_pinning {
 struct scout__cuda_region;
 
 struct scout__cuda_memory {
-	const struct scout__cuda_api *api; /* const after init */
-	const struct scout__log *log;      /* const after init; may be NULL */
-	int device;                        /* const after init */
-	uint64_t part_bytes;               /* const after init: what one call pins, about */
-	uint32_t n_pinning;                /* const after init: workers that pin on this host, this one counted */
-	void (*ready)(void *user);         /* const after init: a region's state has changed; on the pinning thread */
-	void *user;                        /* const after init */
-	pthread_t thread;                  /* const after init */
+	const struct scout__log *log; /* const after init; may be NULL */
+	int device;                   /* const after init */
+	uint64_t part_bytes;          /* const after init: what one call pins, about */
+	uint32_t n_pinning;           /* const after init: workers that pin on this host, this one counted */
+	void (*ready)(void *user);    /* const after init: a region's state has changed; on the pinning thread */
+	void *user;                   /* const after init */
+	pthread_t thread;             /* const after init */
 	pthread_mutex_t mu;
 	pthread_cond_t cond;                 /* something to do, or a region is gone */
 	struct scout__cuda_region **regions; /* G:mu; ascending by address */
@@ -43,9 +41,8 @@ struct scout__cuda_memory {
 };
 
 /* Start the thread. Returns 0, SCOUT_ERR_NOMEM or SCOUT_ERR_SYSTEM. */
-int scout__cuda_memory_init(struct scout__cuda_memory *memory, const struct scout__cuda_api *api, int device,
-			    uint64_t part_bytes, uint32_t n_pinning, void (*ready)(void *), void *user,
-			    const struct scout__log *log);
+int scout__cuda_memory_init(struct scout__cuda_memory *memory, int device, uint64_t part_bytes, uint32_t n_pinning,
+			    void (*ready)(void *), void *user, const struct scout__log *log);
 /* Unpin all, end the thread. Nothing on the GPU uses the memory any more. */
 void scout__cuda_memory_fini(struct scout__cuda_memory *memory);
 
@@ -63,5 +60,3 @@ bool scout__cuda_memory_wait_for(struct scout__cuda_memory *memory, const void *
 
 /* Where the part that begins at offset @at of a mapping ends: on a page, and on the boundary of two slots if one lies there. */
 uint64_t scout__cuda_part_end(const struct scout__copy_memory *of, uint64_t at, uint64_t part_bytes);
-
-#endif

@@ -8,14 +8,13 @@
 /*
  * DESIGN
  *
- * Purpose: the three ways to move parts of slots. One span has parts of as many items of a layer as fit its stage, one launch, or one
+ * Purpose: the two ways to move parts of slots. One span has parts of as many items of a layer as fit its stage, one launch, or one
  * call.
  *
  *   staged   the slots' bytes, in one DMA for each slot and one call for all, to (or from) a staging buffer on the GPU, and a
  *            kernel that scatters (or gathers) them at the speed of the GPU's own memory. Two streams: the DMA of the next span runs beside the kernel.
  *   batch    one DMA for each piece, all in one call (cudaMemcpyBatchAsync), or one call each where the driver cannot or
  *            has refused. No kernel at all, so nothing of the model's; but small pieces cost more than their bytes.
- *   direct   the same kernel as staged, reading or writing the pinned slot over the link itself.
  *
  * `auto` decides by the mean size of the pieces of a batch, neighbouring pages merged, once per batch: then
  * all of it is done in one stream, in order, and one event behind it speaks for all.
@@ -31,11 +30,11 @@
  * places.
  */
 
-/* A call of `batch` or `direct` moves no more, so that a stop is seen soon. */
+/* A call of `batch` moves no more, so that a stop is seen soon. */
 #define CALL_BYTES (UINT64_C(16) << 20)
 
 /*
- * From which mean piece size on `auto` takes `batch`, unless copy_batch_from says.
+ * From which mean piece size on `auto` takes `batch`.
  *
  * On an H200 behind PCIe Gen5, batched DMA moves 18 GB/s in pieces of 8 KiB, 20 to 40 of 16 KiB, and 47 to 52 from 32 KiB on; a staged
  * copy 47 to 53 throughout, but its kernel waits for the model's, and theirs for it (docs/gpu.md). `./dev gpu` prints the table anew.
@@ -44,7 +43,7 @@
 /* One call for each piece takes some 2 us of this CPU: at 512 KiB the link is slower than that by far. */
 #define LOOP_FROM (UINT64_C(512) << 10)
 
-static const char *const names[] = {"auto", "batch", "staged", "direct"};
+static const char *const names[] = {"auto", "batch", "staged"};
 
 bool
 scout__cuda_method_find(const char *name, enum scout__cuda_method *ret_method)
@@ -65,13 +64,11 @@ scout__cuda_method_name(enum scout__cuda_method method)
 }
 
 enum scout__cuda_method
-scout__cuda_method_choose(uint64_t bytes, uint64_t n_pieces, uint64_t batch_from, bool has_batch)
+scout__cuda_method_choose(uint64_t bytes, uint64_t n_pieces, bool has_batch)
 {
 	uint64_t mean = n_pieces ? bytes / n_pieces : 0;
 
-	if (!batch_from)
-		batch_from = has_batch ? BATCH_FROM : LOOP_FROM;
-	return mean < batch_from ? SCOUT__CUDA_STAGED : SCOUT__CUDA_BATCH;
+	return mean < (has_batch ? BATCH_FROM : LOOP_FROM) ? SCOUT__CUDA_STAGED : SCOUT__CUDA_BATCH;
 }
 
 enum scout__cuda_method
@@ -96,7 +93,7 @@ scout__cuda_method_of(const struct scout__cuda *cuda, const struct scout__copy_b
 		pieces += table->n_dense * runs + (table->layout.n_planes - table->n_dense) * blocks;
 		bytes += table->block_bytes * blocks;
 	}
-	return scout__cuda_method_choose(bytes, pieces, cuda->batch_from, cuda->has_batch);
+	return scout__cuda_method_choose(bytes, pieces, cuda->has_batch);
 }
 
 void *
@@ -168,7 +165,7 @@ scout__cuda_lane_find(struct scout__cuda *cuda, const struct scout__cuda_lane *l
 
 /* What one span will be enqueued as; its pieces are in the engine's arrays. */
 struct gathered {
-	struct scout__tile_span tiles; /* staged, direct */
+	struct scout__tile_span tiles; /* staged */
 	size_t n;                      /* staged, batch: pieces */
 	uint64_t bytes;                /* staged: of the stage that are taken, a multiple of 16; else of the call */
 };
@@ -238,19 +235,6 @@ gather_staged(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, str
 	return scout__tile_end(&gathered->tiles);
 }
 
-static uint64_t SCOUT_ON_COPY_THREAD
-gather_direct(struct gathered *gathered, const struct source *source, uint64_t tile)
-{
-	uint64_t room = gathered->bytes < CALL_BYTES ? CALL_BYTES - gathered->bytes : 0, at = 0;
-	uint64_t bytes = add_part(gathered, source, tile, room, &at);
-
-	if (bytes == 0)
-		return tile;
-	set_slot(gathered, source->device_slot);
-	gathered->bytes += bytes;
-	return scout__tile_end(&gathered->tiles);
-}
-
 /* Runs of blocks of plane @p of the item's table from block @b on. Returns the block that comes next. */
 static uint32_t SCOUT_ON_COPY_THREAD
 gather_plane(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, struct gathered *gathered,
@@ -300,14 +284,9 @@ static uint64_t SCOUT_ON_COPY_THREAD
 gather(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, struct gathered *gathered,
        const struct source *source, const struct scout__cuda_span *span, uint64_t tile)
 {
-	switch (lane->method) {
-	case SCOUT__CUDA_BATCH:
+	if (lane->method == SCOUT__CUDA_BATCH)
 		return gather_batch(cuda, lane, gathered, source, tile);
-	case SCOUT__CUDA_DIRECT:
-		return gather_direct(gathered, source, tile);
-	default:
-		return gather_staged(cuda, lane, gathered, source, span, tile);
-	}
+	return gather_staged(cuda, lane, gathered, source, span, tile);
 }
 
 /* Gather what fits from @at on, in the lane's layer. Returns the place that comes next; @span gets its bytes. */
@@ -343,9 +322,9 @@ copy_one_by_one(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, s
 	int rc = 0;
 
 	for (size_t i = 0; i < n && rc == 0; i++)
-		rc = cuda->api->copy(is_load ? cuda->piece_to[i] : cuda->piece_host[i],
-				     is_load ? cuda->piece_host[i] : cuda->piece_from[i], cuda->piece_bytes[i], is_load,
-				     lane->dma);
+		rc = scout__cuda_api_copy(is_load ? cuda->piece_to[i] : cuda->piece_host[i],
+					  is_load ? cuda->piece_host[i] : cuda->piece_from[i], cuda->piece_bytes[i],
+					  is_load, lane->dma);
 	return rc;
 }
 
@@ -356,8 +335,8 @@ copy_pieces(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, size_
 
 	if (!cuda->has_batch || n <= 1 || lane->is_pageable)
 		return copy_one_by_one(cuda, lane, n);
-	refused = cuda->api->copy_batch(cuda->piece_to, cuda->piece_from, cuda->piece_bytes, n,
-					scout__cuda_is_load(cuda, lane), lane->dma);
+	refused = scout__cuda_api_copy_batch(cuda->piece_to, cuda->piece_from, cuda->piece_bytes, n,
+					     scout__cuda_is_load(cuda, lane), lane->dma);
 	if (refused == 0)
 		return 0;
 	rc = copy_one_by_one(cuda, lane, n);
@@ -368,7 +347,7 @@ copy_pieces(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, size_
 		scout__log(
 			cuda->log, SCOUT_LOG_WARN,
 			"CUDA device %d: the driver refuses a batch of %zu copies (%s): from now on each is a call of its own",
-			cuda->device, n, cuda->api->error_name(refused));
+			cuda->device, n, scout__cuda_api_error_name(refused));
 	return 0;
 }
 
@@ -376,18 +355,17 @@ static int SCOUT_ON_COPY_THREAD
 enqueue_staged(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, struct scout__cuda_span *span,
 	       const struct gathered *gathered)
 {
-	const struct scout__cuda_api *api = cuda->api;
 	int rc;
 
 	if (scout__cuda_is_load(cuda, lane)) {
 		rc = copy_pieces(cuda, lane, gathered->n);
-		rc = rc ? rc : api->event_record(span->other, lane->dma);
-		rc = rc ? rc : api->stream_wait(lane->kernel, span->other);
-		return rc ? rc : api->launch(&cuda->kernel, &gathered->tiles, cuda->grid, lane->kernel);
+		rc = rc ? rc : scout__cuda_api_event_record(span->other, lane->dma);
+		rc = rc ? rc : scout__cuda_api_stream_wait(lane->kernel, span->other);
+		return rc ? rc : scout__cuda_api_launch(&cuda->kernel, &gathered->tiles, lane->kernel);
 	}
-	rc = api->launch(&cuda->kernel, &gathered->tiles, cuda->grid, lane->kernel);
-	rc = rc ? rc : api->event_record(span->other, lane->kernel);
-	rc = rc ? rc : api->stream_wait(lane->dma, span->other);
+	rc = scout__cuda_api_launch(&cuda->kernel, &gathered->tiles, lane->kernel);
+	rc = rc ? rc : scout__cuda_api_event_record(span->other, lane->kernel);
+	rc = rc ? rc : scout__cuda_api_stream_wait(lane->dma, span->other);
 	return rc ? rc : copy_pieces(cuda, lane, gathered->n);
 }
 
@@ -403,12 +381,7 @@ scout__cuda_enqueue(struct scout__cuda *cuda, struct scout__cuda_lane *lane, str
 	span->bytes = 0;
 	*ret_next = gather_items(cuda, lane, &gathered, span, lane->at);
 	span->pieces = gathered.n ? (uint32_t)gathered.n : 1;
-	switch (lane->method) {
-	case SCOUT__CUDA_BATCH:
+	if (lane->method == SCOUT__CUDA_BATCH)
 		return copy_pieces(cuda, lane, gathered.n);
-	case SCOUT__CUDA_DIRECT:
-		return cuda->api->launch(&cuda->kernel, &gathered.tiles, cuda->grid, lane->kernel);
-	default:
-		return enqueue_staged(cuda, lane, span, &gathered);
-	}
+	return enqueue_staged(cuda, lane, span, &gathered);
 }

@@ -7,7 +7,7 @@ storage. This one copies to and from the pool of a kvscout server, page by page,
 Importing this package starts nothing and imports no SGLang.
 
     config.py      keys of --hicache-storage-backend-extra-config
-    weights.py     whether the engine still has the weights of its namespace
+    weights.py     what happened to the weights, and whether KV may be stored and loaded since
     policies.py    lengths from which all pools of a hybrid model can go on
     planes.py      where the pages of SGLang's pool are
     namespace.py   which engines share their pages

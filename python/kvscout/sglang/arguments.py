@@ -85,10 +85,10 @@ _HARMLESS = {
 }
 HARMLESS = {name: why for why, names in _HARMLESS.items() for name in names.split()}
 
-# Of the variables SGLANG_*: names of places, ports, clocks, logs and tests, and of storage that is not ours.
+# Of the variables SGLANG_*: whole words (LOG is not LOGITS) for places, ports, clocks, logs and tests, and for storage that is not ours.
 _HARMLESS_VARIABLE = re.compile(
-    "RUN_ID|PORT|_DIR$|_PATH$|TIMEOUT|INTERVAL|LOG|TRACE|PROFIL|METRIC|TEST_|DEBUG_CUDA|COREDUMP|NUMA|OMP_THREADS|GRPC|ZMQ|SOCKET|HTTP|HICACHE|SCHEDULER"
-    "|DISAGGREGATION|NAMESPACES|FIRST_RANK|IN_CI"
+    "_(RUN_ID|PORT|DIR$|PATH$|TIMEOUT|INTERVAL|LOG|LOGGING|TRACE|PROFILE|PROFILER|PROFILING|METRICS?|TEST|DEBUG_CUDA|COREDUMP|NUMA"
+    "|OMP_THREADS|GRPC|ZMQ|SOCKET|HTTP|HICACHE|SCHEDULER|DISAGGREGATION|NAMESPACES|FIRST_RANK|IN_CI)(_|$)"
 )
 
 
@@ -99,4 +99,4 @@ def of_values(values):
 
 def of_environment(environment=None):
     given = os.environ if environment is None else environment
-    return {name: given[name] for name in sorted(given) if name.startswith("SGLANG_") and not _HARMLESS_VARIABLE.search(name)}
+    return identity.of_variables(given, lambda name: name.startswith("SGLANG_") and not _HARMLESS_VARIABLE.search(name))

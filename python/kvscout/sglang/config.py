@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from ..vllm import library
 from ..vllm.values import ConfigError, Values
+from .pages import TRANSFER_TIMEOUT_MS
 
 __all__ = ["Config", "ConfigError", "parse"]
 
@@ -19,6 +20,7 @@ _OF_SGLANG = {
 _KEYS = {
     **_OF_SGLANG,
     **library.MEANINGS,
+    "transfer_timeout_ms": f"how long a load or store may wait for its first copy; default {TRANSFER_TIMEOUT_MS}",
     "namespace": "a name in front of the computed namespace: engines that differ in it share nothing",
     "start_timeout_ms": "how long the start waits for the server; default 10000",
 }

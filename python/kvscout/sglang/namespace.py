@@ -9,9 +9,10 @@ namespace is then the engine's own.
 
 import os
 import uuid
+from types import SimpleNamespace
 
 from ..vllm import identity, loaded
-from . import arguments
+from . import arguments, weights
 
 # Of SGLang's ModelConfig: what it decided beyond the arguments, hf_config and the loaded model.
 _OF_MODEL = ("dtype", "quantization", "attention_arch", "is_generation", "attention_chunk_size")
@@ -63,33 +64,30 @@ def of_rank(scheduler):
 
 def of_loaded(scheduler):
     """Of the models as they are in this rank's memory now. A draft model may have its KV in the model's own pages."""
-    modules = [(f"{at}/{path}", module) for at, runner in enumerate(_runners(scheduler)) for path, module in runner.model.named_modules()]
-    return loaded.of_modules(modules, lambda: _files(scheduler.model_config, scheduler.server_args), "sglang")
+    modules = [(f"{at}/{path}", module) for at, runner in enumerate(runners(scheduler)) for path, module in runner.model.named_modules()]
+    return loaded.of_modules(modules, lambda: _files(scheduler), "sglang")
 
 
 def of_weights(scheduler):
     """Of the parameters alone: buffers and scalars may change while the engine runs, as a rope that grows."""
-    return [[name, loaded.of_tensor(tensor)] for runner in _runners(scheduler) for name, tensor in runner.model.named_parameters()]
+    found = [(name, tensor) for runner in runners(scheduler) for name, tensor in runner.model.named_parameters()]
+    moved = next((name for name, tensor in found if not tensor.numel()), None)
+    if moved is not None:
+        raise identity.Unidentified(f"{moved} is where it cannot be read")
+    return [[name, loaded.of_tensor(tensor)] for name, tensor in found]
 
 
-def _runners(scheduler):
+def runners(scheduler):
     return [runner for worker in (scheduler.tp_worker, scheduler.draft_worker) if worker for _, runner in worker.weight_update_runners()]
 
 
-def _files(model, server):
-    """In place of weights that cannot be read from memory. @model: SGLang's ModelConfig."""
-    if str(server.load_format) == "dummy":
-        raise identity.Unidentified("its weights are random ones")
-    if os.path.isdir(model.model_path):
-        return loaded.of_folder(model.model_path, loaded.start_of_this_process())
-    return [model.model_path, _commit(model)]
-
-
-def _commit(model):
-    found = getattr(model.hf_config, "_commit_hash", None)
-    if not found:
-        raise identity.Unidentified(f"{model.model_path} is neither a local folder nor of a repository whose commit is known")
-    return found
+def _files(scheduler):
+    """In place of weights that cannot be read from memory."""
+    if not weights.of_scheduler(scheduler, runners).untouched():
+        raise identity.Unidentified("its weights may have been changed since they were loaded, and cannot be read from memory")
+    model = scheduler.model_config  # SGLang's
+    path, revision = model.model_path, getattr(model, "revision", None)
+    return loaded.files(SimpleNamespace(model=path, revision=revision, hf_config=model.hf_config), scheduler.server_args)
 
 
 def _adapter(adapter):
@@ -121,7 +119,7 @@ def of_engine(scheduler):
         own, reason = uuid.uuid4().hex, str(why)
     except Exception as error:  # of SGLang's or a model's code: it is not worth the engine
         own, reason = uuid.uuid4().hex, f"identifying it failed: {type(error).__name__}: {error}"
-    parts = _of_all_ranks((own, reason), scheduler)
+    parts = of_all_ranks((own, reason), scheduler)
     return [part for part, _ in parts], next((why for _, why in parts if why), None)
 
 
@@ -131,7 +129,8 @@ def named(name, engine, found):
     return f"{name}/{whole}" if name else whole
 
 
-def _of_all_ranks(own, scheduler):
+def of_all_ranks(own, scheduler):
+    """What each rank of a stage says here, in the order of the ranks."""
     group = getattr(scheduler, "tp_cpu_group", None)
     if group is None:
         return [own]

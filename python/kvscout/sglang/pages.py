@@ -12,8 +12,9 @@ import itertools
 import logging
 import threading
 
+from .._clears import what_is_missing
 from ..vllm import ready
-from ..vllm_tier.counts import Teller
+from ..vllm.logs import Teller
 from ..vllm_tier.lookups import KEY_HIT, MAX_KEYS
 
 logger = logging.getLogger("kvscout")
@@ -103,12 +104,14 @@ class Pages:
         return ok
 
     def clear(self):
-        """Drops what is cached in this namespace."""
+        """Drops what is cached in this namespace; "", or where not."""
         with self._client_turn, self._load_turn, self._store_turn:
             generation = self._client.clear()
             for worker in self._workers:
                 worker.clear(generation)
+            missing = what_is_missing(self._client)
         self.counts["clears"] += 1
+        return missing
 
     def close(self):
         """Waits for copies that run; then nothing touches SGLang's pool."""

@@ -6,7 +6,8 @@ Each pool has a namespace and connections of its own, because what is the same i
 some pools come after the start.
 
 What SGLang calls after the start raises nothing: with several ranks the answers are reduced, and a rank that raises or hangs
-holds up all of them. Refusals are for the start.
+holds up all of them. Refusals are for the start, or for an attachment at run time. Only what the constructor and register_mem_pool_host()
+raise lets SGLang take back an attachment, so all pools are opened there, and all ranks raise if one of them does.
 """
 
 import functools
@@ -16,11 +17,10 @@ import torch
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, PoolTransferResult
 
 from .. import KVScoutError
-from ..vllm import library, server
+from ..vllm import identity, library
 from . import config as configuration
-from . import namespace, planes, policies
+from . import namespace, planes, policies, weights
 from .pages import HASH_BYTES, Pages
-from .weights import Weights
 
 logger = logging.getLogger("kvscout")
 KV = "kv"
@@ -39,23 +39,44 @@ class KVScoutStorage(HiCacheStorage):
             raise planes.Unsupported("kvscout: tp_lcm_size is not served: leave it out; engines share KV with others of the same --tp")
         self._scheduler = namespace.scheduler_of_callers()
 
+    def register_mem_pool_host(self, mem_pool_host):
+        super().register_mem_pool_host(mem_pool_host)
+        controller = identity.from_callers("self", lambda owner: hasattr(owner, "storage_host_pool"))
+        self._writes = weights.of_scheduler(self._scheduler, namespace.runners, controller)
+        self._agreed(self._check_weights)
+        entries = getattr(getattr(controller, "mem_pool_host", None), "entries", ())
+        self._agreed(lambda: self._open_all({KV: mem_pool_host, **{str(entry.name): entry.host_pool for entry in entries}}))
+
+    def _agreed(self, call):
+        """Each rank waits for all here."""
+        error = None
+        try:
+            call()
+        except Exception as why:
+            error = why
+        first = next((text for text in namespace.of_all_ranks(error and str(error), self._scheduler) if text), None)
+        if first:
+            self.close()
+            raise error or planes.Unsupported(first)
+
+    def _check_weights(self):
+        reason = self._writes.why_not()
+        if reason and reason != self._writes.unknown:
+            raise planes.Unsupported(f"kvscout: {reason}. Attach the storage then")
+
     def register_mem_host_pool_v2(self, host_pool, host_pool_name):
+        """Of pools that come later than the KV, as a draft model's; those that were there have been opened with it."""
         name = str(host_pool_name)
-        self._registered[name] = host_pool
-        if self._engine is not None:
+        if name not in self._pages:
+            self._registered[name] = host_pool
             self._open(name, host_pool)
 
-    def on_host_pools_registered(self):
-        if self._engine is not None:
-            return
+    def _open_all(self, pools):
         self._engine, reason = namespace.of_engine(self._scheduler)
-        self._weights = Weights(functools.partial(namespace.of_weights, self._scheduler))
-        try:
-            for name, pool in {KV: self.mem_pool_host, **self._registered}.items():
-                self._open(name, pool)
-        except planes.Unsupported:
-            self.close()
-            raise
+        self._weights = weights.Weights(self._writes, functools.partial(namespace.of_weights, self._scheduler))
+        self._registered = pools
+        for name, pool in pools.items():
+            self._open(name, pool)
         if reason:
             logger.warning("kvscout: no other engine shares this engine's KV, nor does it itself after a restart, because %s", reason)
         if self._config.library.is_open:
@@ -73,7 +94,7 @@ class KVScoutStorage(HiCacheStorage):
         found, n = planes.of_pool(name, pool, torch.tensor)
         full = namespace.named(self._config.namespace, self._engine, namespace.factors(own, name, pool, found, sglang.__version__))
         ranks = namespace.ranks(own, name)
-        settings = server.settings(keys, None)
+        settings = keys.settings(None)
         common = {**settings, "namespace": full, "chunk_tokens": 1, "hash_bytes": HASH_BYTES, "kv_ranks": ranks}
         worker = {**keys.worker, "kv_rank": own.tp_rank if ranks > 1 else 0}
         try:
@@ -136,7 +157,9 @@ class KVScoutStorage(HiCacheStorage):
     def clear(self):
         for pages in self._pages.values():
             try:
-                pages.clear()
+                missing = pages.clear()
+                if missing:
+                    logger.warning("kvscout: the cache is not cleared everywhere: %s", missing)
             except KVScoutError as error:
                 logger.warning("kvscout: the cache was not cleared: %s", error)
 
@@ -149,7 +172,9 @@ class KVScoutStorage(HiCacheStorage):
         return self._registered.get(name, self.mem_pool_host)
 
     def _load(self, name, keys, host_indices):
-        return self._pages[name].load(keys, planes.number_of(host_indices, self._pool(name)))
+        done = self._pages[name].load(keys, planes.number_of(host_indices, self._pool(name)))
+        self._writes.loaded()
+        return done
 
     def _store(self, name, keys, host_indices):
         if namespace.ranks(self._storage, name) == 1 and not self._storage.is_storage_writer:
@@ -170,7 +195,9 @@ class KVScoutStorage(HiCacheStorage):
 
     def _guarded(self, otherwise, call):
         try:
-            return call() if self._weights.are_same() else otherwise
+            # Asked again, because what was loaded while the weights changed is of the old ones.
+            found = call() if self._weights.are_same() else otherwise
+            return found if self._weights.are_same() else otherwise
         except Exception:
             logger.exception("kvscout: a call of SGLang failed; it counts as nothing found and nothing stored")
             return otherwise

@@ -10,6 +10,9 @@ class is loaded when it is asked for, by vLLM's plugin mechanism (plugin.py) or 
     library.py     of the keys, those that kvscout's Client, Worker and Server have themselves
     refusals.py    what the connector cannot do, each with a sentence
     start.py       those of them that need no model, before vLLM loads one
+    inert.py       why an engine, or a request, stays out of the cache
+    stand_in.py    the class for a vLLM that kvscout does not know
+    internals.py   what is taken of vLLM that is no interface
     groups.py      vLLM's KV cache groups in kvscout's words
     identity.py    what must be equal for KV to be the same
     loaded.py      of that, what a loaded model shows
@@ -24,6 +27,7 @@ class is loaded when it is asked for, by vLLM's plugin mechanism (plugin.py) or 
     worker.py      the worker's side: retrieves and stores
     layout.py      KV tensors as planes
     events.py      what of it this engine can have, announced to routers
+    faults.py      exceptions of our own, which no hook of vLLM lets out
     feed.py        the server's feed, and what of it was announced
     descriptions.py what a store says of its objects for that
     logs.py        the library's log lines in vLLM's log
@@ -39,10 +43,7 @@ __all__ = ["KVScoutConnector"]
 
 def __getattr__(name):
     if name == "KVScoutConnector":
-        from .start import check
+        from .start import connector
 
-        check()
-        from .connector import KVScoutConnector
-
-        return KVScoutConnector
+        return connector()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

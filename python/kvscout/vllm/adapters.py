@@ -9,17 +9,23 @@ requests; what they compute is stored as soon as the answer is there.
 An adapter that is loaded again is another object, of which the worker tells the identity anew. If that differs (load_inplace,
 other files at the path), the engine's own prefix cache may still hold the old KV under the same hashes. Then the adapter's
 requests neither load nor store until a reset has emptied both.
+
+An adapter that vLLM has evicted is loaded again when its requests are computed. What is loaded from the cache meanwhile is of the
+content that the worker told last; only to store KV, the adapter that computed it has to be there. Nothing here keeps an adapter alive.
 """
 
 import concurrent.futures
 import hashlib
 import logging
 import uuid
+import weakref
 
 from . import loaded
 from .identity import digest
 
 logger = logging.getLogger("vllm.kvscout")
+
+LIMIT = 4096  # of adapters that either side remembers
 
 
 def keys(identity, hashes):
@@ -36,6 +42,10 @@ class Adapters:
         self._parts = {}  # number: digest by worker
         self._known = {}  # name and path: identity; None: it has changed
         self._ask = set()
+
+    def is_full(self):
+        """Then all is to be forgotten, and with it vLLM's blocks: they have names only, and would bring back another content."""
+        return max(len(self._names), len(self._known)) >= LIMIT
 
     def of(self, lora):
         """@lora: vLLM's LoRARequest. None: not known, or not any more."""
@@ -85,15 +95,18 @@ class LoadedAdapters:
         """@models(): loaded adapters by number, as vLLM's manager has them. @rank: this worker's."""
         self._models = models
         self._rank = rank
-        self._wanted = set()
-        self._seen = {}  # number: (the adapter, what will be its digest)
+        self._wanted = {}  # numbers that are to be told
+        self._seen = {}  # number: (weak reference to the adapter, what will be its digest)
         self._told = {}  # number: its digest; None: it has changed
         self._thread = None
 
     def ask(self, numbers):
         for number in numbers:
-            self._wanted.add(number)
+            self._wanted[number] = None
             self._told.pop(number, None)
+        for known in (self._wanted, self._seen, self._told):
+            while len(known) > LIMIT:
+                del known[next(iter(known))]
 
     def answers(self):
         """Digests that are there since the last call, by number. A step calls this at its end, when its adapters are loaded."""
@@ -103,26 +116,32 @@ class LoadedAdapters:
             for number in [number for number in self._wanted if number in models]:
                 answer = self._digest(number, models[number])
                 if answer is not None:
-                    self._wanted.discard(number)
+                    del self._wanted[number]
                     found[number] = {self._rank: answer}
                     if self._told.setdefault(number, answer) != answer:
                         self._told[number] = None  # steps that the scheduler has made already are of the old one
         return found
 
+    def may_load(self, number):
+        """Whether its last digest is the one that was told; it need not be in memory."""
+        self.is_loaded(number)  # else it is looked at again
+        return self._told.get(number) is not None
+
     def is_loaded(self, number):
         """Whether the adapter is still the one whose identity was told. One that was loaded anew is looked at again."""
         seen, model = self._seen.get(number), self._models().get(number)
-        if seen is not None and model is seen[0]:
+        if seen is not None and model is not None and model is seen[0]():
             return number not in self._wanted and self._told.get(number) is not None
-        self._wanted.add(number)
+        self._wanted[number] = None
         return False
 
     def _digest(self, number, model):
         seen = self._seen.get(number)
-        if seen is None or seen[0] is not model:
+        if seen is None or seen[0]() is not model:
             if self._thread is None:
                 self._thread = concurrent.futures.ThreadPoolExecutor(1, "kvscout-adapters")
-            self._seen[number] = seen = (model, self._thread.submit(of_adapter, model))
+            own = weakref.ref(model)
+            self._seen[number] = seen = (own, self._thread.submit(of_adapter, own))
         return seen[1].result() if seen[1].done() else None
 
     def close(self):
@@ -130,8 +149,11 @@ class LoadedAdapters:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
 
-def of_adapter(model):
-    """@model: vLLM's LoRAModel."""
+def of_adapter(own):
+    """@own: a weak reference to vLLM's LoRAModel. None: it is gone."""
+    model = own()
+    if model is None:
+        return None
     try:
         layers = [*model.loras.items(), *getattr(model, "modules_to_save", {}).items()]
         return digest([[name, loaded.scalars(layer), _tensors(layer)] for name, layer in sorted(layers, key=lambda item: item[0])])

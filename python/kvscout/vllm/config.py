@@ -4,7 +4,7 @@
 import re
 from dataclasses import dataclass
 
-from . import library
+from . import inert, library, verify
 from .values import ConfigError, Values
 
 __all__ = ["DEFAULT_CHUNK_TOKENS", "Config", "ConfigError", "notes", "parse", "round_up"]
@@ -17,7 +17,7 @@ _KEYS = {
     **library.MEANINGS,
     "chunk_tokens": f"tokens in a chunk, rounded up to whole blocks; default {DEFAULT_CHUNK_TOKENS}",
     "namespace": "a name in front of the computed namespace: engines that differ in it share nothing",
-    "weights_version": "number of the weights at the start, 1 or greater; each reset adds 1, and engines with the same number share their KV",
+    "weights_version": "number of resets at the start, 1 or greater; each reset adds 1, and engines with another number share nothing",
     "load": "async (default): a request waits for its KV while others run; sync: the step waits",
     "store": "all (default): prompts and answers; prompt: prompts only; off",
     "kv_layout": "engine (default) or blocks: ask vLLM for a layout in which all layers of a block are one piece of memory; "
@@ -25,15 +25,16 @@ _KEYS = {
     "step_wait_us": "how long a step may wait for answers to the lookups that it is the first to ask for, all of them "
     f"together; 0: not at all; default {DEFAULT_STEP_WAIT_US}",
     "load_failure": "recompute (default) or fail: what happens to a request whose KV could not be loaded",
-    "copy_method": "how workers copy between GPU and pool: auto (default), staged, batch or direct",
-    "copy_priority": "priority of the workers' copy streams on the GPU, in steps above the lowest: 0 (default) to 16",
+    "copy_method": "how workers copy between GPU and pool: auto (default), staged or batch",
     "stage_bytes": "GPU memory that each worker takes for copies in each direction, such as 32Mi (default)",
     "numa_node": "NUMA node of the pool's memory that the workers use: auto (default), none or a number",
     "cpus": "CPUs of the threads that each worker starts for copies: auto (default), inherit or a list such as 0-3,8",
+    **inert.MEANINGS,
+    **verify.MEANINGS,
 }
 _WHERE = "kv_connector_extra_config"
 # As in libworker/worker_config.c. A worker would refuse other values, too, but only when the model is loaded.
-_COPY_METHODS = ("auto", "staged", "batch", "direct")
+_COPY_METHODS = ("auto", "staged", "batch")
 _STAGE_BYTES = (512 << 10, 16 << 30)
 _NUMA_NODES = _CPUS = 1024
 
@@ -53,6 +54,9 @@ class Config:
     may_read: bool
     may_write: bool
     copy_keys: dict  # keys of kvscout's Worker for its copies that the user gave
+    trusts: frozenset[str]  # of inert.py
+    verify_sample: float
+    mismatches_make_inert: bool
 
 
 def _store(values):
@@ -81,7 +85,6 @@ def _copy_keys(values):
     own default."""
     found = {
         "copy_method": values.word("copy_method", _COPY_METHODS),
-        "copy_priority": values.number("copy_priority", 0, 0, 16),
         "stage_bytes": values.number("stage_bytes", 32 << 20, *_STAGE_BYTES),
         "numa_node": values.checked("numa_node", "auto", _is_numa_node, f"it is auto, none or a number from 0 to {_NUMA_NODES - 1}"),
         "cpus": values.checked("cpus", "auto", _is_cpus, f"it is auto, inherit or a list of CPUs below {_CPUS}, such as 0-3,8"),
@@ -98,6 +101,7 @@ def parse(extra, block_tokens, is_consumer=True, is_producer=True):
     groups); the rest is what kv_role means."""
     values = Values(_WHERE, extra, _KEYS)
     chunk = values.number("chunk_tokens", DEFAULT_CHUNK_TOKENS, 1, 1 << 20)
+    sample, makes_inert = verify.read(values)
     return Config(
         library=library.read(values),
         chunk_tokens=round_up(chunk, block_tokens),
@@ -112,6 +116,9 @@ def parse(extra, block_tokens, is_consumer=True, is_producer=True):
         may_read=is_consumer,
         may_write=is_producer and _store(values) != "off",
         copy_keys=_copy_keys(values),
+        trusts=inert.read(values),
+        verify_sample=sample,
+        mismatches_make_inert=makes_inert,
     )
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """KVScoutConnector: the class that vLLM makes, one object in the scheduler's process and one in each worker's.
 
-It is a thin shell: what vLLM calls goes to scheduler.py or worker.py, with vLLM's objects taken apart. Written against
-the connector interface of vLLM 0.31 to 0.33 (tests/engine/contract.json has its signatures).
+It is a thin shell: what vLLM calls goes to scheduler.py or worker.py, with vLLM's objects taken apart. What is called while requests
+run is a @hook (faults.py), which no exception leaves; what is called at the start raises. Written against the connector interface of vLLM 0.31 to 0.33 (tests/engine/contract.json has its signatures).
 """
 
 import logging
@@ -15,10 +15,12 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 
 from . import config as configuration
-from . import adapters, device, events, groups, hints, identity, layout, logs, namespace, ranks, refusals, server, spans, start, watch
+from . import adapters, device, events, groups, hints, identity, inert, internals, layout, logs, namespace, ranks, refusals, spans
+from . import start, watch, weights
+from .faults import Faults, hook
 from .metadata import Handshake, Metadata
 from .scheduler import Scheduler
-from .stats import Delta, PromMetrics, Stats, timed
+from .stats import Delta, HookTimes, PromMetrics, Stats
 from .worker import Worker
 
 logger = logging.getLogger("vllm.kvscout")
@@ -57,22 +59,24 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
         refusals.check_groups(self._groups, self._config, block_tokens)
         _set_failure_policy(transfer, self._config)
         self._scheduler = self._worker = self._stats = None
+        self._inert = inert.of_engine(vllm_config, self._config.trusts)
+        self._times, self._faults = HookTimes(), Faults({"hook_errors": 0})  # until a side has its own
         if role == KVConnectorRole.SCHEDULER:
             self._start_scheduler(extra)
 
-    def _common(self, name_space):
+    def _common(self, name_space, weights_version):
         """Configuration that client and workers share."""
         algorithm = self._vllm_config.cache_config.prefix_caching_hash_algo
         found = ranks.of_engine(self._vllm_config.parallel_config, self._kv_cache_config)
         return {
-            **server.settings(self._config.library, self._vllm_config.parallel_config),
+            **self._config.library.settings(self._vllm_config.parallel_config),
             **self._groups.keys(),
             "namespace": name_space,
             "chunk_tokens": self._config.chunk_tokens,
             "kv_ranks": found.kv_ranks,
             "readers": found.readers,
             "hash_bytes": 16 if algorithm.startswith("xxhash") else 32,
-            "weights_version": self._config.weights_version,
+            "weights_version": weights_version,
         }
 
     def _start_scheduler(self, extra):
@@ -89,19 +93,28 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
             hints.of_engine(self._vllm_config),
             spans.of_engine(self._vllm_config),
             events.of_engine(self._vllm_config, self._kv_cache_config, self._groups, self._config.may_read, kvscout.KVScoutError),
+            inert.of_requests(self._vllm_config),
         )
+        executor = internals.executor()
+        if executor is not None:
+            weights.watch_calls(executor, self._scheduler.workers_called)
+        elif self._inert is None:
+            self._inert = "the calls that bring new weights cannot be seen in this vLLM"
+        if self._inert is not None:
+            self._scheduler.stay_inert(self._inert)
         self._stats = Delta(self._scheduler.counts, self._scheduler.waits)
-        self._times = self._scheduler.times
+        self._times, self._faults = self._scheduler.times, self._scheduler.faults
         for sentence in (
             *configuration.notes(extra, self._config, getattr(parallel, "data_parallel_size", 1)),
             *namespace.warnings(self._vllm_config),
         ):
             logger.warning("kvscout: %s", sentence)
+        self._scheduler.watch_idle()
 
     def _make_client(self, name_space):
         import kvscout
 
-        common = self._common(name_space)
+        common = self._common(name_space, self._scheduler.weights_version)
         logger.info(
             "kvscout: namespace %s, chunks of %d tokens (%d blocks), KV cache groups: %s, server %s",
             name_space,
@@ -118,24 +131,31 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
         """The model is loaded."""
         import kvscout
 
-        own, reason = identity.of_worker(self._vllm_config, self._kv_cache_config)
-        if reason is not None:
-            logger.warning("kvscout: no other engine shares this engine's KV, nor does it itself after a restart, because %s", reason)
-        name_space = namespace.named(identity.of_engine(own, self._vllm_config), self._config.namespace)
-        rank = ranks.current(self._vllm_config.parallel_config, self._kv_cache_config)
-        keys = {**self._common(name_space), **self._config.library.worker, **self._config.copy_keys}
-        worker = kvscout.Worker(**keys, kv_rank=rank.kv_rank, reader=rank.reader)
-        lora = None
-        if getattr(self._vllm_config, "lora_config", None) is not None:
-            lora = adapters.LoadedAdapters(self._adapters_of_runner(), f"{rank.kv_rank:06}.{rank.reader:06}")
-        self._worker = Worker(self._groups, worker, kvscout.KVScoutError, name_space, lora, spans.of_engine(self._vllm_config))
+        own = identity.Worker(self._vllm_config, self._kv_cache_config)
+        models = [own.runner.get_model()] if own.runner is not None else []
+        loaded = weights.Loaded(own.part if self._inert is None else lambda: None, identity.world().rank_in_group, self._make_worker, models)
+        found = identity.of_engine(loaded.part, self._vllm_config)
+        if found is None:
+            self._worker = Worker(self._groups, None, kvscout.KVScoutError, None, inert=self._inert or "")
+        else:
+            name_space = namespace.named(found, self._config.namespace)
+            worker, rank = self._make_worker(name_space, self._config.weights_version), self._rank()
+            lora = None
+            if getattr(self._vllm_config, "lora_config", None) is not None:
+                lora = adapters.LoadedAdapters(internals.adapters(), f"{rank.kv_rank:06}.{rank.reader:06}")
+            own_spans = spans.of_engine(self._vllm_config)
+            self._worker = Worker(self._groups, worker, kvscout.KVScoutError, name_space, lora, own_spans, weights=loaded)
         self._stats = Delta(self._worker.counts, self._worker.took)
-        self._times = self._worker.times
+        self._times, self._faults = self._worker.times, self._worker.faults
 
-    @staticmethod
-    def _adapters_of_runner():
-        runner = identity.from_callers("self", lambda owner: hasattr(owner, "lora_manager"))
-        return runner.lora_manager._adapter_manager.list_adapters if runner is not None else dict
+    def _rank(self):
+        return ranks.current(self._vllm_config.parallel_config, self._kv_cache_config)
+
+    def _make_worker(self, name_space, weights_version):
+        import kvscout
+
+        keys = {**self._common(name_space, weights_version), **self._config.library.worker, **self._config.copy_keys}
+        return kvscout.Worker(**keys, kv_rank=self._rank().kv_rank, reader=self._rank().reader)
 
     # ---- both sides -------------------------------------------------------------------------------------------------
 
@@ -154,11 +174,12 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
     def shutdown(self):
         for side in (self._scheduler, self._worker):
             if side is not None:
-                side.close()
+                self._faults.attempt(side.close)
 
+    @hook()
     def get_kv_connector_stats(self):
         if self._scheduler is not None and self._scheduler.watch is not None:
-            self._scheduler.watch.look()
+            self._faults.attempt(self._scheduler.watch.look)
         changed = self._stats.take() if self._stats is not None else None
         return Stats(data=changed) if changed else None
 
@@ -177,26 +198,30 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
 
         if self._worker is None:
             self._start_worker()
+        self._worker.holds_stores = get_kv_transfer_group() is not self
+        if self._worker.inert is not None:
+            return
         found = layout.tables(kv_caches, self._kv_cache_config.num_blocks, self._groups, self._tag)
         planes = ", ".join(f"{len(table['planes'])} in group {table['group']}" for table in found)
         logger.info("kvscout: planes of KV on this worker: %s", planes)
         self._worker.register(found, device.event_maker(next(layout.tensors(kv_caches))))
-        self._worker.holds_stores = get_kv_transfer_group() is not self
 
     def get_handshake_metadata(self):
         # Under MultiConnector vLLM takes the first one of all connectors, and hands it to all.
-        return None if self._worker.holds_stores else Handshake(self._worker.namespace)
+        return None if self._worker.holds_stores else Handshake(self._worker.namespace, self._worker.inert, self._worker.parts())
 
     def _tag(self, layers, element):
         return f"{device.tag_of(self._vllm_config, self._kv_cache_config, layers)}/{element}"
 
+    @hook()
     def bind_connector_metadata(self, connector_metadata):
         super().bind_connector_metadata(connector_metadata)
         if self._worker is not None:
-            timed(self._times, self._worker.begin_step, self._meta())
+            self._worker.begin_step(self._meta())
 
+    @hook()
     def start_load_kv(self, forward_context, **kwargs):
-        timed(self._times, self._worker.start_loads, self._meta())
+        self._worker.start_loads(self._meta())
 
     def wait_for_layer_load(self, layer_name):
         return
@@ -204,11 +229,13 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
     def save_kv_layer(self, layer_name, kv_layer, attn_metadata, **kwargs):
         return
 
+    @hook()
     def wait_for_save(self):
-        timed(self._times, self._worker.wait_for_save, self._meta())
+        self._worker.wait_for_save(self._meta())
 
+    @hook(lambda self, _: KVConnectorTransferResults())
     def get_transfer_results(self, finished_req_ids):
-        received, failed = timed(self._times, self._worker.finished, finished_req_ids)
+        received, failed = self._worker.finished(finished_req_ids)
         return KVConnectorTransferResults(finished_recving=received, failed_recving=failed)
 
     def get_block_ids_with_load_errors(self):
@@ -217,8 +244,8 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
     def handle_preemptions(self, kv_connector_metadata):
         return  # blocks that stores read are pinned, and a request that waits for its load cannot be preempted
 
+    @hook(ends_step=True)
     def build_connector_worker_meta(self):
-        self._times.end_step()
         return self._worker.take_meta()
 
     def _meta(self):
@@ -232,17 +259,25 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
         self._scheduler.bind(kv_cache_manager)
 
     def set_xfer_handshake_metadata_pp_aware(self, metadata):
-        namespaces = {own.namespace for own in metadata.values() if isinstance(own, Handshake)}
-        if namespaces:
-            self._scheduler.join(namespaces)
+        told = [own for own in metadata.values() if isinstance(own, Handshake)]
+        for reason in filter(None, (own.inert for own in told)):
+            self._scheduler.stay_inert(reason)
+        if told:
+            self._scheduler.join({own.namespace for own in told}, {rank: part for own in told for rank, part in own.parts.items()})
 
+    def _give_up(self, request, *_):
+        self._scheduler.give_up(request.request_id)
+
+    @hook(_give_up)
     def on_new_request(self, request):
-        timed(self._times, self._scheduler.on_new_request, request)
+        self._scheduler.on_new_request(request)
 
+    @hook(lambda self, request, _: (self._give_up(request) or 0, False))
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
-        found = timed(self._times, self._scheduler.matched_tokens, request, num_computed_tokens)
+        found = self._scheduler.matched_tokens(request, num_computed_tokens)
         return found, bool(found) and self._config.load_async
 
+    @hook(lambda *_: {})
     def get_external_cache_hit_sources(self, request, num_external_tokens):
         from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
@@ -250,34 +285,40 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
         found = {CacheHitSource.HOST: memory, CacheHitSource.DISK: l2}
         return {source: tokens for source, tokens in found.items() if tokens}
 
+    @hook(lambda self, request, blocks, external: self._scheduler.lose(request, blocks.get_block_ids(), external))
     def update_state_after_alloc(self, request, blocks, num_external_tokens):
-        timed(self._times, self._scheduler.allocated, request, blocks.get_block_ids(), num_external_tokens)
+        self._scheduler.allocated(request, blocks.get_block_ids(), num_external_tokens)
 
+    @hook(lambda *_: Metadata(), ends_step=True)
     def build_connector_meta(self, scheduler_output):
-        meta = timed(self._times, self._scheduler.build_meta, scheduler_output)
-        self._times.end_step()
-        return meta
+        return self._scheduler.build_meta(scheduler_output)
 
+    @hook()
     def update_connector_output(self, connector_output):
         meta, failed = connector_output.kv_connector_worker_meta, bool(connector_output.invalid_block_ids)
-        timed(self._times, self._scheduler.worker_output, meta, failed)
+        self._scheduler.worker_output(meta, failed)
 
     def request_finished(self, request, block_ids):
         return self.request_finished_all_groups(request, (block_ids,))
 
+    @hook(lambda self, request, _: (bool(self._give_up(request)), None))
     def request_finished_all_groups(self, request, block_ids):
-        timed(self._times, self._scheduler.finished, request)
+        self._scheduler.finished(request)
         return False, None
 
+    @hook(lambda _: False)
     def has_pending_block_frees(self):
         return self._scheduler.pins_hold_back_blocks()
 
+    @hook(lambda _: False)
     def has_pending_push_work(self):
-        return self._scheduler.has_pending_stores()
+        return self._scheduler.wants_step()
 
+    @hook(lambda _: ())
     def take_events(self):
-        return timed(self._times, self._scheduler.take_events)
+        return self._scheduler.take_events()
 
+    @hook(lambda self: bool(self._scheduler.doubt()))
     def reset_cache(self):
         return self._scheduler.reset() if self._scheduler is not None else None
 

@@ -55,12 +55,13 @@ def _unpacked(width, packed):
 
 def encode(what):
     """@what: a Description, all of whose hashes have the same size. b"": it does not fit."""
-    width, tokens = _packed(what.tokens) if what.tokens else (0, b"")
     name = (what.lora_name or "").encode()
     extra = b"" if what.extra_keys is None else repr(what.extra_keys).encode()
     hashes = b"".join(what.hashes)
     flags = (FLAG_PARENT if what.parent is not None else 0) | (FLAG_ADAPTER if what.lora_id is not None else 0)
-    for width, tokens in ((width, tokens), (0, b"")):
+    if len(hashes) + len(name) + len(extra) > MAX_BYTES:  # before numbers that the head has no room for, and a million tokens
+        return b""
+    for width, tokens in (_packed(what.tokens) if what.tokens else (0, b""), (0, b"")):
         head = _HEAD.pack(
             VERSION, len(what.hashes[0]), width, flags, what.block_tokens, len(what.hashes), len(name), what.lora_id or 0
         )
@@ -79,6 +80,13 @@ def hashes_of(said):
     if not size or at + n * size > len(said):
         return []
     return [said[place : place + size] for place in range(at, at + n * size, size)]
+
+
+def ends_of(said):
+    """Of a description: its last hash and the hash before its first, as numbers have them; each may be None."""
+    hashes = hashes_of(said)
+    before = said[_HEAD.size : _HEAD.size + said[1]] if hashes and said[3] & FLAG_PARENT else None
+    return hashes[-1][-8:] if hashes else None, before and before[-8:]
 
 
 def decode(said):

@@ -7,18 +7,30 @@ of the namespace (feed.py), and vLLM asks for the events of each step. Without i
 Removals are named one by one. AllBlocksCleared, which would be shorter, tells routers to forget what is in the GPU as well. vLLM itself
 sends it when its own prefix cache is reset, and routers then forget our part, too: so all of that is announced again.
 
-Two prompts that part in the middle of a chunk have two chunks with the same first blocks. Routers do not count how often a block was
-announced, so it is removed with the last of its chunks.
+Two prompts that part in the middle of a chunk have two chunks with the same first blocks. llm-d's router counts how often a block was
+announced, Dynamo's indexer does not. So a block is announced with the first of its chunks, and removed with the last one.
+
+A router that comes late asks vLLM for its last batches (replay_endpoint). Of Dynamo it does so when it gets one, and older ones are lost. So
+some chunks are announced again every REPEAT_S, in turn: removed and stored, which changes no count.
+
+vLLM asks for events in steps, and takes steps for requests. So after a second without one a thread reads the server's feed. If that gives
+something to announce, it wakes vLLM's loop, which takes one empty step for each batch of events. What vLLM calls and this thread hold the same
+lock (faults.py): a client of kvscout has one caller at a time.
 
 What routers take: one group with full attention. Objects of others (windows, states) are cached, and not announced.
 """
 
 import logging
+import threading
+import time
 
-from . import descriptions, feed
+from . import descriptions, feed, internals
 
 logger = logging.getLogger("vllm.kvscout")
 
+LOOK_S = 1.0
+REPEAT_S = 10.0
+REPEATED = 64  # chunks
 _PROBE = bytes(range(32))
 _MEDIA = {feed.L1: "CPU", feed.L2: "STORAGE"}
 
@@ -61,8 +73,53 @@ def _has_extra_keys(request):
     return bool(request.lora_request or request.cache_salt or request.mm_features) or request.prompt_embeds is not None
 
 
-class Events:
-    def __init__(self, vllm, groups, number, may_read, errors):
+class Idle:
+    """What Events of connector and tier have in common."""
+
+    wants_step = False  # vLLM's loop asks before it waits
+    _stepped = True
+    _end = _thread = None
+    _book: feed.Book
+
+    def watch_idle(self, faults, client):
+        """@faults: of the hooks. @client(): what they read, None: nothing can be announced."""
+        wake = internals.waker()
+        if wake is None:
+            logger.info("kvscout: while this engine is idle nothing is announced, because it has no loop that kvscout knows how to wake")
+            return
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(faults, client, wake), name="kvscout-events", daemon=True)
+        self._thread.start()
+
+    def read(self, client):
+        self.wants_step, self._stepped = False, True
+        self._book.read(client)
+
+    def is_due(self):
+        """Whether take() would have something."""
+        return self._book.has_changes()
+
+    def end_take(self):
+        self.wants_step = self._thread is not None and self.is_due()
+
+    def _run(self, faults, client, wake):
+        while not self._end.wait(LOOK_S):
+            with faults.lock:
+                if not self._stepped and not self.wants_step and client() is not None:
+                    faults.attempt(self.read, client())
+                    self.wants_step = self.is_due()
+                    if self.wants_step:
+                        wake()
+                self._stepped = False
+
+    def close(self):
+        if self._thread is not None:
+            self._end.set()
+            self._thread.join()
+
+
+class Events(Idle):
+    def __init__(self, vllm, groups, number, may_read, errors, clock=time.monotonic):
         """@vllm: a _Vllm. @number: of the group that is announced. @may_read: else this engine can have nothing."""
         group = groups[number]
         self._vllm = vllm
@@ -72,14 +129,16 @@ class Events:
         self._hash_block = groups.hash_tokens // groups.stride
         self._ints = vllm.hash(_PROBE) == int.from_bytes(_PROBE[-8:], "big")  # else the hashes themselves
         self._may_read = may_read
-        self._book = feed.Book(errors, number)
+        self._book = feed.Book(errors, number, ends=descriptions.ends_of)
         self._chunks_with = {}  # (medium, block): number of announced chunks
-        self._pool = self._blocks_of_pool = None
+        self._manager = self._table = None
         self._told_error = False
+        self._clock = clock
+        self._repeat_at = clock() + REPEAT_S
 
-    def bind(self, block_pool):
-        self._pool = block_pool
-        self._blocks_of_pool = getattr(block_pool, "cached_block_hash_to_block", None)
+    def bind(self, kv_cache_manager):
+        self._manager = kv_cache_manager
+        self._table = internals.hash_table(kv_cache_manager)
 
     # ---- what stores say --------------------------------------------------------------------------------------------
 
@@ -134,7 +193,7 @@ class Events:
         """Twice in a step, so that what was there when the step began is announced with it."""
         if not self._may_read:
             return
-        self._book.read(client)
+        super().read(client)
         if self._book.error is not None and self._book.error.name == "SCOUT_ERR_UNSUPPORTED" and not self._told_error:
             self._told_error = True
             logger.warning("kvscout: no KV events, because the server has no feed: %s", self._book.error)
@@ -142,14 +201,28 @@ class Events:
     def take(self, client):
         """vLLM's events since the last step."""
         self.read(client)
-        if self._pool is not None:
-            blocks = getattr(self._pool, "cached_block_hash_to_block", None)
-            if blocks is not self._blocks_of_pool:  # vLLM's reset puts a new one there, and announces AllBlocksCleared
-                self._blocks_of_pool = blocks
-                self._chunks_with.clear()
-                self._book.announce_anew()
+        table = internals.hash_table(self._manager)
+        if table is not self._table:  # vLLM's reset puts a new one there, and announces AllBlocksCleared
+            self._table = table
+            self._chunks_with.clear()
+            self._book.announce_anew()
         removed, stored = self._book.changes()
-        return [*self._removals(removed), *filter(None, (self._stored(*change) for change in stored))]
+        found = [*self._removals(removed), *filter(None, (self._stored(*change) for change in stored)), *self._repeats()]
+        self.end_take()
+        return found
+
+    def is_due(self):
+        return self._book.has_changes(self._clock() >= self._repeat_at)
+
+    def _repeats(self):
+        if self._clock() < self._repeat_at:
+            return
+        self._repeat_at = self._clock() + REPEAT_S
+        for medium, said in self._book.to_repeat(REPEATED):
+            found = self._readable(said)
+            if found is not None:
+                yield self._removed(medium, self._names(found.hashes))
+                yield self._event(medium, found, 0)
 
     def _removals(self, removed):
         by_medium = {}
@@ -163,28 +236,43 @@ class Events:
                     gone.append(block)
         for medium, hashes in by_medium.items():
             if hashes:
-                yield self._vllm.removed(block_hashes=hashes, medium=_MEDIA[medium], group_idx=self._engine_group)
+                yield self._removed(medium, hashes)
+
+    def _removed(self, medium, hashes):
+        return self._vllm.removed(block_hashes=hashes, medium=_MEDIA[medium], group_idx=self._engine_group)
 
     def _names(self, hashes):
         """As vLLM's own events name blocks. Its function looks into the environment each time."""
         return [int.from_bytes(own[-8:], "big") for own in hashes] if self._ints else list(map(self._vllm.hash, hashes))
 
-    def _stored(self, medium, said):
+    def _readable(self, said):
         found = descriptions.decode(said)
         if found is None or not self._ints and len(found.hashes[0]) == 8:
             return None  # of an engine that names blocks by numbers
-        blocks = self._names(found.hashes)
-        for block in blocks:
-            self._chunks_with[medium, block] = self._chunks_with.get((medium, block), 0) + 1
+        return found
+
+    def _stored(self, medium, said):
+        found = self._readable(said)
+        if found is None:
+            return None
+        n_known = 0  # its first ones
+        for at, block in enumerate(self._names(found.hashes)):
+            self._chunks_with[medium, block] = others = self._chunks_with.get((medium, block), 0) + 1
+            n_known += others > 1 and at == n_known
+        return self._event(medium, found, n_known) if n_known < len(found.hashes) else None
+
+    def _event(self, medium, found, first):
+        """Of @found's blocks from the @first one on."""
+        parent = found.hashes[first - 1] if first else found.parent
         return self._vllm.stored(
-            block_hashes=blocks,
-            parent_block_hash=None if found.parent is None else self._names([found.parent])[0],
-            token_ids=found.tokens,
+            block_hashes=self._names(found.hashes[first:]),
+            parent_block_hash=None if parent is None else self._names([parent])[0],
+            token_ids=found.tokens[first * found.block_tokens :],
             block_size=found.block_tokens if found.tokens else 0,
             lora_id=found.lora_id,
             medium=_MEDIA[medium],
             lora_name=found.lora_name,
-            extra_keys=found.extra_keys,
+            extra_keys=found.extra_keys and found.extra_keys[first:],
             group_idx=self._engine_group,
             **self._vllm.about,
         )

@@ -3,7 +3,8 @@
 
 Each key has the media that hold it and the one that was announced: host memory if it is there, else L2. A change is the difference of the
 two, so a key that goes and comes back before anybody asked is no change. After a feed has started over, what it told of before and not again
-counts as gone once the feed has caught up.
+counts as gone once the feed has caught up. What comes before an object in its prompt is announced first, else the object waits: llm-d's
+router drops for good what follows a block that it does not know.
 
 An object that comes back from L2 comes without its description, so descriptions stay here after their objects have gone. All that is here
 has at most LIMIT_BYTES: then the oldest go, first those of which nothing can be had; of the others it is announced that they are gone.
@@ -27,19 +28,23 @@ BACK_S = 0.1  # without an error: by then an answer that was under way has come
 
 
 class _Entry:
-    __slots__ = ("description", "media", "announced")
+    __slots__ = ("description", "media", "announced", "before")
 
     def __init__(self):
         self.description = b""
         self.media = 0  # bits
         self.announced = 0  # L1, L2 or 0
+        self.before = None  # what it waits for
 
 
 class Book:
-    def __init__(self, errors, group=0, limit_bytes=LIMIT_BYTES, clock=time.monotonic, apart=True):
+    def __init__(self, errors, group=0, limit_bytes=LIMIT_BYTES, clock=time.monotonic, apart=True, ends=lambda said: (None, None)):
         """@errors: kvscout's exceptions. @group: kvscout's number of the group whose objects are announced. @apart: memory and L2 are
-        announced as two media; else as one."""
+        announced as two media; else as one. @ends(description): names of the object and of the one before it, None: it begins a prompt."""
         self._error = errors
+        self._ends = ends
+        self._told = {}  # by their names: entries that are announced, in that order
+        self._held = {}  # by the name of what they wait for: {key: entry}
         self._apart = apart
         self._group = group
         self._limit = limit_bytes
@@ -147,6 +152,8 @@ class Book:
             entry = entries.pop(name)
             self._bytes -= ENTRY_BYTES + len(entry.description)
             entry.media = 0
+            if (waiting := self._held.get(entry.before)) and waiting.pop(name, None) and not waiting:
+                del self._held[entry.before]
             if entry.announced:
                 self._dirty[name] = entry
             else:
@@ -180,21 +187,47 @@ class Book:
         """Routers have forgotten everything of this engine."""
         for entry in itertools.chain(self._live.values(), self._idle.values(), self._dirty.values()):
             entry.announced = 0
+        self._told.clear()
+        self._held.clear()
         self._dirty = dict(self._live)
 
+    def has_changes(self, repeats=False):
+        return bool(self._dirty or repeats and self._told)
+
+    def to_repeat(self, most):
+        """Some of what is announced, as changes() has it: with each call the next ones, in turn."""
+        found = []
+        for own in list(itertools.islice(self._told, most)):
+            entry = self._told[own] = self._told.pop(own)
+            before = self._ends(entry.description)[1]
+            if before is None or before in self._told:
+                found.append((entry.announced, entry.description))
+        return found
+
     def changes(self):
-        """(removed, stored) since the last call, both as lists of (medium, description); at most MAX_CHANGES entries."""
+        """(removed, stored) since the last call, both as lists of (medium, description); about MAX_CHANGES entries."""
         removed, stored = [], []
-        for name in list(itertools.islice(self._dirty, MAX_CHANGES)):
-            entry = self._dirty.pop(name)
+        names = list(itertools.islice(self._dirty, MAX_CHANGES))
+        for name in names:  # which may become longer
+            entry = self._dirty.pop(name, None)
+            if entry is None:
+                continue
             wanted = 0 if self._away or not entry.description or not entry.media else L1
             if wanted and self._apart and not entry.media & L1:
                 wanted = L2
             if wanted == entry.announced:
                 continue
+            own, before = self._ends(entry.description)
+            if wanted and before is not None and before not in self._told:
+                entry.before, wanted = before, 0
+                self._held.setdefault(before, {})[name] = entry
             if entry.announced:
                 removed.append((entry.announced, entry.description))
+                self._told.pop(own, None)
             if wanted:
                 stored.append((wanted, entry.description))
+                self._told[own] = entry
+                self._dirty.update(waited := self._held.pop(own, {}))
+                names += waited
             entry.announced = wanted
         return removed, stored

@@ -33,11 +33,16 @@ are stored by blocks.
 import math
 from dataclasses import dataclass
 
-# What describes a group's layers, by the name of the class or of a base of it, the most special first.
-_ALL = ("FullAttentionSpec",)
-_WINDOW = ("SlidingWindowSpec",)
-_LOCAL = ("ChunkedLocalAttentionSpec",)
-_STATE = ("MambaSpec",)
+# What describes a layer, by the name of its very class. A class that inherits from one of these may mean other KV: RSWASpec is a
+# FullAttentionSpec, and its KV is no function of the prefix.
+_POLICIES = {
+    "FullAttentionSpec": "all",
+    "MLAAttentionSpec": "all",
+    "SlidingWindowSpec": "window",
+    "SlidingWindowMLASpec": "window",
+    "ChunkedLocalAttentionSpec": "local",
+    "MambaSpec": "state",
+}
 
 
 @dataclass(frozen=True)
@@ -68,9 +73,12 @@ class Groups(tuple):
     states             numbers of the groups with the policy state
     is_one_run         a hit is the leading run of chunks, of which any part is of use by itself. Else a length can be
                        restored as a whole or not at all
+    names_blocks       a load that fails in part may name the blocks: vLLM counts all its groups, also those that are not cached, and raises
+                       if a block is named where it has several
     """
 
-    def __new__(cls, groups, chunk_tokens, hash_block_tokens):
+    def __new__(cls, groups, chunk_tokens, hash_block_tokens, engine_groups=1):
+        """@engine_groups: how many vLLM has."""
         self = super().__new__(cls, groups)
         units = [group.unit_tokens for group in self]
         self.chunk_tokens = chunk_tokens
@@ -80,6 +88,7 @@ class Groups(tuple):
         self.step_tokens = math.lcm(self.hash_tokens, *(g.unit_tokens for g in self if g.policy in ("all", "state")))
         self.states = tuple(number for number, g in enumerate(self) if g.policy == "state")
         self.is_one_run = len(self) == 1 and self[0].policy == "all" and not self[0].margin_tokens
+        self.names_blocks = self.is_one_run and engine_groups == 1
         self._tables = tuple((number, g.engine_number, g.block_tokens) for number, g in enumerate(self))
         return self
 
@@ -110,24 +119,31 @@ class Groups(tuple):
             blocks[number] = kept
 
 
+def layer_specs(spec):
+    """Of layers that differ in sizes only, vLLM has one spec each, in one group."""
+    return tuple((getattr(spec, "kv_cache_specs", None) or {"": spec}).values())
+
+
 def layer_spec(spec):
-    """Of layers that differ in sizes only, vLLM has one spec each, in one group; any of them tells its kind."""
-    layers = getattr(spec, "kv_cache_specs", None)
-    return next(iter(layers.values())) if layers else spec
+    """Any of them tells their kind; kind_of() sees to that."""
+    return layer_specs(spec)[0]
+
+
+def kind_of(spec):
+    """all, window, local or state: the layers that @spec describes, if they are of one kind; None: kvscout does not know them."""
+    kinds = {_POLICIES.get(type(own).__name__) for own in layer_specs(spec)}
+    return kinds.pop() if len(kinds) == 1 else None
 
 
 def policy_of(spec):
     """(policy, span in tokens) of the layers that @spec describes; None: kvscout has none for them."""
-    spec = layer_spec(spec)
-    names = {base.__name__ for base in type(spec).__mro__}
-    if names.intersection(_ALL):
-        return "all", 0
-    if names.intersection(_WINDOW):
-        return "window", spec.sliding_window + getattr(spec, "extra_retained_tokens", 0)
-    if names.intersection(_LOCAL):
-        return "local", spec.attention_chunk_size
-    if names.intersection(_STATE) and getattr(spec, "mamba_cache_mode", None) == "align":
-        return "state", 0
+    kind, spec = kind_of(spec), layer_spec(spec)
+    if kind == "window":
+        return kind, spec.sliding_window + getattr(spec, "extra_retained_tokens", 0)
+    if kind == "local":
+        return kind, spec.attention_chunk_size
+    if kind == "all" or kind == "state" and getattr(spec, "mamba_cache_mode", None) == "align":
+        return kind, 0
     return None
 
 
@@ -197,7 +213,7 @@ def of_engine(vllm_config, kv_cache_config, chunk_tokens):
                 layers=tuple(group.layer_names),
             )
         )
-    return Groups(found, chunk_tokens, hash_block(vllm_config, kv_cache_config))
+    return Groups(found, chunk_tokens, hash_block(vllm_config, kv_cache_config), len(theirs))
 
 
 def one(block_tokens, chunk_tokens):

@@ -24,7 +24,7 @@ class Held:
 
     def take(self, meta):
         """(stores that may start, stores that may not) by what @meta says."""
-        drops_all = meta.generation or meta.weights_version  # what was computed before a reset
+        drops_all = meta.generation or meta.weights_version or meta.move  # what was computed before a reset, or with old weights
         start, drop = [], []
         while self._stores:
             number = self._stores[0].number

@@ -14,13 +14,19 @@ scheduler is told the name in vLLM's handshake. It computes nothing, because it 
 
 import dataclasses
 import enum
+import fnmatch
 import hashlib
 import json
+import logging
 import os
-import sys
+import re
 import uuid
 
 from .groups import hash_block, layer_spec, scheduler_block
+from .internals import from_callers as from_callers
+from .internals import version
+
+logger = logging.getLogger("vllm.kvscout")
 
 _BEFORE = "it acts on text, before there are tokens, and keys are of tokens"
 _BEHIND = "it acts on logits, and KV does not depend on them but by tokens"
@@ -72,6 +78,38 @@ COUNTED = frozenset(
     "enable_prompt_embeds model_class_overrides override_generation_config model_impl pooler_config "
     "multimodal_config".split()
 )
+# Of the variables VLLM_*, by their names without it, those that may differ between engines with the same KV, or do between the ranks of
+# one: why, and which. vLLM 0.31 to 0.33 have some 350; one that is not here counts when it is set.
+HARMLESS_VARIABLES = {
+    "where a process is, and how it starts and talks to others; vLLM sets some of these itself, to other values in each process": """
+        DP_RANK DP_RANK_LOCAL DP_SIZE DP_MASTER_IP HOST_IP LOOPBACK_IP PORT *_PORT *_HOST RPC_BASE_PATH DIST_IDENT RAY_*
+        OBJECT_STORAGE_SHM_BUFFER_NAME WORKER_MULTIPROC_METHOD ENABLE_V1_MULTIPROCESSING RANDOMIZE_DP_DUMMY_INPUTS
+        ELASTIC_EP_SCALE_UP_LAUNCH ELASTIC_EP_DRAIN_REQUESTS MQ_MAX_CHUNK_BYTES_MB MSGPACK_ZERO_COPY_THRESHOLD""",
+    "Kubernetes writes it for each service whose name begins with vllm, with an address of the day": """
+        *_SERVICE_PORT_* PORT_*_TCP PORT_*_UDP PORT_*_TCP_* PORT_*_UDP_* *_PORT_*_TCP *_PORT_*_UDP *_PORT_*_TCP_* *_PORT_*_UDP_*""",
+    "which CPUs compute, and how much memory there is": """
+        CPU_OMP_THREADS_BIND CPU_NUM_OF_RESERVED_CPU CPU_KVCACHE_SPACE OMP_NUM_THREADS_SET_BY_VLLM OBJECT_STORAGE_SHM_BUFFER_SIZE""",
+    "where files and caches are": """
+        CACHE_ROOT CONFIG_ROOT ASSETS_CACHE ASSETS_CACHE_MODEL_CLEAN XLA_CACHE_PATH DEBUG_DUMP_PATH MEDIA_CACHE MEDIA_CACHE_*
+        FLASHINFER_AUTOTUNE_CACHE_DIR DISABLE_COMPILE_CACHE COMPILE_CACHE_SAVE_FORMAT LORA_RESOLVER_* NCCL_SO_PATH CUDART_SO_PATH
+        CUDA_COMPATIBILITY_PATH RUST_FRONTEND_PATH""",
+    "a log, a count, a trace or a limit of time": """
+        CONFIGURE_LOGGING LOGGING_* LOG_* TRACE_FUNCTION NO_USAGE_STATS DO_NOT_TRACK USAGE_* DEBUG_LOG_API_SERVER_RESPONSE DEBUG_MFU_METRICS
+        PATTERN_MATCH_DEBUG REQUEST_BODY_LOG_LEVEL CUSTOM_SCOPES_FOR_PROFILING NVTX_SCOPES_FOR_PROFILING RINGBUFFER_WARNING_INTERVAL
+        *_TIMEOUT *_TIMEOUT_S *_TIMEOUT_MS *_TIMEOUT_SECONDS HTTP_TIMEOUT_KEEP_ALIVE WATCHDOG_TIME_S""",
+    "of the API server, or it permits and changes nothing; " + _BEFORE: """
+        API_KEY SERVER_DEV_MODE KEEP_ALIVE_ON_ENGINE_DEATH USE_RUST_FRONTEND V1_OUTPUT_PROC_CHUNK_SIZE SYSTEM_START_DATE TOOL_* GPT_OSS_*
+        ENABLE_RESPONSES_API_STORE MAX_N_SEQUENCES MEDIA_FETCH_MAX_RETRIES MEDIA_URL_ALLOW_REDIRECTS MEDIA_LOADING_THREAD_COUNT
+        ALLOW_RUNTIME_LORA_UPDATING ALLOW_INSECURE_SERIALIZATION ALLOW_LONG_MAX_MODEL_LEN SKIP_MODEL_NAME_VALIDATION
+        DISABLE_REQUEST_ID_RANDOMIZATION KV_EVENTS_USE_INT_BLOCK_HASHES""",
+}
+_IS_HARMLESS = re.compile("|".join(fnmatch.translate(f"VLLM_{word}") for words in HARMLESS_VARIABLES.values() for word in words.split()))
+# Of other packages, what makes numbers coarser than the model's type, or pixels of a video others. What only chooses kernels (NCCL_*,
+# CUBLAS_*, FLASHINFER_*, TORCHINDUCTOR_*) rounds no more differently than two batches do.
+_OF_OTHERS = re.compile(
+    r"(AITER|FLA|INKLING|MINIMAX)_\w+|NVIDIA_TF32_OVERRIDE|TORCH_ALLOW_TF32_CUBLAS_OVERRIDE|TRITON_F32_DEFAULT|XHS_VIDEO_JPEG_QUALITY"
+    r"|(ONEDNN|DNNL)_DEFAULT_FPMATH_MODE"
+)
 # Attributes of a hf_config: where it came from, and what wrote it.
 _HARMLESS_OF_HF = frozenset(("_name_or_path", "name_or_path", "_commit_hash", "transformers_version"))
 
@@ -107,24 +145,7 @@ def digest(found):
     return hashlib.sha256(json.dumps(found, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]
 
 
-def from_callers(name, wanted):
-    """The local variable @name of the nearest caller for which wanted(value) is true; None: there is none. A connector is
-    handed neither the model nor, as a tier, the configuration; but what calls it has them."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        value = frame.f_locals.get(name)
-        if value is not None and wanted(value):
-            return value
-        frame = frame.f_back
-    return None
-
-
 # ---- the configuration ----------------------------------------------------------------------------------------------
-
-
-def minor_version(version):
-    """0.32 of 0.32.1+cpu: what a block holds does not change within a minor version."""
-    return ".".join(version.split("+")[0].split(".")[:2])
 
 
 def of_model(model):
@@ -146,24 +167,28 @@ def _images(model):
 
     if not os.path.isdir(model.model):
         return [transformers.__version__, model.model, commit(model)]
+    from . import loaded
+
     names = [name for name in sorted(os.listdir(model.model)) if "process" in name or name.endswith(".py")]
-    return [transformers.__version__, [[name, file_digest(os.path.join(model.model, name))] for name in names]]
+    found = [transformers.__version__, [[name, file_digest(os.path.join(model.model, name))] for name in names]]
+    loaded.need_unchanged(model.model, names, loaded.start_of_this_process())
+    return found
 
 
-def commit(model):
-    """Of a model that is no local folder: the commit of its repository, which names all of its files."""
-    found = getattr(model.hf_config, "_commit_hash", None)
-    if found:
-        return found
+def commit(model, download_dir=None):
+    """Of a model that is no local folder: the commit of its repository, which names all of its files. The configuration has it, and the
+    hub's cache has that of the weights; a branch may have moved between the two."""
+    read = getattr(model.hf_config, "_commit_hash", None)
     try:
-        from huggingface_hub import try_to_load_from_cache
+        from huggingface_hub import snapshot_download
 
-        path = try_to_load_from_cache(model.model, "config.json", revision=getattr(model, "revision", None))
-    except (ImportError, ValueError):
-        path = None
-    if not isinstance(path, str):
-        raise Unidentified(f"{model.model} is neither a local folder nor of a repository whose commit is known")
-    return os.path.basename(os.path.dirname(path))  # .../snapshots/COMMIT/config.json
+        path = snapshot_download(model.model, revision=getattr(model, "revision", None), cache_dir=download_dir, local_files_only=True)
+    except (ImportError, OSError, ValueError):
+        raise Unidentified(f"{model.model} is neither a local folder nor of a repository whose commit is known") from None
+    found = os.path.basename(path)  # .../snapshots/COMMIT
+    if read not in (None, found):
+        raise Unidentified(f"the configuration of {model.model} is of the commit {read}, and the hub's cache is at {found} now")
+    return found
 
 
 def file_digest(path):
@@ -204,13 +229,11 @@ def of_config(vllm_config, kv_cache_config):
     """What counts of the configuration, as this process has it. The numbers of the layers, their sizes and the tokens of a
     block are in the specs of the KV cache groups. The hash algorithm counts because keys of two algorithms mean the same
     tokens; the seed of the hashes is in the keys themselves."""
-    import vllm
-
     cache, parallel = vllm_config.cache_config, vllm_config.parallel_config
     speculative = speculation(vllm_config)
     draft = getattr(speculative, "draft_model_config", None)
     return {
-        "vllm": minor_version(vllm.__version__),
+        "vllm": version(),
         "platform": platform(),
         "model": of_model(vllm_config.model_config),
         "speculation": plain([getattr(speculative, "method", None), getattr(speculative, "num_speculative_tokens", None)]),
@@ -221,7 +244,7 @@ def of_config(vllm_config, kv_cache_config):
             getattr(parallel, "decode_context_parallel_size", 1),
         ],
         "attention": plain(getattr(vllm_config, "attention_config", None)),
-        "environment": {key: os.environ[key] for key in sorted(os.environ) if key.startswith(("VLLM_ATTENTION_", "VLLM_MLA_"))},
+        "environment": of_environment(),
         "kv_dtype": str(cache.cache_dtype),
         "skip_layers": list(getattr(cache, "kv_cache_dtype_skip_layers", ())),
         "layout": plain(getattr(kv_cache_config, "kv_cache_layout", None)),
@@ -232,41 +255,78 @@ def of_config(vllm_config, kv_cache_config):
     }
 
 
+def of_environment():
+    """As a worker has it with its model loaded: what vLLM sets for a model is in it."""
+    return of_variables(os.environ, lambda name: name.startswith("VLLM_") and not _IS_HARMLESS.match(name))
+
+
+def of_variables(given, is_counted):
+    return {name: given[name] for name in sorted(given) if is_counted(name) or _OF_OTHERS.fullmatch(name)}
+
+
 # ---- a worker, and an engine ----------------------------------------------------------------------------------------
 
 
-def of_worker(vllm_config, kv_cache_config):
-    """(digest of all that counts in this worker, why it is the engine's own or None)."""
-    from . import loaded, namespace
+class Worker:
+    """What a worker computes its part of the identity with, at the start and after new weights."""
 
-    try:
-        if namespace.has_own_scales(vllm_config.cache_config):
-            raise Unidentified(
-                f"KV of type {vllm_config.cache_config.cache_dtype} has scales that only this engine knows, or that kvscout "
-                "does not know of"
-            )
-        runner = from_callers("self", lambda owner: hasattr(owner, "get_model") and hasattr(owner, "model_config"))
-        return digest([of_config(vllm_config, kv_cache_config), loaded.of_runner(runner, vllm_config, kv_cache_config)]), None
-    except Unidentified as reason:
-        return uuid.uuid4().hex, str(reason)
-    except Exception as error:  # of vLLM's or a model's code: it is not worth the engine
-        return uuid.uuid4().hex, f"identifying it failed: {type(error).__name__}: {error}"
+    def __init__(self, vllm_config, kv_cache_config):
+        from . import loaded
+
+        self._configs = vllm_config, kv_cache_config
+        self.runner = from_callers("self", lambda owner: hasattr(owner, "get_model") and hasattr(owner, "model_config"))
+        self._packed = loaded.Packed()
+        self._is_start = True
+
+    def part(self):
+        """The digest of all that counts in this worker."""
+        part, reason = self.find()
+        self._is_start = False
+        if reason is not None:
+            logger.warning("kvscout: no other engine shares this engine's KV, nor does it itself after a restart, because %s", reason)
+        return part
+
+    def find(self):
+        """(digest, why it is the engine's own or None)."""
+        from . import loaded, namespace
+
+        cache, parallel = self._configs[0].cache_config, self._configs[0].parallel_config
+        try:
+            if namespace.has_own_scales(cache):
+                raise Unidentified(
+                    f"KV of type {cache.cache_dtype} has scales that only this engine knows, or that kvscout does not know of"
+                )
+            if not self._is_start and (_is_elastic(parallel) or world().world_size != parallel.world_size):
+                raise Unidentified("it may have new weights, of which other replicas have a part")
+            return digest([of_config(*self._configs), loaded.of_runner(self.runner, *self._configs, self._packed)]), None
+        except Unidentified as reason:
+            return uuid.uuid4().hex, str(reason)
+        except Exception as error:  # of vLLM's or a model's code: it is not worth the engine
+            return uuid.uuid4().hex, f"identifying it failed: {type(error).__name__}: {error}"
+
+
+def _is_elastic(parallel_config):
+    return getattr(parallel_config, "enable_elastic_ep", False)
+
+
+def world():
+    from vllm.distributed.parallel_state import get_world_group
+
+    return get_world_group()
 
 
 def of_engine(own, vllm_config):
-    """One digest of those of all workers, in the order of their ranks; each of them gives @own. With expert parallelism
-    the replicas of an engine hold different experts, and vLLM's world is all of them."""
-    if getattr(vllm_config.parallel_config, "enable_elastic_ep", False):
+    """One digest of those of all workers, in the order of their ranks; each of them gives @own. None: one of them gave None, because
+    it is inert. With expert parallelism the replicas of an engine hold different experts, and vLLM's world is all of them."""
+    if _is_elastic(vllm_config.parallel_config):
         # Replicas come while others run, and would wait for them here for ever.
-        return digest([vllm_config.instance_id, vllm_config.kv_transfer_config.engine_id, uuid.getnode()])
-    from vllm.distributed.parallel_state import get_world_group
-
-    world = get_world_group()
-    parts = [None] * world.world_size
-    if world.world_size == 1:
+        return own and digest([vllm_config.instance_id, vllm_config.kv_transfer_config.engine_id, uuid.getnode()])
+    ranks = world()
+    parts = [None] * ranks.world_size
+    if ranks.world_size == 1:
         parts[0] = own
     else:
         import torch.distributed
 
-        torch.distributed.all_gather_object(parts, own, group=world.cpu_group)
-    return digest(parts)
+        torch.distributed.all_gather_object(parts, own, group=ranks.cpu_group)
+    return None if None in parts else digest(parts)

@@ -3,8 +3,12 @@
 
 The library itself reads and checks the values, in its own words, before a model is loaded (_kvscout.check_keys()). It asks no
 server and no store: what is wrong ends the start, and what is down does not.
+
+An engine uses the server that `endpoint` names, else the host's own (endpoint=auto), which the first process of the engine that needs it
+starts - a worker, because vLLM starts those first. The library does that on its background thread; nothing here waits.
 """
 
+import re
 from dataclasses import dataclass, field
 
 from .values import ConfigError
@@ -43,6 +47,10 @@ OPEN = (
 _OF_THE_PROGRAM = ("config", "log-level")
 
 
+class NoServer(ValueError):
+    """There is no server that all processes of this engine could use."""
+
+
 @dataclass(frozen=True)
 class Library:
     endpoint: str | None
@@ -63,11 +71,23 @@ class Library:
             place.startswith("tcp://") and not place.startswith(("tcp://127.", "tcp://[::1]")) for place in places
         )
 
+    def settings(self, parallel_config):
+        """Configuration keys of client and workers."""
+        if not self.starts_server:
+            return {"endpoint": self.endpoint, **self.both}
+        if getattr(parallel_config, "nnodes", 1) > 1:
+            raise NoServer(
+                "kvscout: this engine runs on several nodes, and a server that starts by itself serves one host only. Start kvscoutd where "
+                'all nodes reach it, and name it: "kv_connector_extra_config": {"endpoint": "tcp://host:port"}'
+            )
+        keys = " ".join(f"{key}={text}" for key, text in self.server)
+        return {"endpoint": self.endpoint or "auto", "server_keys": keys, **self.both}
+
 
 def read(values):
     """@values: of values.py, with MEANINGS among its keys."""
     found = Library(
-        endpoint=values.text("endpoint"),
+        endpoint=_endpoint(values),
         both=_given(values, _BOTH),
         client=_given(values, _CLIENT),
         worker=_given(values, _WORKER),
@@ -75,7 +95,7 @@ def read(values):
     )
     _check_curve(values, found)
     _check(values, "Client", {**found.both, **found.client})
-    _check(values, "Worker", {**found.both, **found.worker})
+    _check(values, "Worker", {**found.both, **found.worker, **({} if found.starts_server else {"endpoint": found.endpoint})})
     if not found.starts_server:
         asked = sorted(key for key in _SERVER if values.given.get(key) is not None)
         if asked:
@@ -86,6 +106,14 @@ def read(values):
         return Library(found.endpoint, found.both, found.client, found.worker)
     _check_server(values, found.server)
     return found
+
+
+def _endpoint(values):
+    """The library finds most of what is wrong with one only when it connects, with the model loaded."""
+    if values.text("endpoint") is None:
+        return None
+    allowed = "it is ipc:///path (up to 107 bytes), tcp://host:port, auto or auto:///folder"
+    return values.checked("endpoint", "auto", lambda text: re.fullmatch(r"ipc:///\S{1,106}|tcp://[^\s/]+:\d+|auto(:///\S*)?", text), allowed)
 
 
 def _given(values, keys):

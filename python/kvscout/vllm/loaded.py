@@ -8,10 +8,15 @@ a GPU in a fraction of a second, and one changed value shows.
 
 import enum
 import hashlib
+import logging
 import os
 import sys
+import time
+import uuid
 
 from .identity import Unidentified, commit, digest, file_digest, plain
+
+logger = logging.getLogger("vllm.kvscout")
 
 # Attributes of modules that may differ between engines with the same KV.
 HARMLESS = {
@@ -27,22 +32,25 @@ HARMLESS = {
 }
 # Ropes of Transformers that are computed anew when a longer request comes: KV then depends on other requests.
 _RESCALING = ("dynamic", "longrope")
+# Formats of weights for which vLLM reads the model's files themselves.
+_OF_FILES = ("auto", "hf", "safetensors", "pt", "mistral")
 _NO_SCALAR = object()
 _ROW = 4096  # words; see of_tensor()
 
 
-def of_runner(runner, vllm_config, kv_cache_config):
-    """@runner: the model runner of this worker, or None."""
+def of_runner(runner, vllm_config, kv_cache_config, packed):
+    """@runner: the model runner of this worker, or None. @packed: a Packed of this worker."""
     if runner is None:
         raise Unidentified("the model that vLLM has loaded was not found")
-    roots = [("model", runner.get_model(), vllm_config.model_config)]
+    roots = [("model", runner.get_model(), vllm_config.model_config, vllm_config.load_config)]
     speculative = getattr(vllm_config, "speculative_config", None)
     draft = runner.get_draft_model() if speculative is not None else None
     if draft is not None:
-        roots.append(("draft", draft, speculative.draft_model_config))
-    modules = [(f"{name}/{path}", module) for name, root, _ in roots for path, module in root.named_modules()]
+        load = getattr(speculative, "draft_load_config", None) or vllm_config.load_config
+        roots.append(("draft", draft, speculative.draft_model_config, load))
+    modules = [(f"{name}/{path}", module) for name, root, _, _ in roots for path, module in root.named_modules()]
     _need_all_layers(modules, vllm_config, kv_cache_config)
-    return of_modules(modules, lambda: [files(model, vllm_config) for _, _, model in roots])
+    return of_modules(modules, lambda: packed.read(modules, lambda: [files(model, load, root) for _, root, model, load in roots]))
 
 
 def of_modules(modules, read_files, engine="vllm"):
@@ -51,6 +59,24 @@ def of_modules(modules, read_files, engine="vllm"):
     if any(map(_has_moved_weights, (module for _, module in modules))):
         found.append(read_files())
     return [digest(found), _sources({type(module) for _, module in modules}, engine)]
+
+
+class Packed:
+    """Weights that cannot be read from memory. The files that they came from stand for them, until vLLM packs others: then it puts new
+    functions into the modules."""
+
+    def __init__(self):
+        self._functions = self._found = None
+
+    def read(self, modules, read_files):
+        functions = [value for _, module in modules if _has_moved_weights(module) for value in vars(module).values() if callable(value)]
+        if self._functions is None:
+            self._found = read_files()
+        elif len(functions) != len(self._functions) or any(one is not other for one, other in zip(functions, self._functions)):
+            self._found = uuid.uuid4().hex
+            logger.warning("kvscout: no other engine shares this engine's KV, because its new weights cannot be read from memory")
+        self._functions = functions
+        return self._found
 
 
 def _need_all_layers(modules, vllm_config, kv_cache_config):
@@ -135,34 +161,61 @@ def _has_moved_weights(module):
     )
 
 
-def files(model, vllm_config):
-    """The files that weights were loaded from, in place of weights that cannot be read. @model: vLLM's ModelConfig."""
-    if str(getattr(vllm_config.load_config, "load_format", "auto")) == "dummy":
+def files(model, load, root=None):
+    """The files that weights were loaded from, in place of weights that cannot be read. @model, @load: vLLM's ModelConfig and
+    LoadConfig. @root: the loaded model."""
+    if load.load_format == "dummy":
         raise Unidentified("its weights are random ones")
+    if load.load_format not in _OF_FILES or getattr(model, "model_weights", None):
+        raise Unidentified(f"its weights come from elsewhere than the model's files (load_format={load.load_format})")
+    if getattr(root, "secondary_weights", None):
+        raise Unidentified("some of its weights are not in the files of the model")
     if not os.path.isdir(model.model):
-        return [model.model, commit(model)]
-    return of_folder(model.model, start_of_this_process())
+        return [model.model, commit(model, load.download_dir)]
+    return [load.load_format, of_folder(model.model, start_of_this_process())]
 
 
 def of_folder(folder, before):
-    """Digests of the weights in @folder. @before: a time; what was written later may not be what was loaded."""
-    found = []
-    for name in sorted(os.listdir(folder)):
-        if name.endswith((".safetensors", ".bin", ".pt", ".pth", ".gguf")):
-            path = os.path.join(folder, name)
-            status = os.stat(path)
-            if max(status.st_mtime, status.st_ctime) >= before:
-                raise Unidentified(f"{path} was written after this process began, and its weights cannot be read from memory")
-            found.append([name, file_digest(path)])
-    if not found:
+    """Digests of the weights in @folder. @before: a time; see need_unchanged()."""
+    weights = (".safetensors", ".bin", ".pt", ".pth", ".gguf", "adapter_config.json")  # the last one has an adapter's scale
+    names = [name for name in sorted(os.listdir(folder)) if name.endswith(weights)]
+    if not names:
         raise Unidentified(f"{folder} has no weights, and those in memory cannot be read")
+    found = [[name, file_digest(os.path.join(folder, name))] for name in names]
+    need_unchanged(folder, names, before)
     return found
 
 
-def start_of_this_process():
-    import psutil
+def need_unchanged(folder, names, before):
+    """Raises if one of these files may have been another one at the time @before, or after: the loader had a path and not the file, and
+    nothing keeps what it opened. It may have been written since, and the folder or what leads to it moved, or a link there. What was
+    moved has a new time of change, which nothing sets back, and so has the folder around it. A folder alone also has one when something
+    else came into it."""
+    for path in (folder, *(os.path.join(folder, name) for name in names)):
+        status = os.stat(path)
+        moved = [at for above, at in _way(path) if min(os.lstat(at).st_ctime, os.stat(above).st_ctime) >= before]
+        if max(status.st_mtime, status.st_ctime) >= before or moved:
+            raise Unidentified(f"{(*moved, path)[0]} was written, moved or linked after this process began, and may not be what was loaded")
 
-    return psutil.Process().create_time()
+
+def _way(path):
+    """What is looked up on the way to @path: (the folder, what is in it), through each link."""
+    at, left = os.sep, os.path.join(os.getcwd(), path).split(os.sep)
+    while left:
+        above, name = at, left.pop(0)
+        at = os.path.normpath(os.path.join(above, name))  # no link is left in @above
+        if name not in ("", ".", ".."):
+            yield above, at
+        if os.path.islink(at):
+            to = os.readlink(at)
+            left, at = [*to.split(os.sep), *left], os.sep if os.path.isabs(to) else above
+
+
+def start_of_this_process():
+    """As files have their times, to 10 ms. psutil counts from the boot in whole seconds: up to one too early."""
+    with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
+        ticks = int(file.read().rpartition(")")[2].split()[19])
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _sources(classes, engine="vllm"):

@@ -15,7 +15,12 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 class Handshake(KVConnectorHandshakeMetadata):
     """Worker to scheduler, once, before the first request."""
 
-    namespace: str
+    namespace: str | None  # None: it is inert
+    inert: str | None  # why
+    parts: dict[int, tuple[int, str]] = field(default_factory=dict)  # as below
+
+
+NO_TICKET = 0  # of a load that cannot be made: workers report it as failed
 
 
 @dataclass(slots=True)
@@ -49,6 +54,16 @@ class Store:
     trace: dict[str, str] | None = None
     began_ns: int = 0
     descriptions: list[bytes] | None = None  # one for each hash (descriptions.py); None: events are off
+    to_token: int = 0  # of a comparison (verify.py), which has no hashes and stores nothing
+
+
+@dataclass(slots=True)
+class Move:
+    """To the namespace of new weights."""
+
+    namespace: str
+    weights_version: int
+    parts: dict[int, str]  # that it is made of: a worker with another one stays out
 
 
 @dataclass
@@ -67,7 +82,12 @@ class Metadata(KVConnectorMetadata):
     # was a failed load.
     settled: int = 0
     void: int = 0
+    cancels_stores: bool = False  # those that do not copy yet: the engine waits for nothing else
     adapters: tuple[int, ...] = ()  # that workers are to identify
+    # Of weights.py: the number of a question to all workers (0: none); how often the engine has moved, and where it moves to.
+    question: int = 0
+    moves: int = 0
+    move: Move | None = None
 
 
 @dataclass
@@ -82,6 +102,9 @@ class WorkerMetadata(KVConnectorWorkerMetadata):
     held: int = 0  # number of the last store of this step that waits for the step's result
     namespaces: frozenset[str] = frozenset()  # of workers that had not told theirs
     adapters: dict[int, dict[str, str]] = field(default_factory=dict)  # number of an adapter: its digest by worker
+    inert: str | None = None  # why this engine is, from a worker that had not told it
+    parts: dict[int, tuple[int, str]] = field(default_factory=dict)  # by rank: number of the question (0: none), digest of its weights
+    compared: list[tuple[int, int, dict | None]] = field(default_factory=list)  # number of a comparison: chunks, the worst one that differs
 
     def aggregate(self, other):
         stored = dict(self.stored)
@@ -98,11 +121,15 @@ class WorkerMetadata(KVConnectorWorkerMetadata):
                 number: {**self.adapters.get(number, {}), **other.adapters.get(number, {})}
                 for number in {**self.adapters, **other.adapters}
             },
+            self.inert or other.inert,
+            {**self.parts, **other.parts},
+            self.compared + other.compared,
         )
 
     def is_empty(self):
         return not (
             self.stored or self.not_stored or self.failed_loads or self.failures or self.held or self.namespaces or self.adapters
+            or self.inert or self.parts or self.compared
         )
 
 

@@ -11,11 +11,12 @@ older one: then it counts as older itself. Older requests store nothing. When th
 
 class Older:
     def __init__(self):
-        self._manager = None
+        self._pool = None
         self._ids = set()
 
-    def bind(self, kv_cache_manager):
-        self._manager = kv_cache_manager
+    def bind(self, blocks):
+        """@blocks: of internals.py."""
+        self._pool = blocks
 
     def __len__(self):
         return len(self._ids)
@@ -28,6 +29,9 @@ class Older:
         self._ids = {request_id for request_id in request_ids if self._blocks_of(request_id)}
         self._forget_all()
 
+    def clear(self):
+        self._ids = set()
+
     def allocated(self, request_id, block_ids):
         """@block_ids: of @request_id, by group. Whether it is an older one now."""
         if request_id not in self._ids and not self._blocks().isdisjoint(self._flat(block_ids)):
@@ -37,7 +41,7 @@ class Older:
     def end_step(self, preempted):
         """@preempted: ids of requests; their blocks are nobody's any more, and not known here."""
         if self._ids.isdisjoint(preempted):
-            self._manager.block_pool.evict_blocks(self._blocks())
+            self._pool.evict(self._blocks())
         else:
             self._forget_all()
 
@@ -45,20 +49,18 @@ class Older:
         """vLLM has not freed its blocks yet. Whether it was the last one."""
         if request_id not in self._ids:
             return False
-        self._manager.block_pool.evict_blocks(self._blocks_of(request_id))
+        self._pool.evict(self._blocks_of(request_id))
         self._ids.remove(request_id)
         return not self._ids
 
     def _forget_all(self):
-        pool = self._manager.block_pool
-        pool.evict_blocks(set(range(pool.num_gpu_blocks)))
+        self._pool.evict(set(range(self._pool.n)))
 
     def _blocks(self):
         return set().union(*map(self._blocks_of, self._ids))
 
     def _blocks_of(self, request_id):
-        return self._flat(self._manager.get_block_ids(request_id))
+        return self._flat(self._pool.of_request(request_id))
 
     def _flat(self, block_ids):
-        null = self._manager.block_pool.null_block.block_id
-        return {block for group in block_ids for block in group if block != null}
+        return {block for group in block_ids for block in group if block != self._pool.null}

@@ -9,32 +9,35 @@ waits for a store.
 
 class Pins:
     def __init__(self, ranks):
-        self._pool = None
+        self._blocks = None
         self._ranks = ranks  # that report each store
         self._held = {}  # number of the store: [block ids, ranks that have not reported it]
 
-    def bind(self, pool):
-        self._pool = pool
+    def bind(self, blocks):
+        """@blocks: of internals.py."""
+        self._blocks = blocks
 
     def __len__(self):
         return len(self._held)
 
     def take(self, number, block_ids):
-        self._pool.touch([self._pool.blocks[block] for block in block_ids])
+        self._blocks.hold(block_ids)
         self._held[number] = [block_ids, self._ranks]
 
     def give_back(self, number, ranks):
+        """Whether all have reported it now."""
         held = self._held.get(number)
         if held is None:
-            return
+            return False
         held[1] -= ranks
         if held[1] > 0:
-            return
+            return False
         del self._held[number]
         # Tail first, so that vLLM evicts the shared head of a prefix last.
-        self._pool.free_blocks([self._pool.blocks[block] for block in reversed(held[0])])
+        self._blocks.release(reversed(held[0]))
+        return True
 
     def hold_back_blocks(self):
         """Whether a block would be free but for a store: then it is wiser to wait for the store than to preempt a
         request."""
-        return any(self._pool.blocks[block].ref_cnt == 1 for block_ids, _ in self._held.values() for block in block_ids)
+        return any(self._blocks.users(block) == 1 for block_ids, _ in self._held.values() for block in block_ids)

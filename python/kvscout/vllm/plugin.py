@@ -11,7 +11,7 @@ import logging
 NAME = "KVScoutConnector"
 MODULE = "kvscout.vllm"  # not .connector: there the class comes without the checks of start.py
 TIER = "kvscout"
-TIER_MODULE = "kvscout.vllm_tier.tier"
+TIER_MODULE = "kvscout.vllm_tier"  # not .tier, likewise
 
 
 def register():

@@ -12,22 +12,38 @@ class Refused(ValueError):
     """This engine's configuration is one that the connector cannot serve."""
 
 
-def _spec_refusal(group):
+# Fields of a spec that say that a token's KV depends on tokens behind it. vLLM switches its own prefix cache off for such layers.
+_NOT_CAUSAL = ("non_causal", "non_causal_multi_token_decode")
+
+
+def reason_of_layers(groups):
+    """What neither connector nor tier serve of vLLM's KV cache @groups, or None. No key allows it."""
+    for group in groups:
+        specs = kv_groups.layer_specs(group.kv_cache_spec)
+        for field in _NOT_CAUSAL:
+            if any(getattr(spec, field, False) for spec in specs):
+                return (
+                    f"kvscout does not serve layers with {field}, because a token's KV depends on the tokens behind it there; "
+                    f"{len(group.layer_names)} layers of this model are such. Start the engine without kvscout"
+                )
+        if kv_groups.is_cached(group) and kv_groups.kind_of(group.kv_cache_spec) is None:
+            return (
+                "kvscout serves full, MLA, sliding-window and chunked local attention and recurrent layers; "
+                f"{len(group.layer_names)} layers of this model have KV of another kind "
+                f"({' and '.join(sorted({type(spec).__name__ for spec in specs}))}). Start the engine without kvscout"
+            )
+    return None
+
+
+def _state_refusal(group):
     if kv_groups.policy_of(group.kv_cache_spec) is not None:
         return None
     spec = kv_groups.layer_spec(group.kv_cache_spec)
-    name = type(spec).__name__
-    if hasattr(spec, "mamba_cache_mode"):
-        return (
-            f"KVScoutConnector serves recurrent layers whose states vLLM itself can reuse; {len(group.layer_names)} "
-            f"layers of this model ({name}) have mamba_cache_mode={spec.mamba_cache_mode}. Start the engine with "
-            "--enable-prefix-caching (before vLLM 0.33 also --mamba-cache-mode align), or without this "
-            "connector"
-        )
     return (
-        "KVScoutConnector serves full, MLA, sliding-window and chunked local attention and recurrent layers; "
-        f"{len(group.layer_names)} layers of this model have KV of another kind ({name}). Use vLLM's offloading with "
-        "the tier of kvscout (kvscout.vllm_tier), which serves every kind"
+        f"KVScoutConnector serves recurrent layers whose states vLLM itself can reuse; {len(group.layer_names)} "
+        f"layers of this model ({type(spec).__name__}) have mamba_cache_mode={spec.mamba_cache_mode}. Start the engine with "
+        "--enable-prefix-caching (before vLLM 0.33 also --mamba-cache-mode align), or without this "
+        "connector"
     )
 
 
@@ -39,7 +55,7 @@ def _groups_refusal(groups):
     cached = [group for group in groups if kv_groups.is_cached(group)]
     if not cached:
         return "KVScoutConnector needs KV that vLLM finds by its hash, and no KV cache group of this model has any"
-    return next((sentence for sentence in map(_spec_refusal, cached) if sentence is not None), None)
+    return reason_of_layers(groups) or next(filter(None, map(_state_refusal, cached)), None)
 
 
 _TIER = "vLLM's offloading with the tier of kvscout (docs/vllm-reference.md), which copies nothing on the GPU itself"
@@ -182,7 +198,7 @@ def _drafts_refusal(vllm_config, kv_cache_config):
 
 def reason_of_groups(groups, config, scheduler_block):
     """What the groups and the configuration together make impossible, or None."""
-    if not config.load_async and not groups.is_one_run:
+    if not config.load_async and not groups.names_blocks:
         return (
             "KVScoutConnector does not load synchronously into a model with several KV cache groups, sliding windows or "
             "a draft model, because vLLM computes a failed load of these anew only if the request waits for it. Use "

@@ -1,14 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the scheduler's side remembers of a request, and what its kv_transfer_params ask for. Scheduler's process."""
 
+import hashlib
 import logging
 
 logger = logging.getLogger("vllm.kvscout")
 
 # Words of Client.finish_hint().
 HINTS = ("likely", "unlikely")
+ID_BYTES = 255  # the library's limit
 # A request whose loads failed so often is computed without the cache.
 MAX_FAILED_LOADS = 2
+
+
+def lookup_id(request_id, turn):
+    """The library's name for a turn of a request. Ids that it does not take (long ones, control characters) are there by a digest."""
+    found = f"{request_id}/{turn}" if turn else request_id
+    if len(found) <= ID_BYTES and found.isascii() and found.isprintable() and found:
+        return found
+    return "sha256/" + hashlib.sha256(found.encode(errors="surrogatepass")).hexdigest()
 
 
 class Params:
@@ -48,46 +58,31 @@ class Params:
 
 
 NO_PARAMS = Params(None, "")
+GIVEN_UP = Params({"skip_read": True, "skip_write": True}, "")
 
 
 class Tracked:
     """One request, from on_new_request() to request_finished()."""
 
-    __slots__ = (
-        "request",
-        "params",
-        "tenant",
-        "turn",
-        "lookup_id",
-        "may_read",
-        "known",
-        "asked",
-        "asked_s",
-        "hit",
-        "computed",
-        "scheduled",
-        "allocated_in",
-        "next_store",
-        "failed_loads",
-        "loaded",
-        "may_store",
-        "lora",
-        "adapter",
-        "identity",
+    __slots__ = tuple(
+        "request params tenant turn lookup_id may_read known asked asked_s hit computed scheduled allocated_in next_store failed_loads loaded "
+        "may_store lora adapter identity sample check".split()
     )
 
-    def __init__(self, request, tenant):
+    def __init__(self, request, tenant=None):
         self.request = request
         self.params = Params(request.kv_transfer_params, request.request_id) if request.kv_transfer_params else NO_PARAMS
         self.tenant = tenant
         # A request that is preempted, or whose load failed, asks anew: under another id, because its hashes have grown.
         self.turn = 0
-        self.lookup_id = request.request_id
+        self.lookup_id = lookup_id(request.request_id, 0)
         self.may_read = False  # this turn may ask for it
         self.known = False  # the client knows a lookup of this id
         self.asked = False  # the scheduler has asked for it
         self.asked_s = 0.0  # when it first did
         self.hit = None
+        self.sample = None  # of verify.py: what of the hit is compared
+        self.check = 0  # number of the comparison that was sent
         self.computed = 0  # leading tokens that the GPU had at the last ask
         self.scheduled = False  # its blocks are allocated
         self.allocated_in = -1  # number of that step
@@ -102,12 +97,19 @@ class Tracked:
     def begin_turn(self):
         """Forget the lookup; the caller has finished it. What was stored stays stored."""
         self.turn += 1
-        self.lookup_id = f"{self.request.request_id}/{self.turn}"
+        self.lookup_id = lookup_id(self.request.request_id, self.turn)
         self.known = self.asked = False
-        self.hit = None
+        self.hit = self.sample = None
+        self.check = 0
         self.scheduled = False
         self.loaded = 0
         self.may_store = not self.params.skip_write
+
+    def give_up(self):
+        """No turn of it asks for the cache or stores any more."""
+        self.params = GIVEN_UP
+        self.may_read = self.may_store = False
+        self.hit = None
 
     @property
     def ticket(self):

@@ -14,13 +14,20 @@ server that stands still costs one wait, and not one in each step.
 New requests come in bursts, between two steps, and to wake the client's thread costs several times what else is done
 for a request. So of those between two steps the first one wakes it, and then one in QUIET_S; the others go with the
 step, for vLLM takes none of them without one.
+
+vLLM takes steps until the last store has ended, and pause_generation() waits for that. With a server that stands still each store would
+last until transfer_timeout_ms. So if steps compute nothing and no store has ended for STALL_S, stores that do not copy yet are cancelled.
 """
 
+import functools
 import logging
 import time
 
-from . import adapters
-from .metadata import Load, Metadata, Store, WorkerMetadata
+from .._clears import what_is_missing
+from . import adapters, inert, internals, verify, weights
+from .faults import Faults
+from .logs import Teller
+from .metadata import NO_TICKET, Load, Metadata, Move, Store, WorkerMetadata
 from .older import Older
 from .pins import Pins
 from .request import MAX_FAILED_LOADS, Tracked
@@ -32,11 +39,12 @@ logger = logging.getLogger("vllm.kvscout")
 
 class Scheduler:
     QUIET_S = 0.005
+    STALL_S = 1.5
 
-    def __init__(self, config, groups, make_client, ranks, errors, make_tenant, hints, spans=None, events=None):
+    def __init__(self, config, groups, make_client, ranks, errors, make_tenant, hints, spans=None, events=None, keeps_out=lambda request: False):
         """@groups: of groups.py. @make_client(namespace): see join(). @ranks: worker processes that report each store. @errors:
         kvscout's exceptions. @make_tenant: of a request's salt. @hints: of requests that bring none (hints.py). @spans: of spans.py, or None.
-        @events: of events.py, or None."""
+        @events: of events.py, or None. @keeps_out: whether a request neither loads nor stores (inert.py)."""
         self._config = config
         self._groups = groups
         self._make_client = make_client
@@ -47,31 +55,42 @@ class Scheduler:
         self._hints = hints
         self._spans = spans
         self._events = events
+        self._keeps_out = keeps_out
         self._run_tokens = groups.hash_tokens
         self._stride = groups.stride
         self._requests = {}
         self._pins = Pins(ranks)
         self._older = Older()
         self._adapters = adapters.Adapters(ranks)
+        self._asked_weights = weights.Asked(ranks)
         self._manager = None
+        self._blocks = None  # of vLLM's block pool
+        self._can_store = config.may_write
         self._loads = []
         self._generation = 0
-        self._weights_version = config.weights_version
+        self.weights_version = config.weights_version
         self._new_weights = 0  # workers are to be told
+        self._moves = 0  # to namespaces of new weights
+        self._move = None  # workers are to be told
         self._next_store_number = 1
         self._failures_seen = {}
         self._settled = self._void = 0  # numbers of stores; see held.py
         self._quiet_until = 0.0  # of the new requests before the next step none wakes the client until then
         self._in_step = False
         self._steps = 0
+        self._moved = 0.0  # when a step last computed something, or a store ended
         self._wait_left_us = 0  # of this step's budget
         self._answers_come = True  # no wait has run out since the last answer to a pending lookup
-        self._is_out = True  # of the cache: not in a namespace yet, or workers told two
+        self._is_out = True  # of the cache: not in a namespace yet, or not known to be in that of the weights
         self._may_store = False
-        self._last_log = 0.0
-        self._suppressed = 0
+        self._is_inert = False  # out for good
+        self._teller, self._alarms = (Teller(logger, name="kvscout") for _ in range(2))
+        self._samples = verify.Samples(config.verify_sample)
+        self._checks = {}  # by request: of verify.py, not sent
+        self._compared = {}  # the same by number of the store, sent
         self.watch = None  # of watch.py, from join() on
         self.counts = new_counts()
+        self.faults = Faults(self.counts)
         self.waits = Times()  # of requests for their answers
         self.times = HookTimes()
 
@@ -79,19 +98,28 @@ class Scheduler:
 
     def bind(self, kv_cache_manager):
         self._manager = kv_cache_manager
-        self._pins.bind(kv_cache_manager.block_pool)
-        self._older.bind(kv_cache_manager)
         if self._events is not None:
-            self._events.bind(kv_cache_manager.block_pool)
-        self._null_block = kv_cache_manager.block_pool.null_block.block_id
+            self._events.bind(kv_cache_manager)
+        try:
+            self._blocks = internals.Blocks(kv_cache_manager)
+        except AttributeError as error:
+            self._can_store = self._may_store = False
+            logger.warning("kvscout: this engine loads KV and stores none, because vLLM's block pool is another one than kvscout knows: %s", error)
+        else:
+            self._pins.bind(self._blocks)
+            self._older.bind(self._blocks)
 
     def on_new_request(self, request):
-        tracked = Tracked(request, self._make_tenant(request.cache_salt))
-        self._requests[request.request_id] = tracked
+        tracked = self._requests[request.request_id] = Tracked(request)
+        tracked.tenant = self._make_tenant(request.cache_salt)
+        if self._keeps_out(request):
+            tracked.give_up()
         if tracked.lora is not None:
+            if self._adapters.is_full():
+                self._begin_anew()
             tracked.identity = self._adapters.of(tracked.lora)
         tracked.may_read = self._may_read(tracked)
-        if not tracked.may_read:
+        if not tracked.may_read or self._is_out:
             return
         self._begin_step()
         self._ask_ahead(tracked)
@@ -111,6 +139,8 @@ class Scheduler:
             self._begin_turn(tracked)
         if not tracked.may_read or tracked.failed_loads >= MAX_FAILED_LOADS:
             return 0
+        if self._is_out:
+            return None if self._client is not None and self._asked_weights.answers_soon() else 0
         first = not tracked.asked
         if first:
             tracked.asked_s = time.monotonic()
@@ -131,8 +161,24 @@ class Scheduler:
         if tracked.hit is None:
             tracked.hit = hit
             self._answered(tracked, time.monotonic() - tracked.asked_s)
+            tracked.sample = self._sample(tracked)
         tracked.hit = hit
-        return max(0, hit.tokens - computed)
+        return max(0, self._offered(tracked) - computed)
+
+    def _sample(self, tracked):
+        """What of a hit is to be compared: once for each request."""
+        hit = tracked.hit
+        if hit.tokens <= tracked.computed or tracked.turn or self._blocks is None or len(self._checks) + len(self._compared) >= verify.AT_ONCE:
+            return None
+        last = self._found_tokens(hit) // self._run_tokens * self._stride - 1
+        return self._samples.choose(tracked.request.request_id, bytes(tracked.request.block_hashes[last]))
+
+    def _offered(self, tracked):
+        """Leading tokens of the answer that may be loaded. Of several groups a shorter length may not be restorable."""
+        if tracked.sample == verify.TAIL and self._groups.is_one_run:
+            tail = self._found_tokens(tracked.hit) - self._run_tokens
+            return tail if tail > tracked.computed else tracked.hit.tokens
+        return 0 if tracked.sample == verify.WHOLE else tracked.hit.tokens
 
     def _answered(self, tracked, waited_s):
         self.waits.add("lookup_seconds", waited_s)
@@ -159,20 +205,14 @@ class Scheduler:
             return
         begin, end = tracked.computed, tracked.computed + external
         tracked.next_store = max(tracked.next_store, self._found_tokens(hit))
-        self._admit(tracked, begin, end if external else begin)
+        self._admit(tracked, begin, max(end, self._check_behind(tracked, end)))
         if not external:
             return
         tracked.loaded = external
         self._loads.append(
             Load(
-                request.request_id,
-                hit.ticket,
-                begin,
-                end,
-                self._groups.blocks(block_ids, begin, end),
-                self._config.load_async,
-                tracked.adapter,
-                self._trace(tracked),
+                request.request_id, hit.ticket, begin, end, self._groups.blocks(block_ids, begin, end), self._config.load_async,
+                tracked.adapter, self._trace(tracked),
             )
         )
         if self._events is not None:
@@ -180,6 +220,15 @@ class Scheduler:
         self.counts["loads"] += 1
         self.counts["load_tokens"] += external
         self.counts["load_tokens_l2"] += self.hit_sources(request, external)[1]
+
+    def _check_behind(self, tracked, begin):
+        """If all that is cached behind the token @begin is to be computed and compared, where it ends; else 0."""
+        hit, request_id = tracked.hit, tracked.request.request_id
+        if not begin < hit.tokens > self._offered(tracked) or request_id in self._older:
+            return 0
+        self._checks[request_id] = verify.Check(tracked, self._samples, begin, self._found_tokens(hit))
+        self.counts["verify_tokens"] += hit.tokens - begin
+        return hit.tokens
 
     def hit_sources(self, request, external):
         """@external tokens by tier: (from host memory, from L2)."""
@@ -194,30 +243,53 @@ class Scheduler:
         return external - from_l2, from_l2
 
     def build_meta(self, scheduler_output):
+        """What does not fail comes first: loads have to travel, because requests wait for them."""
         meta = Metadata(
             loads=self._loads, generation=self._generation, weights_version=self._new_weights,
             failures_seen=dict(self._failures_seen), settled=self._settled, void=self._void,
-            adapters=self._adapters.take_questions(),
+            question=self._asked_weights.take_question(), moves=self._moves, move=self._move,
         )
-        self._loads = []
+        self._loads, self._move = [], None
         self._generation = self._new_weights = 0
+        if scheduler_output.num_scheduled_tokens:
+            self._moved = time.monotonic()
+        meta.cancels_stores = len(self._pins) > 0 and time.monotonic() - self._moved >= self.STALL_S
         if self._may_store:
             self._add_all_stores(meta, scheduler_output)
+        if self._checks and not self._is_out:
+            for request_id in self._checks.keys() & scheduler_output.num_scheduled_tokens.keys():
+                self._of_request(request_id, self._add_check, meta, scheduler_output, request_id)
         preempted = getattr(scheduler_output, "preempted_req_ids", None) or ()
         for request_id in preempted:
-            self._preempted(request_id)
+            self._of_request(request_id, self._preempted, request_id)
         if self._older:
-            self._older.end_step(preempted)
-        if self._events is not None and not self._is_out:
-            self._events.read(self._client)
-        self._end_step()
+            self._of_request(None, self._older.end_step, preempted)
+        self.faults.attempt(self._end_meta, meta)
+        try:
+            self._end_step()
+        except Exception as error:
+            self.faults.tell("ending a step", error)
+            for request_id in [name for name, tracked in self._requests.items() if tracked.known and tracked.hit is None]:
+                self.give_up(request_id)  # its question may not have left
         self._quiet_until = 0.0
         self._steps += 1
         return meta
 
+    def _end_meta(self, meta):
+        meta.adapters = self._adapters.take_questions()
+        if self._events is not None and not self._is_out:
+            self._events.read(self._client)
+
     def take_events(self):
         """KV events since the last step, as vLLM's objects."""
         return self._events.take(self._client) if self._events is not None and not self._is_out else ()
+
+    def wants_step(self):
+        return self.has_pending_stores() or self._events is not None and self._events.wants_step and not self._is_out
+
+    def watch_idle(self):
+        if self._events is not None:
+            self._events.watch_idle(self.faults, lambda: None if self._is_out else self._client)
 
     def worker_output(self, meta, load_failed=False):
         """@load_failed: of any connector, in this step."""
@@ -226,59 +298,158 @@ class Scheduler:
             self._void = self._next_store_number - 1
         if not isinstance(meta, WorkerMetadata):
             return
-        if meta.namespaces:
-            self.join(meta.namespaces)
         self._settled = max(self._settled, meta.held)
-        for number, parts in meta.adapters.items():
-            self._adapters.told(number, parts)
+        self._failures_seen.update(meta.failures)
+        if meta.stored:
+            self._moved = time.monotonic()
+        for number, chunks, worst in meta.compared:
+            if number in self._compared:
+                self._compared[number].told(chunks, worst)
         for number, ranks in meta.stored.items():
-            self._pins.give_back(number, ranks)
+            if self.faults.attempt(self._pins.give_back, number, ranks) is not False and number in self._compared:
+                self.faults.attempt(self._check_ended, number)
         for request_id, token in meta.not_stored.items():
             tracked = self._requests.get(request_id)
             if tracked is not None:
                 self._store_from(tracked, token)
         for request_id, token in meta.failed_loads.items():
             self._load_failed(request_id, token)
-        self._failures_seen.update(meta.failures)
+        for number, parts in meta.adapters.items():
+            self._adapters.told(number, parts)
+        if meta.inert:
+            self.stay_inert(meta.inert)
+        if meta.namespaces or meta.parts:
+            self.join(meta.namespaces, meta.parts)
 
-    def join(self, namespaces):
+    def stay_inert(self, reason):
+        if not self._is_inert:
+            self._is_inert = self._is_out = True
+            self._may_store = False
+            logger.warning(inert.line("kvscout", reason))
+
+    def join(self, namespaces, parts=()):
         """@namespaces: of the workers, which have computed it (identity.py); before the first request by vLLM's handshake. Beside
-        another connector vLLM hands over the handshake of one of them only, and then it comes with the first step."""
+        another connector vLLM hands over the handshake of one of them only, and then it comes with the first step.
+        @parts: see weights.py."""
+        if self._is_inert:
+            return
         if self._client is None and len(namespaces) == 1:
             (self._namespace,) = namespaces
             self._client = self._make_client(self._namespace)
-            self._is_out, self._may_store = False, self._config.may_write
-        elif namespaces != {self._namespace}:
-            self._stay_out(namespaces)
+            self._set_out(False)
+        elif namespaces and namespaces != {self._namespace}:
+            named = ", ".join(sorted(namespaces | {self._namespace} - {None}))
+            self._stay_out(f"its workers are in different namespaces: {named}")  # the server would keep what nobody asks for
+        if parts:
+            self._heard_of_weights(self._asked_weights.told(parts))
 
-    def _stay_out(self, namespaces):
-        """The server would keep what nobody asks for."""
-        self._is_out, self._may_store = True, False
-        for tracked in self._requests.values():
-            tracked.may_read = tracked.may_store = False
+    def _set_out(self, is_out):
+        self._is_out, self._may_store = is_out, self._can_store and not is_out
+
+    def _stay_out(self, reason):
+        self._set_out(True)
+        self._asked_weights.join({})
         logger.error(
-            "kvscout: this engine neither loads nor stores KV, because its workers are in different namespaces: %s. Please "
-            "report the model and the flags of vLLM",
-            ", ".join(sorted(namespaces | {self._namespace} - {None})),
+            "kvscout: this engine neither loads nor stores KV, because %s. Please report the model and the flags of vLLM", reason
         )
+
+    # ---- faults of our own ------------------------------------------------------------------------------------------
+
+    def _of_request(self, request_id, call, *args):
+        """A part of a step. If it raises, its request goes on without the cache, and the step with the other requests."""
+        try:
+            call(*args)
+        except Exception as error:
+            self.faults.tell(call.__name__, error)
+            self.give_up(request_id)
+
+    def give_up(self, request_id):
+        """A hook has failed for this request."""
+        tracked = self._requests.get(request_id)
+        if tracked is not None:
+            tracked.give_up()
+            self.faults.attempt(self._finish_lookup, tracked)
+        if self._older:
+            self.doubt()
+
+    def doubt(self):
+        """A hook has failed at a reset, or while requests from before it run: which blocks they leave in vLLM's own cache is not known."""
+        self._older.clear()
+        self._stay_out("a reset of the cache failed half-way")
+
+    def lose(self, request, block_ids, external):
+        """allocated() has failed. vLLM waits for a load of @external tokens or takes them for loaded: the workers report it as failed."""
+        tracked = self._requests.get(request.request_id)
+        begin = tracked.computed if tracked is not None else 0
+        self.give_up(request.request_id)
+        if external and not any(load.request_id == request.request_id for load in self._loads):
+            blocks = list(block_ids[0][begin // self._config.block_tokens :])
+            self._loads.append(Load(request.request_id, NO_TICKET, begin, begin + external, {0: blocks}, self._config.load_async))
+
+    # ---- new weights: see weights.py --------------------------------------------------------------------------------
+
+    def workers_called(self, name):
+        """Before a call to vLLM's workers that may write weights."""
+        if self._is_inert:
+            return
+        if self._asked_weights.called(name):
+            logger.info("kvscout: new weights are coming (%s): this engine neither loads nor stores KV until finish_weight_update", name)
+        self._set_out(True)
+
+    def _heard_of_weights(self, parts):
+        """@parts: digests by rank; None: not of all yet."""
+        if parts is not None and not self._asked_weights.is_in(parts):
+            self._move_to(weights.namespace(parts, self._config.namespace), parts)
+            self._asked_weights.join(parts)
+        self._set_out(parts is None)
+
+    def _move_to(self, namespace, parts):
+        self._end_step()
+        client, watch = self._client, self.watch
+        self._client, self._namespace = self._make_client(namespace), namespace
+        for left in filter(None, (watch, client)):
+            left.close()
+        self._generation = self._new_weights = 0  # were of the old one
+        self._moves += 1
+        self._move = Move(namespace, self.weights_version, parts)
+        self._begin_anew()
+        logger.info("kvscout: this engine has new weights%s", self._older_ones())
+
+    def _begin_anew(self):
+        """What was computed before is of no use: not what vLLM's own cache has of it, and not for requests that go on with it."""
+        if self._blocks is not None:
+            self._older.begin(request_id for request_id, tracked in self._requests.items() if tracked.scheduled)
+        self._adapters.forget()
+        self._checks.clear()
+        self._samples = verify.Samples(self._config.verify_sample)
+        for request_id, tracked in self._requests.items():
+            if request_id in self._older:
+                tracked.may_store = False
+            else:
+                self._finish_lookup(tracked)
+                self._begin_turn(tracked)
+        self._count_older()
+
+    def _older_ones(self):
+        return f"; {len(self._older)} requests from before go on, and store nothing" if self._older else ""
 
     def finished(self, request):
         tracked = self._requests.pop(request.request_id, None)
         if tracked is None:
             return
-        if self._older.ended(request.request_id):
-            self._count_older()
-            logger.info("kvscout: the last request from before the reset has ended: all requests store again")
+        self._of_request(None, self._end_older, request.request_id)
         # Many requests may end in one step: what they give back travels with the next step, or with the next request if
         # that comes first. vLLM takes a step for the ended ones even if there is nothing to schedule.
         if self._client is None:
             return
-        self._begin_step()
-        hint = tracked.params.hint or self._hints.of(request)
-        if hint is None:
-            self._finish_lookup(tracked)
-        else:
-            self._finish_with_hint(tracked, hint)
+        self.faults.attempt(self._begin_step)
+        hint = tracked.params.hint or self.faults.attempt(self._hints.of, request)
+        self._finish_lookup(tracked, hint)
+
+    def _end_older(self, request_id):
+        if self._older.ended(request_id):
+            self._count_older()
+            logger.info("kvscout: the last request from before the reset has ended: all requests store again")
 
     def reset(self):
         """Drop everything that is cached, for all engines of the namespace.
@@ -286,41 +457,36 @@ class Scheduler:
         With a weights_version, a reset is the next number: other engines that have one join by a reset of their own, and until then the
         server refuses what they computed with the number before. Without one, it is a new generation, which only this engine joins.
         """
+        if self._is_inert and self._client is None:
+            return True  # nothing here is of this engine
         if self._client is None:
             logger.warning("kvscout: the cache was not cleared: this engine's workers have not told its namespace yet")
             return False
         self._end_step()  # requests may be paused: it waits for no step
         try:
-            if self._weights_version:
-                self._client.reset(self._weights_version + 1)
-                self._weights_version = self._new_weights = self._weights_version + 1
+            if self.weights_version:
+                self._client.reset(self.weights_version + 1)
+                self.weights_version = self._new_weights = self.weights_version + 1
             else:
                 self._generation = self._client.clear()
         except self._error as error:
             logger.warning("kvscout: the cache was not cleared: %s", error)
             return False
-        self._older.begin(request_id for request_id, tracked in self._requests.items() if tracked.scheduled)
-        for request_id, tracked in self._requests.items():
-            if request_id in self._older:
-                tracked.may_store = False  # its KV was computed before
-            else:
-                self._begin_turn(tracked)  # its lookup ended with the clear
-        self._count_older()
-        self._adapters.forget()
-        logger.info(
-            "kvscout: cleared the cache of this namespace%s%s",
-            self._number(),
-            f"; {len(self._older)} requests from before go on, and store nothing" if self._older else "",
-        )
-        return True
+        self._begin_anew()
+        missing = what_is_missing(self._client)
+        if missing:
+            logger.warning("kvscout: the cache of this namespace is not cleared everywhere: %s%s", missing, self._older_ones())
+        else:
+            logger.info("kvscout: cleared the cache of this namespace%s%s", self._number(), self._older_ones())
+        return not missing
 
     def _count_older(self):
         self.counts["older_requests"] = len(self._older)
 
     def _number(self):
-        if not self._weights_version:
+        if not self.weights_version:
             return ""
-        return f"; its weights_version is now {self._weights_version}, and engines with another one neither load nor store"
+        return f"; its weights_version is now {self.weights_version}, and engines with another one neither load nor store"
 
     def has_pending_stores(self):
         return len(self._pins) > 0
@@ -329,15 +495,16 @@ class Scheduler:
         return self._pins.hold_back_blocks()
 
     def close(self):
-        if self.watch is not None:
-            self.watch.close()
-        if self._client is not None:
-            self._client.close()
+        for side in (self._events, self.watch, self._client):
+            if side is not None:
+                self.faults.attempt(side.close)
 
     # ---- lookups ----------------------------------------------------------------------------------------------------
 
     def _begin_turn(self, tracked):
         tracked.begin_turn()
+        if tracked.lora is not None:
+            tracked.identity = self._adapters.of(tracked.lora)
         if tracked.request.request_id in self._older:
             tracked.may_store = False
         tracked.may_read = self._may_read(tracked)
@@ -347,11 +514,11 @@ class Scheduler:
         request = tracked.request
         return (
             self._config.may_read
-            and not self._is_out
             and tracked.identity is not None
             and not tracked.params.skip_read
             and not request.skip_reading_prefix_cache
             and request.num_tokens >= self._groups.step_tokens
+            and inert.are_hashed(request)
         )
 
     def _ask_ahead(self, tracked):
@@ -359,12 +526,7 @@ class Scheduler:
         try:
             hashes, stride = self._hashes(tracked)
             self._client.lookup_ahead(
-                tracked.lookup_id,
-                hashes,
-                request.num_tokens,
-                tenant=tracked.tenant,
-                expect_tokens=tracked.params.expect_tokens,
-                stride=stride,
+                tracked.lookup_id, hashes, request.num_tokens, tenant=tracked.tenant, expect_tokens=tracked.params.expect_tokens, stride=stride
             )
             tracked.known = True
         except self._error as error:
@@ -385,7 +547,7 @@ class Scheduler:
             return
         self._finish_lookup(tracked)
         self._begin_turn(tracked)
-        if tracked.may_read:
+        if tracked.may_read and not self._is_out:
             self._ask_ahead(tracked)
 
     def _ask(self, tracked, computed):
@@ -398,13 +560,8 @@ class Scheduler:
                 return self._client.poll(tracked.lookup_id, computed)
             hashes, stride = self._hashes(tracked)
             hit = self._client.try_lookup(
-                tracked.lookup_id,
-                hashes,
-                request.num_tokens,
-                computed_tokens=computed,
-                tenant=tracked.tenant,
-                expect_tokens=tracked.params.expect_tokens,
-                stride=stride,
+                tracked.lookup_id, hashes, request.num_tokens, computed_tokens=computed, tenant=tracked.tenant,
+                expect_tokens=tracked.params.expect_tokens, stride=stride,
             )
             tracked.known = True
             return hit
@@ -440,20 +597,27 @@ class Scheduler:
             # missing.
             self._say(tracked, "admitting", error)
 
-    def _finish_lookup(self, tracked):
+    def _finish_lookup(self, tracked, hint=None):
+        """Not before the end of a comparison, which needs its session."""
+        self._checks.pop(tracked.request.request_id, None)
         if self._client is None:
             return
+        finish = functools.partial(self._finish, tracked, tracked.lookup_id, hint)
+        sent = self._compared.get(tracked.check)
+        if sent is None:
+            finish()
+        elif sent.finish is None:
+            sent.finish = finish
+
+    def _finish(self, tracked, name, hint):
         try:
-            self._client.finish(tracked.lookup_id)
+            if hint is None:
+                self._client.finish(name)
+            else:
+                self._client.finish_hint(name, hint)
+                self.counts["hints_" + hint] += 1
         except self._error as error:
             self._say(tracked, "finishing", error)
-
-    def _finish_with_hint(self, tracked, hint):
-        try:
-            self._client.finish_hint(tracked.lookup_id, hint)
-            self.counts["hints_" + hint] += 1
-        except self._error as error:
-            self._say(tracked, f"finishing with the hint {hint!r}", error)
 
     def _begin_step(self):
         """Lookups of one schedule() travel together: the first one, or the end of a request before, opens the step,
@@ -465,15 +629,17 @@ class Scheduler:
 
     def _end_step(self):
         if self._in_step:
-            self._in_step = False
             self._client.step_end()
+            self._in_step = False
 
     def _load_failed(self, request_id, token):
         tracked = self._requests.get(request_id)
-        self.counts["failed_loads"] += 1
         if tracked is None:
             return
-        tracked.failed_loads += 1
+        if tracked.loaded:  # else another rank has said it
+            tracked.loaded = 0
+            tracked.failed_loads += 1
+            self.counts["failed_loads"] += 1
         # The engine computes it again, and then it can be stored again.
         self._store_from(tracked, token)
 
@@ -487,10 +653,19 @@ class Scheduler:
         """@token is not in the cache."""
         tracked.next_store = min(tracked.next_store, token // self._run_tokens * self._run_tokens)
 
+    def _offers(self, scheduler_output):
+        return getattr(scheduler_output.kv_connector_block_state, "boundary_state_offloads", {}) if self._groups.states else {}
+
+    def _there(self, ids):
+        null, found = self._blocks.null, []
+        for own in ids.values():
+            found += [block for block in own if block != null] if null in own else own
+        return found
+
     def _add_all_stores(self, meta, scheduler_output):
         """A step that decodes completes a chunk for few of its requests: the others take no more than this look."""
         run = self._run_tokens
-        offers = getattr(scheduler_output.kv_connector_block_state, "boundary_state_offloads", {}) if self._groups.states else {}
+        offers = self._offers(scheduler_output)
         for request_id, tokens in scheduler_output.num_scheduled_tokens.items():
             tracked = self._requests.get(request_id)
             if (
@@ -498,10 +673,12 @@ class Scheduler:
                 and tracked.request.num_computed_tokens + tokens >= tracked.next_store + run
                 and tracked.may_store
             ):
-                self._add_stores(meta, tracked, tokens, offers.get(request_id, ()))
+                self._of_request(request_id, self._add_stores, meta, tracked, tokens, offers.get(request_id, ()))
 
     def _add_stores(self, meta, tracked, tokens, offers):
         request = tracked.request
+        if not inert.are_hashed(request):  # a streaming request gets more of them while it runs
+            return
         if tracked.identity is None:
             tracked.identity = self._adapters.of(tracked.lora)
             if tracked.identity is None:
@@ -521,35 +698,73 @@ class Scheduler:
     def _add_store(self, meta, tracked, begin, end, offers):
         """Store what ends in the tokens @begin..@end. vLLM frees the blocks before a window, and an object that lost one
         is left out (see UNITS in groups.py). @offers: states of recurrent layers."""
-        groups, stride, run, null = self._groups, self._stride, self._run_tokens, self._null_block
+        groups, stride, run, null = self._groups, self._stride, self._run_tokens, self._blocks.null
         ids_from = begin - begin % groups.span_tokens
-        ids = groups.blocks(self._manager.get_block_ids(tracked.request.request_id), ids_from, end)
+        ids = groups.blocks(self._blocks.of_request(tracked.request.request_id), ids_from, end)
         if groups.states:
             groups.keep_states(ids, ids_from, offers, null)
-        pinned = []
-        for own in ids.values():
-            pinned += [block for block in own if block != null] if null in own else own
+        pinned = self._there(ids)
         if not pinned:
             return
-        number = self._next_store_number
-        self._next_store_number += 1
         first, last = begin // run, end // run
         hashes = list(map(bytes, tracked.request.block_hashes[(first + 1) * stride - 1 : last * stride : stride]))
+        self._samples.stored(hashes)
         if tracked.identity:
             hashes = adapters.keys(tracked.identity, hashes)
-        self._pins.take(number, pinned)
         descriptions = None
         if self._events is not None:
             descriptions = self._events.describe(tracked.request, begin, end, run)
             self._events.keep(tracked.tenant, hashes, descriptions)
-        meta.stores.append(
-            Store(
-                number, tracked.request.request_id, tracked.ticket, hashes, begin, ids, ids_from, tracked.tenant, tracked.adapter,
-                self._trace(tracked), descriptions=descriptions,
-            )
-        )
+        self._send(meta, tracked, pinned, hashes, begin, ids, ids_from, descriptions=descriptions)
         self.counts["stores"] += 1
         self.counts["store_chunks"] += last - first
+
+    def _send(self, meta, tracked, pinned, hashes, begin, ids, ids_from, **more):
+        """A store; its number."""
+        number = self._next_store_number
+        self._next_store_number += 1
+        store = Store(
+            number, tracked.request.request_id, tracked.ticket, hashes, begin, ids, ids_from, tracked.tenant, tracked.adapter,
+            self._trace(tracked), **more,
+        )
+        self._pins.take(number, pinned)  # nothing fails from here on: what is pinned is sent
+        meta.stores.append(store)
+        return number
+
+    # ---- comparisons: see verify.py ---------------------------------------------------------------------------------
+
+    def _add_check(self, meta, scheduler_output, request_id):
+        """When a step computes the last token of the range."""
+        check = self._checks[request_id]
+        tracked, begin = check.tracked, check.begin
+        computed = tracked.request.num_computed_tokens
+        if not check.has_begun and computed > begin:  # another connector has loaded it
+            del self._checks[request_id]
+            return
+        check.has_begun = True
+        if computed + scheduler_output.num_scheduled_tokens[request_id] < check.end:
+            return
+        del self._checks[request_id]
+        ids = self._groups.blocks(self._blocks.of_request(request_id), begin, tracked.hit.tokens)
+        if self._groups.states:
+            self._groups.keep_states(ids, begin, self._offers(scheduler_output).get(request_id, ()), self._blocks.null)
+        tracked.check = self._send(meta, tracked, self._there(ids), [], begin, ids, begin, to_token=tracked.hit.tokens)
+        self._compared[tracked.check] = check
+
+    def _check_ended(self, number):
+        check = self._compared.pop(number)
+        if check.finish is not None:
+            check.finish()
+        if not check.chunks or check.samples is not self._samples:
+            return
+        self.counts["verify_samples"] += 1
+        is_too_many = self._samples.ended(check.worst)
+        if check.worst is None:
+            return
+        self.counts["verify_mismatches"] += 1
+        self._alarms.warn("%s", verify.line(self._namespace, check.tracked.request.request_id, check.worst))
+        if is_too_many and self._config.mismatches_make_inert:
+            self.stay_inert(verify.INERT)
 
     def _describe_loaded(self, tracked, begin, end):
         run = self._run_tokens
@@ -560,17 +775,7 @@ class Scheduler:
     # ---- log --------------------------------------------------------------------------------------------------------
 
     def _say(self, tracked, what, error):
-        """At most one line in ten seconds, with a count of the suppressed ones."""
-        now = time.monotonic()
-        if now - self._last_log < 10.0:
-            self._suppressed += 1
-            return
-        self._last_log = now
-        more = f" ({self._suppressed} lines like this were suppressed)" if self._suppressed else ""
-        self._suppressed = 0
-        logger.warning(
-            "kvscout: %s for request %s failed, so it is computed: %s%s", what, tracked.request.request_id, error, more
-        )
+        self._teller.warn("%s for request %s failed, so it is computed: %s", what, tracked.request.request_id, error)
 
 
 class _Nothing:

@@ -7,19 +7,34 @@ before it starts others and before CUDA is initialised, and an exception there i
 request for the class (kvscout/vllm/__init__.py) runs these checks first. vLLM does not pass the configuration; the frames
 of the callers have it.
 
+On a vLLM that kvscout does not know, nothing of it is looked at: it gets a class that is inert (stand_in.py).
+
 With --disable-hybrid-kv-cache-manager and --enforce-eager together vLLM does not ask early. So the connector checks again.
 """
 
 import os
 
-from . import config, refusals, server
-from .identity import from_callers
+from . import config, inert, refusals
+from .internals import from_callers
 from .plugin import NAME
 
 
-def check():
-    check_platform()
+def connector():
+    """The class for vLLM, checked."""
     transfer = from_callers("kv_transfer_config", lambda value: getattr(value, "kv_connector", None) == NAME)
+    reason = inert.of_version(inert.trusted(getattr(transfer, "kv_connector_extra_config", None)))
+    if reason is not None:
+        from .stand_in import connector
+
+        return connector(reason)
+    _check(transfer)
+    from .connector import KVScoutConnector
+
+    return KVScoutConnector
+
+
+def _check(transfer):
+    check_platform()
     vllm_config = from_callers("self", lambda value: type(value).__name__ == "VllmConfig")
     if vllm_config is not None:
         refusals.refuse(refusals.reason_of_config(vllm_config))
@@ -27,7 +42,7 @@ def check():
         parsed = _parse(transfer)
         _check_layout(parsed)
         if vllm_config is not None:
-            server.settings(parsed.library, vllm_config.parallel_config)
+            parsed.library.settings(vllm_config.parallel_config)
 
 
 def _parse(transfer):

@@ -5,14 +5,14 @@ Each side counts since the engine started; what it hands to vLLM is the differen
 an entry of a dict, so that vLLM adds up what its processes hand over without knowing any name.
 """
 
-import time
-
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics, KVConnectorStats
 
 from .times import BUCKETS
 from .watch import GAUGES as SERVER_GAUGES
 
+BOTH = {"hook_errors": "Exceptions of kvscout's own code that were kept from vLLM; what they were about went on without the cache"}
 SCHEDULER = {
+    **BOTH,
     "asked": "Lookups asked by get_num_new_matched_tokens",
     "answered_at_first_ask": "Lookups that were answered when they were first asked for",
     "waits": "Waits for answers to lookups that a step was the first to ask for",
@@ -26,9 +26,13 @@ SCHEDULER = {
     "failed_loads": "Loads of which a block was not filled",
     "stores": "Stores sent to the workers",
     "store_chunks": "Chunks of those stores",
+    "verify_samples": "Hits that were computed and compared with the pool",
+    "verify_mismatches": "Of these, hits whose KV in the pool was another",
+    "verify_tokens": "Tokens of hits that were computed to be compared",
     "evictions": "Chunks that the server evicted since this engine started, of all engines that use it",
 }
 WORKER = {
+    **BOTH,
     "loads_ended": "Loads that ended, by worker",
     "loads_failed": "Loads that ended with an error, by worker",
     "loaded_tokens": "Tokens of loads that filled all their blocks, by worker",
@@ -40,6 +44,7 @@ WORKER = {
     "stores_dropped": "Stores that were not started, by worker: a load failed in their step, or the server was away",
     "store_bytes": "Bytes copied to the pool",
     "store_us": "Microseconds from a store's submit to its end",
+    "verify_chunks": "Chunks that were compared with the pool, by worker",
 }
 ALL = {**SCHEDULER, **WORKER}
 # What the scheduler's side knows now. The others are counts.
@@ -104,17 +109,6 @@ class HookTimes:
         if self.steps is not None and len(self.steps) < self.ROOM:
             self.steps.append(self._now)
         self._now = 0
-
-
-def timed(times, call, *args):
-    """@call's result; its time is added to the step's while times are taken."""
-    if times.steps is None:
-        return call(*args)
-    begin = time.perf_counter_ns()
-    try:
-        return call(*args)
-    finally:
-        times.add(time.perf_counter_ns() - begin)
 
 
 class Stats(KVConnectorStats):

@@ -21,6 +21,11 @@ class ConfigError(ValueError):
     """A key of the configuration is wrong. The text says what is allowed."""
 
 
+def shown(value):
+    """@value for an error, without the passwords of URLs."""
+    return re.sub(r"(://(?!/)[^:@\s]*:)\S*@", r"\1***@", repr(value))
+
+
 class Values:
     """@given: the dict. @where: what the user calls it, for the errors. @keys: all keys that there are, with their
     meanings."""
@@ -34,7 +39,7 @@ class Values:
             raise ConfigError(f"kvscout: {where} has no key {unknown[0]!r}. There are: {known}")
 
     def bad(self, key, value, allowed):
-        return ConfigError(f"kvscout: {self.where}: {key}={value!r} is not allowed: {allowed}")
+        return ConfigError(f"kvscout: {self.where}: {key}={shown(value)} is not allowed: {allowed}")
 
     def word(self, key, words):
         """One of @words, by default the first."""
@@ -56,6 +61,12 @@ class Values:
         if not low <= number <= high:
             raise self.bad(key, value, f"it is a whole number from {low} to {high}")
         return number
+
+    def share(self, key, default):
+        value = self.given.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise self.bad(key, value, "it is a number from 0 to 1")
+        return value
 
     def text(self, key, longest=4096):
         """None if the key is not there."""

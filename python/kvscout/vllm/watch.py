@@ -22,7 +22,7 @@ ASK_S = 5.0
 
 _FRAME = struct.Struct("<IHHIIQQ")  # magic, version, reserved, length, op_count, epoch, sent_us
 _OP = struct.Struct("<BBHIQII")  # opcode, kind, status, length, corr, budget_us, reserved
-_MAGIC, _VERSION, _STATUS = 0x4353564B, 2, 12
+_MAGIC, _VERSION, _STATUS = 0x4353564B, 3, 12
 QUESTION = _FRAME.pack(_MAGIC, _VERSION, 0, _FRAME.size + _OP.size, 1, 0, 0) + _OP.pack(_STATUS, 0, 0, 0, 1, 0, 0)
 
 

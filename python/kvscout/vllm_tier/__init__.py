@@ -15,14 +15,26 @@ Importing this package starts nothing and imports no vLLM.
     events.py      which keys can be had, announced to routers
     counts.py      counters
     tier.py        the class that vLLM makes, one object in the scheduler's process
+    stand_in.py    what vLLM gets instead where the engine is inert
 """
 
 __all__ = ["KVScoutTier"]
 
 
-def __getattr__(name):
-    if name == "KVScoutTier":
+def _tier():
+    from ..vllm import inert, internals
+
+    reason = inert.of_version(inert.trusted(internals.from_callers("tier_config", lambda config: isinstance(config, dict))))
+    if reason is None:
         from .tier import KVScoutTier
 
         return KVScoutTier
+    from . import stand_in
+
+    return stand_in.tier(reason)
+
+
+def __getattr__(name):
+    if name == "KVScoutTier":
+        return _tier()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

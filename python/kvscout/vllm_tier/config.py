@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass
 
-from ..vllm import library
+from ..vllm import inert, library, verify
 from ..vllm.values import ConfigError, Values
 
 __all__ = ["Config", "ConfigError", "parse"]
@@ -25,6 +25,8 @@ _KEYS = {
         "scales are in the checkpoint"
     ),
     "locality": "LOCAL (default) or REMOTE: what vLLM's tier filters take this tier for",
+    **inert.MEANINGS,
+    **verify.MEANINGS,
 }
 
 
@@ -36,6 +38,9 @@ class Config:
     clears: bool
     fixed_scales: bool
     locality: str
+    trusts: frozenset[str]  # of inert.py
+    verify_sample: float
+    mismatches_make_inert: bool
 
 
 def parse(given):
@@ -43,6 +48,7 @@ def parse(given):
     namespace = values.text("namespace", 128)
     if namespace is None:
         raise ConfigError(f"kvscout: {_WHERE}: the key namespace is missing. It is {_KEYS['namespace']}")
+    sample, makes_inert = verify.read(values)
     return Config(
         namespace=namespace,
         library=library.read(values),
@@ -50,4 +56,7 @@ def parse(given):
         clears=values.word("reset", ("clear", "keep")) == "clear",
         fixed_scales=values.word("kv_scales", ("unknown", "fixed")) == "fixed",
         locality=values.word("locality", ("LOCAL", "REMOTE")),
+        trusts=inert.read(values),
+        verify_sample=sample,
+        mismatches_make_inert=makes_inert,
     )

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters of the tier since the engine started, and at most one line of the log in ten seconds."""
-
-import time
+"""Counters of the tier since the engine started."""
 
 from ..vllm.watch import GAUGES
 
@@ -23,7 +21,11 @@ MEANINGS = {
     "store_us": "Microseconds from a store's submit to its end",
     "stores_failed": "Stores that ended with an error",
     "stores_skipped": "Stores of requests that began before a reset; their KV may be of older weights",
+    "hook_errors": "Exceptions of the tier's own code that were kept from vLLM; what they were about went on without the cache",
     "resets": "Times that the namespace was cleared",
+    "verify_samples": "Requests whose hits were computed and compared with the pool",
+    "verify_mismatches": "Of these, requests whose KV in the pool was another",
+    "verify_chunks": "Chunks that were compared",
     "evictions": "Chunks that the server evicted since this engine started, of all engines that use it",
 }
 # Seconds, one value for each event.
@@ -36,26 +38,3 @@ TIMES = {
 
 def new_counts():
     return dict.fromkeys((*MEANINGS, *GAUGES), 0)
-
-
-class Teller:
-    """Warnings for the log. An engine without a server meets the same error with each request."""
-
-    SECONDS = 10.0
-
-    def __init__(self, logger, clock=time.monotonic, name="kvscout tier"):
-        self._logger = logger
-        self._name = name
-        self._clock = clock
-        self._last = -self.SECONDS
-        self._suppressed = 0
-
-    def warn(self, text, *args):
-        now = self._clock()
-        if now - self._last < self.SECONDS:
-            self._suppressed += 1
-            return
-        self._last = now
-        more = f" ({self._suppressed} lines of the tier were suppressed)" if self._suppressed else ""
-        self._suppressed = 0
-        self._logger.warning("%s: " + text + "%s", self._name, *args, more)

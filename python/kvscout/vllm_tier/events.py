@@ -7,6 +7,7 @@ what this engine has computed or found (with self_describing_kv_events), and of 
 All of it is STORAGE, also what is in host memory: vLLM's own tier above announces CPU, and its evictions would take ours out of the router.
 """
 
+from ..vllm.events import Idle
 from ..vllm.feed import Book
 from .keys import hashes_of
 
@@ -17,7 +18,7 @@ def of_engine(offloading_spec, event, storage, locality, errors):
     return Events(event, storage, locality, errors) if getattr(told, "enable_kv_cache_events", False) else None
 
 
-class Events:
+class Events(Idle):
     def __init__(self, event, storage, locality, errors):
         self._about = {"medium": storage, "locality": locality, "removal_expected": True}
         self._event = event
@@ -33,9 +34,6 @@ class Events:
         for at, key in enumerate(keys):
             self._book.keep(None, hashes[32 * at : 32 * at + 32], bytes(key))
 
-    def read(self, client):
-        self._book.read(client)
-
     def announce_anew(self):
         self._book.announce_anew()
 
@@ -45,3 +43,4 @@ class Events:
         for keys, removed in zip(self._book.changes(), (True, False), strict=True):
             if keys:
                 yield self._event(keys=[said for _, said in keys], removed=removed, **self._about)
+        self.end_take()

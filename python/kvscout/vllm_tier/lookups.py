@@ -14,6 +14,7 @@ A key whose copy failed counts as missing until its request ends, or vLLM would 
 import time
 
 from ..vllm.times import Times
+from ..vllm.verify import WHOLE, Samples
 from .keys import hashes_of
 
 _MISSING = False
@@ -42,9 +43,12 @@ class _Batch:
 
 
 class _Request:
-    __slots__ = ("known", "new", "failed", "batches")
+    __slots__ = ("id", "known", "new", "failed", "batches", "is_sample", "differs")
 
-    def __init__(self):
+    def __init__(self, id):
+        self.id = id
+        self.is_sample = None  # what is found counts as missing, and is compared when it comes to be stored; None: not known yet
+        self.differs = None  # of what was compared; None: nothing yet
         self.known = {}  # key: _ASKED, _MISSING or its place (batch, index)
         self.new = []  # keys to ask for at the end of the step
         self.failed = set()  # keys whose copies failed
@@ -64,13 +68,15 @@ class Run:
 
 
 class Lookups:
-    def __init__(self, client, errors, counts, teller):
-        """@client: kvscout's, with one token for each key. @errors: kvscout's exceptions."""
+    def __init__(self, client, errors, counts, teller, faults, verify_sample=0):
+        """@verify_sample: the key. @client: kvscout's, with one token for each key. @errors: kvscout's exceptions. @faults: of ../vllm/faults.py."""
         self._client = client
         self._error = errors
         self._counts = counts
         self._teller = teller
+        self._faults = faults
         self.took = Times()
+        self.samples = Samples(verify_sample)
         self._requests = {}
         self._pending = {}  # id: _Batch without an answer
         self._asking = []  # requests with new keys
@@ -88,7 +94,7 @@ class Lookups:
             self._collect()
         request = self._requests.get(request_id)
         if request is None:
-            request = self._requests[request_id] = _Request()
+            request = self._requests[request_id] = _Request(request_id)
         try:
             place = request.known[key]
         except KeyError:
@@ -97,7 +103,7 @@ class Lookups:
             request.new.append(key)
             request.known[key] = _ASKED
             return None
-        return place is not _MISSING if place is not _ASKED else None
+        return place is not _MISSING and not request.is_sample if place is not _ASKED else None
 
     def touch(self, keys):
         for key in keys:
@@ -112,19 +118,30 @@ class Lookups:
         if not self._asking and (not self._touched or self._touching):
             return
         asking, self._asking = self._asking, []
-        self._client.step_begin()
+        self._faults.attempt(self._client.step_begin)
+        for request in asking:
+            self._ask(request)
+        self._touch()
         try:
-            for request in asking:
-                self._ask(request)
-            self._touch()
-        finally:
             self._client.step_end()
+        except Exception as error:
+            self._tell(error, "the questions of a step were not sent")
+            self.give_up()
+
+    def give_up(self):
+        """A step has failed: what it was to ask may not have left, and no request waits for an answer."""
+        for request in self._asking:
+            request.known.update(dict.fromkeys(request.new, _MISSING))
+            request.new = []
+        self._asking = []
+        for batch in list(self._pending.values()):
+            self._missing(batch)
 
     def runs(self, request_id, keys, chunk_ids):
         """@keys, found by earlier lookups, as runs, and those that no lookup of this request has found."""
         request = self._requests.get(request_id)
         runs, lost = [], []
-        for key, chunk_id in zip(keys, chunk_ids, strict=True):
+        for key, chunk_id in zip(keys, map(int, list(chunk_ids)), strict=True):
             place = request.known.pop(key, _MISSING) if request is not None else _MISSING
             if place is _MISSING or place is _ASKED:
                 lost.append(key)
@@ -136,11 +153,20 @@ class Lookups:
                 runs.append(run)
                 batch.loads += 1
             run.keys.append(key)
-            run.chunk_ids.append(int(chunk_id))
+            run.chunk_ids.append(chunk_id)
             batch.left -= 1
         if lost and request is not None:
             self._failed(request, lost)
         return runs, lost
+
+    def compared(self, request_id, keys, chunk_ids):
+        """Of what is to be stored: (runs to be compared, keys to be stored, their chunks)."""
+        request = self._requests.get(request_id)
+        if request is None or not request.is_sample:
+            return [], keys, chunk_ids
+        places = [(key, chunk_id, isinstance(request.known.get(key), tuple)) for key, chunk_id in zip(keys, chunk_ids, strict=True)]
+        runs, _ = self.runs(request_id, *zip(*[place[:2] for place in places if place[2]])) if any(place[2] for place in places) else ([], ())
+        return runs, [key for key, _, is_found in places if not is_found], [chunk for _, chunk, is_found in places if not is_found]
 
     def run_ended(self, run, failed_keys):
         batch = run.batch
@@ -153,7 +179,7 @@ class Lookups:
         """These requests have what they wait for: what else was found for them is given back."""
         for request_id in request_ids:
             request = self._requests.get(request_id)
-            if request is not None and not request.new:
+            if request is not None and not request.new and not request.is_sample:
                 self._forget(request)
 
     def finished(self, request_id):
@@ -169,6 +195,7 @@ class Lookups:
             request.new.clear()
             request.failed.clear()
             self._forget(request)
+        self.samples = Samples(self.samples.rate)
         self._asking.clear()
         self._touched.clear()
 
@@ -192,14 +219,11 @@ class Lookups:
         """Asks, or asks again."""
         try:
             answer = self._client.lookup_keys(batch.id, batch.hashes)
-        except self._error as error:
-            del self._pending[batch.id]
+            if answer is not None:
+                del self._pending[batch.id]
+                self._answered(batch, answer)
+        except Exception as error:
             self._no_answer(batch, error)
-            self._finish(batch)
-            return
-        if answer is not None:
-            del self._pending[batch.id]
-            self._answered(batch, answer)
 
     def _new_id(self, kind):
         self._next_id += 1
@@ -214,8 +238,8 @@ class Lookups:
         try:
             self._client.try_lookup(id, hashes_of(keys), len(keys) + 1, computed_tokens=len(keys))
             self._touching = id
-        except self._error as error:
-            self._teller.warn("%d keys were not touched: %s", len(keys), error)
+        except Exception as error:
+            self._tell(error, "%d keys were not touched", len(keys))
 
     # ---- answers ----------------------------------------------------------------------------------------------------
 
@@ -229,8 +253,9 @@ class Lookups:
         try:
             if self._client.poll(self._touching) is None:
                 return
-        except self._error:
-            pass  # the server is gone, and with it what was to be touched
+        except Exception as error:
+            if not isinstance(error, self._error):  # else the server is gone, and with it what was to be touched
+                self._faults.tell("touching", error)
         self._end(self._touching)
         self._touching = None
 
@@ -246,13 +271,25 @@ class Lookups:
             known[key] = (batch, index) if state == KEY_HIT else _MISSING
         if not answer.hits:
             self._finish(batch)
+        elif batch.request.is_sample is None:
+            batch.request.is_sample = self.samples.choose(batch.request.id, batch.keys[-1]) == WHOLE
 
     def _no_answer(self, batch, error):
         """A question that cannot be asked is a miss: a request never waits for a server that is not there."""
         self._counts["lookup_errors"] += 1
-        self._teller.warn("asking for %d keys failed, so they are computed: %s", len(batch.keys), error)
-        for key in batch.keys:
-            batch.request.known[key] = _MISSING
+        self._tell(error, "asking for %d keys failed, so they are computed", len(batch.keys))
+        self._missing(batch)
+
+    def _missing(self, batch):
+        self._pending.pop(batch.id, None)
+        batch.request.known.update(dict.fromkeys(batch.keys, _MISSING))
+        self._finish(batch)
+
+    def _tell(self, error, text, *args):
+        if isinstance(error, self._error):
+            self._teller.warn(text + ": %s", *args, error)
+        else:
+            self._faults.tell("asking", error)
 
     # ---- ends -------------------------------------------------------------------------------------------------------
 
@@ -279,5 +316,5 @@ class Lookups:
     def _end(self, id):
         try:
             self._client.finish(id)
-        except self._error as error:
-            self._teller.warn("giving back what a question found failed: %s", error)
+        except Exception as error:
+            self._tell(error, "giving back what a question found failed")

@@ -30,14 +30,12 @@ take_keywords(const struct scout__py_signature *sig, PyObject *const *values, Py
 		PyObject *name = PyTuple_GetItem(kwnames, k);
 		int i = find(sig, name);
 
-		if (i < 0) {
-			PyErr_Format(PyExc_TypeError, "%s() has no argument named %R", sig->call, name);
-			return -1;
-		}
-		if (ret[i]) {
-			PyErr_Format(PyExc_TypeError, "%s() got %s twice", sig->call, sig->names[i]);
-			return -1;
-		}
+		if (i < 0)
+			return SCOUT__PY_FAILED(
+				PyErr_Format(PyExc_TypeError, "%s() has no argument named %R", sig->call, name));
+		if (ret[i])
+			return SCOUT__PY_FAILED(
+				PyErr_Format(PyExc_TypeError, "%s() got %s twice", sig->call, sig->names[i]));
 		ret[i] = values[k];
 	}
 	return 0;
@@ -47,11 +45,10 @@ int
 scout__py_args(const struct scout__py_signature *sig, PyObject *const *args, Py_ssize_t n, PyObject *kwnames,
 	       PyObject *ret[])
 {
-	if (n > (Py_ssize_t)sig->n_positional) {
-		PyErr_Format(PyExc_TypeError, "%s() takes at most %d arguments by position, not %zd", sig->call,
-			     (int)sig->n_positional, n);
-		return -1;
-	}
+	if (n > (Py_ssize_t)sig->n_positional)
+		return SCOUT__PY_FAILED(PyErr_Format(PyExc_TypeError,
+						     "%s() takes at most %d arguments by position, not %zd", sig->call,
+						     (int)sig->n_positional, n));
 	for (Py_ssize_t i = 0; i < n; i++)
 		ret[i] = args[i];
 	for (Py_ssize_t i = n; i < (Py_ssize_t)sig->n; i++)
@@ -59,10 +56,9 @@ scout__py_args(const struct scout__py_signature *sig, PyObject *const *args, Py_
 	if (kwnames && take_keywords(sig, args + n, kwnames, ret) < 0)
 		return -1;
 	for (uint32_t i = 0; i < sig->n_required; i++)
-		if (!ret[i]) {
-			PyErr_Format(PyExc_TypeError, "%s() needs the argument %s", sig->call, sig->names[i]);
-			return -1;
-		}
+		if (!ret[i])
+			return SCOUT__PY_FAILED(
+				PyErr_Format(PyExc_TypeError, "%s() needs the argument %s", sig->call, sig->names[i]));
 	return 0;
 }
 
@@ -82,18 +78,21 @@ int
 scout__py_arg_value_error(struct scout__py_state *state, const struct scout__py_signature *sig, uint32_t i,
 			  PyObject *arg, const char *allowed)
 {
-	scout__py_raise(state, SCOUT_ERR_INVALID, "%s(): %s must be %s, not %.80R", sig->call, sig->names[i], allowed,
-			arg);
-	return -1;
+	return SCOUT__PY_FAILED(scout__py_raise(state, SCOUT_ERR_INVALID, "%s(): %s must be %s, not %.80R", sig->call,
+						sig->names[i], allowed, arg));
+}
+
+bool
+scout__py_is_int(PyObject *object)
+{
+	return PyLong_CheckExact(object) || (PyIndex_Check(object) && !PyBool_Check(object));
 }
 
 /* The int behind @arg, a new reference; NULL: TypeError. */
 static PyObject *
 index_of(const struct scout__py_signature *sig, uint32_t i, PyObject *arg)
 {
-	if (PyLong_Check(arg))
-		return Py_NewRef(arg);
-	if (PyIndex_Check(arg))
+	if (scout__py_is_int(arg))
 		return PyNumber_Index(arg);
 	scout__py_arg_type_error(sig, i, arg, "an int");
 	return NULL;

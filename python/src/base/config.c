@@ -6,7 +6,7 @@
  * ranges and error sentences are the library's. What is decided here is how a Python value is written:
  *
  *   str           as it stands             int           decimal
- *   bool          1 or 0                   os.PathLike   its path
+ *   bool          true or false            os.PathLike   its path
  *   None          the default (not set)    list, tuple   of the keys in `lists` below only
  *
  * A float is refused: no key takes one, and 0.5 must not silently become 0.
@@ -43,7 +43,7 @@ text_of(const char *type_name, PyObject *key, PyObject *value, bool is_list)
 	if (PyUnicode_Check(value))
 		return Py_NewRef(value);
 	if (PyBool_Check(value))
-		return PyUnicode_FromString(value == Py_True ? "1" : "0");
+		return PyUnicode_FromString(value == Py_True ? "true" : "false"); /* a number takes neither */
 	if (PyLong_Check(value))
 		return PyObject_Str(value);
 	if (PyObject_HasAttrString(value, "__fspath__")) {
@@ -78,11 +78,10 @@ set_text(struct scout__py_state *state, const char *type_name, PyObject *key, Py
 
 	if (!value)
 		return -1;
-	if (strlen(value) != (size_t)len) {
-		scout__py_raise(state, SCOUT_ERR_CONFIG_SYNTAX, "%s(): %U = %R: must not hold a NUL character",
-				type_name, key, text);
-		return -1;
-	}
+	if (strlen(value) != (size_t)len)
+		return SCOUT__PY_FAILED(scout__py_raise(state, SCOUT_ERR_CONFIG_SYNTAX,
+							"%s(): %U = %R: must not hold a NUL character", type_name, key,
+							text));
 	rc = set(cfg, name, value, err, sizeof(err));
 	if (rc != 0)
 		scout__py_raise(state, rc, "%s(): %s", type_name, err[0] ? err : scout_strerror(rc));
@@ -171,12 +170,11 @@ scout__py_config_apply(struct scout__py_state *state, const char *type_name, PyO
 	PyObject *key, *value;
 	Py_ssize_t at = 0;
 
-	if (PyTuple_Size(args) != 0) {
-		PyErr_Format(PyExc_TypeError,
-			     "%s() takes configuration keys by name only, as %s(endpoint='ipc:///run/kvscout.sock')",
-			     type_name, type_name);
-		return -1;
-	}
+	if (PyTuple_Size(args) != 0)
+		return SCOUT__PY_FAILED(PyErr_Format(
+			PyExc_TypeError,
+			"%s() takes configuration keys by name only, as %s(endpoint='ipc:///run/kvscout.sock')",
+			type_name, type_name));
 	while (kwargs && PyDict_Next(kwargs, &at, &key, &value)) {
 		int rc;
 

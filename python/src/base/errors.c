@@ -217,10 +217,8 @@ code_of(PyObject *arg, const char *call, int *ret)
 	int overflow = 0;
 	long code;
 
-	if (!PyLong_Check(arg)) {
-		PyErr_Format(PyExc_TypeError, "%s(): code must be an int, not %R", call, arg);
-		return -1;
-	}
+	if (!PyLong_Check(arg) || PyBool_Check(arg))
+		return SCOUT__PY_FAILED(PyErr_Format(PyExc_TypeError, "%s(): code must be an int, not %R", call, arg));
 	code = PyLong_AsLongAndOverflow(arg, &overflow);
 	*ret = overflow != 0 || code < INT32_MIN || code > INT32_MAX ? INT32_MIN : (int)code;
 	return 0;

@@ -13,6 +13,31 @@
 
 static const char wanted[] = "a list or tuple of bytes, or a buffer (bytes, memoryview, numpy array)";
 
+/* Whether a buffer is one of bytes, alone or several in an element: not of numbers, whose bytes are no hashes. */
+static bool
+is_bytes(const Py_buffer *view)
+{
+	size_t len = view->format ? strlen(view->format) : 0;
+
+	return view->itemsize == 1 || (len > 0 && strchr("sx", view->format[len - 1]));
+}
+
+/* The stride must lead from the end of one chunk to the end of the next. */
+int
+scout__py_arg_stride(struct scout__py_state *state, const struct scout__py_signature *sig, uint32_t i, PyObject *arg,
+		     uint32_t hash_tokens, uint64_t *ret)
+{
+	if (scout__py_arg_u64(state, sig, i, arg, UINT32_MAX, ret) < 0)
+		return -1;
+	if (*ret > 0 && hash_tokens % *ret == 0)
+		return 0;
+	return SCOUT__PY_FAILED(scout__py_raise(
+		state, SCOUT_ERR_INVALID,
+		"%s(): %s must divide hash_tokens (by default chunk_tokens), which is %u: it is %u divided by the "
+		"engine's block size, not %R",
+		sig->call, sig->names[i], (unsigned)hash_tokens, (unsigned)hash_tokens, arg));
+}
+
 int
 scout__py_hashes_take(const struct scout__py_signature *sig, uint32_t i, PyObject *arg, struct scout__py_hashes *hashes)
 {
@@ -22,8 +47,10 @@ scout__py_hashes_take(const struct scout__py_signature *sig, uint32_t i, PyObjec
 		return 0;
 	}
 	if (PyObject_CheckBuffer(arg)) {
-		if (PyObject_GetBuffer(arg, &hashes->view, PyBUF_SIMPLE) == 0)
-			return 0;
+		if (PyObject_GetBuffer(arg, &hashes->view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) == 0)
+			return is_bytes(&hashes->view)
+				       ? 0
+				       : scout__py_arg_type_error(sig, i, arg, "of bytes, if it is a buffer");
 		hashes->view.obj = NULL;
 		if (!PyErr_ExceptionMatches(PyExc_BufferError))
 			return -1;
@@ -46,10 +73,8 @@ make_room(struct scout__py_hash_room *room, size_t bytes)
 	if (bytes <= room->size)
 		return 0;
 	bigger = PyMem_Realloc(room->bytes, bytes * 2);
-	if (!bigger) {
-		PyErr_NoMemory();
-		return -1;
-	}
+	if (!bigger)
+		return SCOUT__PY_FAILED(PyErr_NoMemory());
 	room->bytes = bigger;
 	room->size = bytes * 2;
 	return 0;
@@ -59,14 +84,13 @@ static int
 item_error(struct scout__py_state *state, const struct scout__py_signature *sig, uint32_t i, PyObject *item,
 	   Py_ssize_t at, size_t hash_bytes)
 {
-	if (PyBytes_Check(item)) {
-		scout__py_raise(state, SCOUT_ERR_HASH_LEN,
-				"%s(): %s[%zd] must have %d bytes (the configured hash_bytes), not %zd", sig->call,
-				sig->names[i], at, (int)hash_bytes, PyBytes_Size(item));
-		return -1;
-	}
-	PyErr_Format(PyExc_TypeError, "%s(): %s[%zd] must be bytes, not %.80R", sig->call, sig->names[i], at, item);
-	return -1;
+	if (PyBytes_Check(item))
+		return SCOUT__PY_FAILED(
+			scout__py_raise(state, SCOUT_ERR_HASH_LEN,
+					"%s(): %s[%zd] must have %d bytes (the configured hash_bytes), not %zd",
+					sig->call, sig->names[i], at, (int)hash_bytes, PyBytes_Size(item)));
+	return SCOUT__PY_FAILED(PyErr_Format(PyExc_TypeError, "%s(): %s[%zd] must be bytes, not %.80R", sig->call,
+					     sig->names[i], at, item));
 }
 
 static int
@@ -107,13 +131,11 @@ scout__py_hashes_gather(struct scout__py_state *state, const struct scout__py_si
 		*ret_n = n;
 		return 0;
 	}
-	if (size % len != 0) {
-		scout__py_raise(
+	if (size % len != 0)
+		return SCOUT__PY_FAILED(scout__py_raise(
 			state, SCOUT_ERR_HASH_LEN,
 			"%s(): %s must be a buffer of whole hashes of %d bytes (the configured hash_bytes), not %zd bytes",
-			sig->call, sig->names[i], (int)len, hashes->view.len);
-		return -1;
-	}
+			sig->call, sig->names[i], (int)len, hashes->view.len));
 	n = size / len / stride < max_n ? size / len / stride : max_n;
 	*ret = hashes->view.buf;
 	*ret_n = n;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_PY_HASHES_H
-#define SCOUT_PY_HASHES_H
+#pragma once
 
 #include "kvscout_py.h"
 
@@ -21,6 +20,9 @@ struct scout__py_hash_room {
 	size_t size;
 };
 
+/* Which of the hashes are wanted: an int that divides @hash_tokens. NULL: unchanged. */
+int scout__py_arg_stride(struct scout__py_state *state, const struct scout__py_signature *sig, uint32_t i,
+			 PyObject *arg, uint32_t hash_tokens, uint64_t *ret);
 /* Take argument @i as what holds the hashes. This may run Python code. 0, or -1 with an exception; either way _release() ends it. */
 int scout__py_hashes_take(const struct scout__py_signature *sig, uint32_t i, PyObject *arg,
 			  struct scout__py_hashes *hashes);
@@ -32,5 +34,3 @@ int scout__py_hashes_gather(struct scout__py_state *state, const struct scout__p
 			    const struct scout__py_hashes *hashes, size_t stride, size_t hash_bytes, size_t max_n,
 			    struct scout__py_hash_room *room, const void **ret, size_t *ret_n);
 void scout__py_hashes_release(struct scout__py_hashes *hashes);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_KVSCOUT_PY_H
-#define SCOUT_KVSCOUT_PY_H
+#pragma once
 
 /*
  * What the files of the extension _kvscout share: the module's state, errors, configuration, arguments.
@@ -16,6 +15,7 @@
 #include <Python.h>
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Exceptions; errors.c says which codes belong to which. */
@@ -51,7 +51,36 @@ struct scout__py_state {
 /* PyMethodDef's type for a function that takes its arguments as an array. */
 #define SCOUT__PY_METHOD(function) ((PyCFunction)(void (*)(void))(function))
 
+/* -1, with the exception that @raise sets, for functions that return an int. */
+#define SCOUT__PY_FAILED(raise) ((void)(raise), -1)
+
+/* The spec of a type with the slots `slots`; @more: flags. */
+#define SCOUT__PY_SPEC(type_name, object, more)                                                                        \
+	{                                                                                                              \
+		.name = "kvscout." type_name, .basicsize = sizeof(object),                                             \
+		.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | (more), .slots = slots                        \
+	}
+
+/* A row of a PyMemberDef table: @field of the library's structure @part, which the object has a copy of. */
+#define SCOUT__PY_MEMBER(object, part, field, type, doc)                                                               \
+	{                                                                                                              \
+#field, type, offsetof(object, part.field), READONLY, doc                                              \
+	}
+
+/* Counters of the library by name: a row for each of @values' fields. */
+struct scout__py_counter {
+	const char *name;
+	size_t at;
+};
+#define SCOUT__PY_COUNTER(counters, field)                                                                             \
+	{                                                                                                              \
+#field, offsetof(struct counters, field)                                                               \
+	}
+
 /* ---- state.c ---- */
+
+/* The dict of what @values has, which is a structure of counters with the fields of @rows. NULL: an exception is set. */
+PyObject *scout__py_counters(const void *values, const struct scout__py_counter *rows, size_t n);
 
 /* Of the module itself, or of a type that cannot have subclasses. */
 struct scout__py_state *scout__py_state_of(PyObject *module);
@@ -120,6 +149,8 @@ int scout__py_args(const struct scout__py_signature *sig, PyObject *const *args,
  * Conversions of argument @i; each names the argument, what it was and what is allowed. NULL and None leave *ret as it is where a
  * function says so. 0, or -1 with an exception.
  */
+/* An int, or what has __index__(); but no bool: True in the place of a number is a mistake. */
+bool scout__py_is_int(PyObject *object);
 /* An int of 0..max, or what has __index__(). NULL: unchanged. */
 int scout__py_arg_u64(struct scout__py_state *state, const struct scout__py_signature *sig, uint32_t i, PyObject *arg,
 		      uint64_t max, uint64_t *ret);
@@ -134,5 +165,3 @@ int scout__py_arg_type_error(const struct scout__py_signature *sig, uint32_t i, 
 /* ArgumentError (SCOUT_ERR_INVALID): "Client.try_lookup(): stride must be 1..1024, not 0". Returns -1. */
 int scout__py_arg_value_error(struct scout__py_state *state, const struct scout__py_signature *sig, uint32_t i,
 			      PyObject *arg, const char *allowed);
-
-#endif

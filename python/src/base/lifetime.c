@@ -34,10 +34,9 @@ scout__py_open_prepare(struct scout__py_state *state, const char *type_name)
 {
 	PyObject *logs, *none;
 
-	if (exiting) {
-		scout__py_raise(state, SCOUT_ERR_STATE, "%s(): the interpreter is exiting", type_name);
-		return -1;
-	}
+	if (exiting)
+		return SCOUT__PY_FAILED(
+			scout__py_raise(state, SCOUT_ERR_STATE, "%s(): the interpreter is exiting", type_name));
 	scout__py_log_guard_forks();
 	logs = PyImport_ImportModule("kvscout._logs");
 	none = logs ? PyObject_CallMethod(logs, "start", NULL) : NULL;
@@ -48,9 +47,10 @@ scout__py_open_prepare(struct scout__py_state *state, const char *type_name)
 
 void
 scout__py_open_add(struct scout__py_open *open, PyObject *object, const struct scout__py_use *use,
-		   void (*close)(PyObject *))
+		   const char *type_name, void (*close)(PyObject *))
 {
-	*open = (struct scout__py_open){.next = newest, .object = object, .close = close, .use = use};
+	*open = (struct scout__py_open){
+		.next = newest, .object = object, .close = close, .use = use, .type_name = type_name};
 	if (newest)
 		newest->prev = open;
 	newest = open;
@@ -71,7 +71,7 @@ scout__py_open_remove(struct scout__py_open *open)
 }
 
 void
-scout__py_open_warn(const struct scout__py_open *open, const char *type_name)
+scout__py_open_warn(const struct scout__py_open *open)
 {
 	PyObject *type, *value, *traceback;
 
@@ -80,7 +80,7 @@ scout__py_open_warn(const struct scout__py_open *open, const char *type_name)
 	PyErr_Fetch(&type, &value, &traceback);
 	/* An error where a filter makes one of the warning: no caller is there to catch it. */
 	if (PyErr_ResourceWarning(NULL, 1, "unclosed kvscout.%s: call close(), or use it in a with statement",
-				  type_name) < 0)
+				  open->type_name) < 0)
 		PyErr_WriteUnraisable(NULL);
 	PyErr_Restore(type, value, traceback);
 }
@@ -154,4 +154,40 @@ int
 scout__py_lifetime_add(PyObject *module)
 {
 	return PyModule_AddFunctions(module, functions);
+}
+
+/* ---- what clients, workers and servers have alike ---- */
+
+PyObject *
+scout__py_owner_close(PyObject *object, PyObject *unused)
+{
+	(void)unused;
+	((struct scout__py_owner *)object)->open.close(object);
+	Py_RETURN_NONE;
+}
+
+PyObject *
+scout__py_owner_enter(PyObject *object, PyObject *unused)
+{
+	struct scout__py_owner *self = (struct scout__py_owner *)object;
+	char call[64];
+
+	(void)unused;
+	(void)PyOS_snprintf(call, sizeof(call), "%s.__enter__", self->open.type_name);
+	return scout__py_use_check(self->state, &self->use, call) < 0 ? NULL : Py_NewRef(object);
+}
+
+PyObject *
+scout__py_owner_exit(PyObject *object, PyObject *const *args, Py_ssize_t n)
+{
+	(void)args;
+	(void)n;
+	return scout__py_owner_close(object, NULL);
+}
+
+PyObject *
+scout__py_owner_closed(PyObject *object, void *unused)
+{
+	(void)unused;
+	return PyBool_FromLong(((struct scout__py_owner *)object)->use.closed);
 }

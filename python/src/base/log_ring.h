@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_PY_LOG_RING_H
-#define SCOUT_PY_LOG_RING_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,5 +30,3 @@ bool scout__py_log_wait(void);
 void scout__py_log_stop(void);
 /* From now on a forked child begins with an empty ring: the lines in it are the parent's. */
 void scout__py_log_guard_forks(void);
-
-#endif

@@ -25,3 +25,18 @@ scout__py_add_type(PyObject *module, enum scout__py_type which, PyType_Spec *spe
 		return -1;
 	return name ? PyModule_AddObjectRef(module, name, type) : 0;
 }
+
+PyObject *
+scout__py_counters(const void *values, const struct scout__py_counter *rows, size_t n)
+{
+	PyObject *dict = PyDict_New();
+
+	for (size_t i = 0; dict && i < n; i++) {
+		PyObject *number = PyLong_FromUnsignedLongLong(*(const uint64_t *)((const char *)values + rows[i].at));
+
+		if (!number || PyDict_SetItemString(dict, rows[i].name, number) < 0)
+			Py_CLEAR(dict);
+		Py_XDECREF(number);
+	}
+	return dict;
+}

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_PY_USE_H
-#define SCOUT_PY_USE_H
+#pragma once
 
 #include <pthread.h>
 
@@ -65,5 +64,3 @@ void scout__py_use_leave(struct scout__py_use *use, PyThreadState *ts);
  */
 bool scout__py_use_close(struct scout__py_use *use);
 void scout__py_use_closed(struct scout__py_use *use);
-
-#endif

@@ -3,7 +3,7 @@
  * DESIGN
  *
  * Worker.poll(), and kvscout.Done: the end of one job, a copy of the library's struct scout_done. The positions of missing blocks are
- * copied, too, as the library lends them until the next poll only.
+ * copied, too, as the library lends them until the next poll only; so are the compared chunks.
  */
 #include "py_worker.h"
 
@@ -16,10 +16,13 @@
 #define AT_ONCE 64u
 
 struct scout__py_done {
-	PyObject_HEAD struct scout_done done; /* `missing` is not used */
+	PyObject_HEAD struct scout_done done; /* `missing` and `verified` are not used */
 	PyObject *missing;                    /* dict: group to tuple */
+	PyObject *verified;                   /* tuple of dicts */
 	struct scout__py_state *state;
 };
+
+static const char *const kinds[] = {"", "retrieve", "store", "verify"}; /* by enum scout_job_kind */
 
 /* ---- making one ---- */
 
@@ -78,6 +81,26 @@ of_one_group(const struct scout_done *done, uint32_t group)
 	return dict;
 }
 
+/* A tuple with a dict for each compared chunk. */
+static PyObject *
+verified(const struct scout_done *done)
+{
+	PyObject *tuple = PyTuple_New((Py_ssize_t)done->n_verified);
+
+	for (uint32_t i = 0; tuple && i < done->n_verified; i++) {
+		const struct scout_verified *v = &done->verified[i];
+		PyObject *dict =
+			Py_BuildValue("{sIsIsIsNsdsdsKsK}", "group", v->group, "chunk", v->chunk, "plane", v->plane,
+				      "differs", PyBool_FromLong((long)v->differs), "norm_error", (double)v->norm_error,
+				      "share", (double)v->share, "stored_by", (unsigned long long)v->stored_by,
+				      "stored_s", (unsigned long long)v->stored_s);
+
+		if (!dict || PyTuple_SetItem(tuple, (Py_ssize_t)i, dict) < 0)
+			Py_CLEAR(tuple);
+	}
+	return tuple;
+}
+
 static PyObject *
 done_new(struct scout__py_worker *self, const struct scout_done *done)
 {
@@ -99,9 +122,11 @@ done_new(struct scout__py_worker *self, const struct scout_done *done)
 	if (made) {
 		made->done = *done;
 		made->done.missing = NULL;
+		made->done.verified = NULL;
 		made->state = self->state;
 		made->missing = sizes ? by_group(done, sizes) : of_one_group(done, self->only_group);
-		if (!made->missing)
+		made->verified = made->missing ? verified(done) : NULL;
+		if (!made->verified)
 			Py_CLEAR(made);
 	}
 	Py_XDECREF(sizes);
@@ -114,28 +139,31 @@ done_new(struct scout__py_worker *self, const struct scout_done *done)
 static PyObject *
 done_make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-	static const char *const names[] = {"job",       "kind",      "status",  "ticket",      "bytes",
-					    "chunks",    "present",   "no_room", "null_chunks", "missing",
-					    "queued_us", "server_us", "copy_us", NULL};
+	static const char *const names[] = {"job",     "kind",       "status",      "ticket",  "bytes",     "chunks",
+					    "present", "no_room",    "null_chunks", "missing", "queued_us", "server_us",
+					    "copy_us", "mismatched", "verified",    NULL};
 	unsigned long long job = 0, ticket = 0, bytes = 0, queued_us = 0, server_us = 0, copy_us = 0;
 	struct scout_done done = {0};
 	const char *kind = "retrieve";
-	PyObject *missing = NULL;
+	PyObject *missing = NULL, *compared = NULL;
 	struct scout__py_done *made;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|Ks$iKKIIIIO!KKK:Done", (char **)names, &job, &kind,
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|Ks$iKKIIIIO!KKKIO!:Done", (char **)names, &job, &kind,
 					 &done.status, &ticket, &bytes, &done.chunks, &done.present, &done.no_room,
-					 &done.null_chunks, &PyDict_Type, &missing, &queued_us, &server_us, &copy_us))
+					 &done.null_chunks, &PyDict_Type, &missing, &queued_us, &server_us, &copy_us,
+					 &done.mismatched, &PyTuple_Type, &compared))
 		return NULL;
-	if (strcmp(kind, "retrieve") != 0 && strcmp(kind, "store") != 0)
-		return PyErr_Format(PyExc_ValueError, "Done(): kind must be 'retrieve' or 'store', not '%s'", kind);
+	while (done.kind <= SCOUT_JOB_VERIFY && strcmp(kind, kinds[done.kind]) != 0)
+		done.kind++;
+	if (done.kind < SCOUT_JOB_RETRIEVE || done.kind > SCOUT_JOB_VERIFY)
+		return PyErr_Format(PyExc_ValueError, "Done(): kind must be 'retrieve', 'store' or 'verify', not '%s'",
+				    kind);
 	missing = missing ? PyDict_Copy(missing) : PyDict_New();
 	made = missing ? PyObject_New(struct scout__py_done, type) : NULL;
 	if (!made) {
 		Py_XDECREF(missing);
 		return NULL;
 	}
-	done.kind = strcmp(kind, "store") == 0 ? SCOUT_JOB_STORE : SCOUT_JOB_RETRIEVE;
 	done.job = job;
 	done.ticket = ticket;
 	done.bytes = bytes;
@@ -143,7 +171,8 @@ done_make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	done.server_us = server_us;
 	done.copy_us = copy_us;
 	done.total_us = queued_us + server_us + copy_us;
-	*made = (struct scout__py_done){made->ob_base, done, missing, scout__py_state_of_type(type)};
+	*made = (struct scout__py_done){made->ob_base, done, missing, compared ? Py_NewRef(compared) : PyTuple_New(0),
+					scout__py_state_of_type(type)};
 	return (PyObject *)made;
 }
 
@@ -153,6 +182,7 @@ done_dealloc(PyObject *object)
 	PyTypeObject *type = Py_TYPE(object);
 
 	Py_XDECREF(((struct scout__py_done *)object)->missing);
+	Py_XDECREF(((struct scout__py_done *)object)->verified);
 	PyObject_Free(object);
 	Py_DECREF(type);
 }
@@ -161,8 +191,7 @@ static PyObject *
 done_kind(PyObject *object, void *unused)
 {
 	(void)unused;
-	return PyUnicode_FromString(((struct scout__py_done *)object)->done.kind == SCOUT_JOB_STORE ? "store"
-												    : "retrieve");
+	return PyUnicode_FromString(kinds[((struct scout__py_done *)object)->done.kind]);
 }
 
 static PyObject *
@@ -180,8 +209,7 @@ done_error(PyObject *object, void *unused)
 	(void)unused;
 	if (self->done.status == 0)
 		Py_RETURN_NONE;
-	return scout__py_error_make(self->state, self->done.status, "%s job %llu: %s",
-				    self->done.kind == SCOUT_JOB_STORE ? "store" : "retrieve",
+	return scout__py_error_make(self->state, self->done.status, "%s job %llu: %s", kinds[self->done.kind],
 				    (unsigned long long)self->done.job, scout_strerror(self->done.status));
 }
 
@@ -198,16 +226,18 @@ done_repr(PyObject *object)
 			"null_chunks=%u, bytes=%llu, total_us=%llu)",
 			(unsigned long long)done->job, done->status, status, done->chunks, done->present, done->no_room,
 			done->null_chunks, (unsigned long long)done->bytes, (unsigned long long)done->total_us);
+	if (done->kind == SCOUT_JOB_VERIFY)
+		return PyUnicode_FromFormat("Done(job=%llu, kind='verify', status=%d (%s), chunks=%u, mismatched=%u, "
+					    "missing=%R, total_us=%llu)",
+					    (unsigned long long)done->job, done->status, status, done->chunks,
+					    done->mismatched, self->missing, (unsigned long long)done->total_us);
 	return PyUnicode_FromFormat(
 		"Done(job=%llu, kind='retrieve', status=%d (%s), chunks=%u, missing=%R, bytes=%llu, total_us=%llu)",
 		(unsigned long long)done->job, done->status, status, done->chunks, self->missing,
 		(unsigned long long)done->bytes, (unsigned long long)done->total_us);
 }
 
-#define MEMBER(field, type, doc)                                                                                       \
-	{                                                                                                              \
-#field, type, offsetof(struct scout__py_done, done.field), READONLY, doc                               \
-	}
+#define MEMBER(field, type, doc) SCOUT__PY_MEMBER(struct scout__py_done, done, field, type, doc)
 
 static PyMemberDef members[] = {
 	MEMBER(job, T_ULONGLONG, "The number that retrieve() or store() returned."),
@@ -215,7 +245,7 @@ static PyMemberDef members[] = {
 	MEMBER(status, T_INT, "0: everything copied; else the code of the error."),
 	MEMBER(bytes, T_ULONGLONG, "Bytes copied."),
 	MEMBER(chunks, T_UINT,
-	       "retrieve: chunks read. store: chunks that became a hit by this job (all other ranks had them)."),
+	       "retrieve: chunks read. store: chunks that became a hit by this job (all other ranks had them). verify: compared."),
 	MEMBER(present, T_UINT, "store: chunks that were there already, or that another store is writing."),
 	MEMBER(no_room, T_UINT, "store: chunks at the end for which the pool had no room."),
 	MEMBER(null_chunks, T_UINT, "store: chunks with a null or negative block id; they are not stored."),
@@ -225,22 +255,26 @@ static PyMemberDef members[] = {
 	       "Microseconds of waiting for the server; a retrieve: for what is loaded from L2, too."),
 	MEMBER(copy_us, T_ULONGLONG, "Microseconds of copying."),
 	MEMBER(total_us, T_ULONGLONG, "From the submit to the end: the sum of the other three."),
+	MEMBER(mismatched, T_UINT, "verify: chunks that differ."),
+	{"verified", T_OBJECT_EX, offsetof(struct scout__py_done, verified), READONLY,
+	 "verify: a dict for each compared chunk, with the fields of struct scout_verified: group, chunk (index in the prompt), the\n"
+	 "plane that differs most, differs (bool), norm_error, share, stored_by and stored_s."},
 	{"missing", T_OBJECT_EX, offsetof(struct scout__py_done, missing), READONLY,
-	 "retrieve: the blocks that were not filled and must be recomputed: a dict from the group's number to a tuple of\n"
+	 "retrieve: the blocks that were not filled and must be recomputed; verify: that were not compared: a dict from the group's number to a tuple of\n"
 	 "positions in the group's block_ids, ascending. Groups that miss nothing are not in it."},
 	{0},
 };
 
 static PyGetSetDef properties[] = {
-	{"kind", done_kind, NULL, "'retrieve' or 'store'.", NULL},
-	{"ok", done_ok, NULL, "Whether everything was copied.", NULL},
+	{"kind", done_kind, NULL, "'retrieve', 'store' or 'verify'.", NULL},
+	{"ok", done_ok, NULL, "Whether everything was copied, or compared.", NULL},
 	{"error", done_error, NULL, "None, or the exception that belongs to status, not raised.", NULL},
 	{0},
 };
 
 static const char doc[] =
 	"Done(job=0, kind='retrieve', *, status=0, ticket=0, bytes=0, chunks=0, present=0, no_room=0, null_chunks=0, missing={},\n"
-	"queued_us=0, server_us=0, copy_us=0)\n--\n\n"
+	"queued_us=0, server_us=0, copy_us=0, mismatched=0, verified=())\n--\n\n"
 	"The end of one job, as poll() reports it. Workers make them; a program makes one for its own tests.";
 
 static PyType_Slot slots[] = {
@@ -253,12 +287,7 @@ static PyType_Slot slots[] = {
 	{0, NULL},
 };
 
-static PyType_Spec spec = {
-	.name = "kvscout.Done",
-	.basicsize = sizeof(struct scout__py_done),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
-	.slots = slots,
-};
+static PyType_Spec spec = SCOUT__PY_SPEC("Done", struct scout__py_done, 0);
 
 int
 scout__py_done_add(PyObject *module)

@@ -32,10 +32,8 @@ reserve(struct scout__py_ids *ids, size_t n)
 	if (n <= ids->room)
 		return 0;
 	grown = n <= SIZE_MAX / 2 / sizeof(*grown) ? realloc(ids->own, n * sizeof(*grown)) : NULL;
-	if (!grown) {
-		PyErr_NoMemory();
-		return -1;
-	}
+	if (!grown)
+		return SCOUT__PY_FAILED(PyErr_NoMemory());
 	ids->own = grown;
 	ids->room = n;
 	return 0;
@@ -73,7 +71,11 @@ read_items(struct scout__py_state *state, const char *call, const char *name, Py
 		if (!item)
 			return -1;
 		Py_INCREF(item);
-		value = PyLong_AsLongLong(item);
+		value = -1;
+		if (scout__py_is_int(item))
+			value = PyLong_AsLongLong(item);
+		else
+			PyErr_SetNone(PyExc_TypeError);
 		if (value == -1 && PyErr_Occurred()) {
 			int rc = refuse_item(state, call, name, i, item);
 
@@ -109,19 +111,17 @@ read_buffer(struct scout__py_state *state, const char *call, const char *name, P
 		if (!PyErr_ExceptionMatches(PyExc_BufferError) && !PyErr_ExceptionMatches(PyExc_ValueError))
 			return -1;
 		PyErr_Clear();
-		scout__py_raise(state, SCOUT_ERR_INVALID, "%s(): %s must be a buffer without gaps, not %.80R", call,
-				name, object);
-		return -1;
+		return SCOUT__PY_FAILED(scout__py_raise(state, SCOUT_ERR_INVALID,
+							"%s(): %s must be a buffer without gaps, not %.80R", call, name,
+							object));
 	}
 	ids->has_view = true;
-	if (ids->view.ndim != 1 || int_size(&ids->view) == 0) {
-		scout__py_raise(
+	if (ids->view.ndim != 1 || int_size(&ids->view) == 0)
+		return SCOUT__PY_FAILED(scout__py_raise(
 			state, SCOUT_ERR_INVALID,
 			"%s(): %s must be a list of ints, or a buffer of int64 or int32 with one dimension, not format '%s' "
 			"with %d",
-			call, name, ids->view.format ? ids->view.format : "B", ids->view.ndim);
-		return -1;
-	}
+			call, name, ids->view.format ? ids->view.format : "B", ids->view.ndim));
 	ids->n = (size_t)ids->view.len / (size_t)ids->view.itemsize;
 	if (ids->view.itemsize == 8 && (uintptr_t)ids->view.buf % _Alignof(int64_t) == 0) {
 		ids->ids = ids->view.buf;
@@ -159,7 +159,7 @@ scout__py_ids_read(struct scout__py_state *state, const char *call, const char *
 		Py_XDECREF(items);
 		return rc;
 	}
-	PyErr_Format(PyExc_TypeError, "%s(): %s must be a list of ints or a buffer of int64 or int32, not %.80R", call,
-		     name, list);
-	return -1;
+	return SCOUT__PY_FAILED(PyErr_Format(PyExc_TypeError,
+					     "%s(): %s must be a list of ints or a buffer of int64 or int32, not %.80R",
+					     call, name, list));
 }

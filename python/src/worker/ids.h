@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_PY_IDS_H
-#define SCOUT_PY_IDS_H
+#pragma once
 
 #include "kvscout_py.h"
 
@@ -26,5 +25,3 @@ int scout__py_ids_read(struct scout__py_state *state, const char *call, const ch
 /* Let the buffer go; the memory is kept for the next call. */
 void scout__py_ids_release(struct scout__py_ids *ids);
 void scout__py_ids_free(struct scout__py_ids *ids);
-
-#endif

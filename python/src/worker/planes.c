@@ -69,7 +69,7 @@ scout__py_planes_visit(struct scout__py_planes *planes, visitproc visit, void *a
 static int
 take_u64(const struct plane_place *p, const char *what, PyObject *number, uint64_t *ret)
 {
-	PyObject *index = number && PyIndex_Check(number) ? PyNumber_Index(number) : NULL;
+	PyObject *index = number && scout__py_is_int(number) ? PyNumber_Index(number) : NULL;
 	unsigned long long value = 0;
 	bool fits = false;
 
@@ -92,8 +92,9 @@ take_u64(const struct plane_place *p, const char *what, PyObject *number, uint64
 static int
 take_i64(const struct plane_place *p, const char *what, PyObject *number, int64_t *ret)
 {
-	long long value = number && PyIndex_Check(number) ? PyLong_AsLongLong(number) : -1;
-	bool fits = number && PyIndex_Check(number) && (value != -1 || !PyErr_Occurred());
+	bool is_int = number && scout__py_is_int(number);
+	long long value = is_int ? PyLong_AsLongLong(number) : -1;
+	bool fits = is_int && (value != -1 || !PyErr_Occurred());
 
 	if (!fits && number) {
 		PyErr_Clear();
@@ -221,10 +222,8 @@ read_buffer(const struct plane_place *p, PyObject *object, struct scout__py_plan
 {
 	Py_buffer *views = realloc(planes->views, (planes->n_views + 1) * sizeof(*views)), *view;
 
-	if (!views) {
-		PyErr_NoMemory();
-		return -1;
-	}
+	if (!views)
+		return SCOUT__PY_FAILED(PyErr_NoMemory());
 	planes->views = views;
 	view = &views[planes->n_views];
 	if (PyObject_GetBuffer(object, view, PyBUF_STRIDED) < 0) {
@@ -261,10 +260,8 @@ add_plane(const struct plane_place *p, uint64_t base, uint64_t stride, uint64_t 
 		return RAISE(p, "more than %d planes", (int)SCOUT_MAX_PLANES);
 	if (planes->n == planes->room) {
 		grown = realloc(grown, room * sizeof(*grown));
-		if (!grown) {
-			PyErr_NoMemory();
-			return -1;
-		}
+		if (!grown)
+			return SCOUT__PY_FAILED(PyErr_NoMemory());
 		planes->planes = grown;
 		planes->room = room;
 	}
@@ -448,12 +445,11 @@ add_object(const struct plane_place *p, PyObject *item, uint32_t block_dim, stru
 	} else if (PyObject_CheckBuffer(item)) {
 		rc = read_buffer(p, item, planes, &s);
 	} else {
-		PyErr_Format(
+		return SCOUT__PY_FAILED(PyErr_Format(
 			PyExc_TypeError,
 			"%s(): %s[%zd] must be (address, stride, block_bytes), a tensor, an array or a writable buffer, "
 			"not %.80R",
-			p->call, p->name, p->index, item);
-		return -1;
+			p->call, p->name, p->index, item));
 	}
 	if (rc < 0 || PyList_Append(planes->owners, item) < 0)
 		return -1;
@@ -483,9 +479,9 @@ scout__py_planes_add(struct scout__py_state *state, const char *call, const char
 		if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_TypeError))
 			return -1;
 		PyErr_Clear();
-		PyErr_Format(PyExc_TypeError, "%s(): %s must be a list of planes%s, not %.80R", call, name,
-			     PyDict_Check(list) ? " (of a dict its values())" : "", list);
-		return -1;
+		return SCOUT__PY_FAILED(PyErr_Format(PyExc_TypeError, "%s(): %s must be a list of planes%s, not %.80R",
+						     call, name, PyDict_Check(list) ? " (of a dict its values())" : "",
+						     list));
 	}
 	planes->n_blocks = n_blocks;
 	if (!planes->owners)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_PY_PLANES_H
-#define SCOUT_PY_PLANES_H
+#pragma once
 
 #include <kvscout/protocol.h> /* SCOUT_MAX_PLANES, SCOUT_MAX_CHUNKS */
 #include <kvscout/worker.h>
@@ -33,5 +32,3 @@ int scout__py_planes_add(struct scout__py_state *state, const char *call, const 
 /* Let the memory's owners go: no copy may run on it any more. */
 void scout__py_planes_free(struct scout__py_planes *planes);
 int scout__py_planes_visit(struct scout__py_planes *planes, visitproc visit, void *arg);
-
-#endif

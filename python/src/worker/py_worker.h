@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_PY_WORKER_H
-#define SCOUT_PY_WORKER_H
+#pragma once
 
 #include <kvscout/worker.h>
 
@@ -23,19 +22,16 @@ struct scout__py_table {
 
 /* A kvscout.Worker. G:GIL, all of it; `worker` is NULL once it is closed. */
 struct scout__py_worker {
-	PyObject_HEAD struct scout__py_state *state;
+	SCOUT__PY_OWNER_HEAD
 	struct scout_worker *worker;
-	struct scout__py_use use;
-	struct scout__py_open open;
 	uint32_t chunk_tokens, hash_tokens, hash_bytes; /* const */
 	uint32_t only_group; /* of the last job whose block_ids were no dict: the group of the only table */
 	uint32_t n_tables;
 	struct scout__py_table *tables;                 /* own the pages' owners until the worker is closed */
 	struct scout__py_ids ids[SCOUT__PY_MAX_GROUPS]; /* of the call that runs */
 	struct scout__py_hash_room hash_room;
-	PyObject *endpoint; /* str, const: as it was given */
-	PyObject *jobs;     /* dict: number of a live job to what it needs from Python until poll() reports it */
-	uint64_t n_live;    /* jobs that poll has not reported */
+	PyObject *jobs;  /* dict: number of a live job to what it needs from Python until poll() reports it */
+	uint64_t n_live; /* jobs that poll has not reported */
 };
 
 /* ---- worker_register.c ---- */
@@ -49,6 +45,7 @@ void scout__py_tables_free(struct scout__py_worker *self);
 /* ---- worker_jobs.c ---- */
 
 PyObject *scout__py_worker_retrieve(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
+PyObject *scout__py_worker_verify(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 PyObject *scout__py_worker_store(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 
 /* ---- worker_calls.c ---- */
@@ -75,5 +72,3 @@ int scout__py_arg_event(struct scout__py_state *state, const struct scout__py_si
 /* A cudaStream_t: an int, where 0 is the legacy default stream, or an object with `cuda_stream`. NULL, None: unchanged. */
 int scout__py_arg_stream(struct scout__py_state *state, const struct scout__py_signature *sig, uint32_t i,
 			 PyObject *arg, void **ret);
-
-#endif

@@ -80,7 +80,7 @@ worker_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 		Py_DECREF(self);
 		return NULL;
 	}
-	scout__py_open_add(&self->open, (PyObject *)self, &self->use, close_worker);
+	scout__py_open_add(&self->open, (PyObject *)self, &self->use, "Worker", close_worker);
 	return (PyObject *)self;
 }
 
@@ -108,7 +108,7 @@ worker_finalize(PyObject *object)
 
 	if (!self->worker)
 		return;
-	scout__py_open_warn(&self->open, "Worker");
+	scout__py_open_warn(&self->open);
 	close_worker(object);
 }
 
@@ -132,7 +132,7 @@ worker_dealloc(PyObject *object)
 	freefunc free_object = (freefunc)PyType_GetSlot(type, Py_tp_free);
 
 	PyObject_GC_UnTrack(object);
-	scout__py_open_warn(&self->open, "Worker");
+	scout__py_open_warn(&self->open);
 	close_worker(object);
 	for (uint32_t i = 0; i < SCOUT__PY_MAX_GROUPS; i++)
 		scout__py_ids_free(&self->ids[i]);
@@ -144,34 +144,6 @@ worker_dealloc(PyObject *object)
 }
 
 /* ---- methods ---- */
-
-static PyObject *
-worker_close(PyObject *object, PyObject *unused)
-{
-	(void)unused;
-	close_worker(object);
-	Py_RETURN_NONE;
-}
-
-static PyObject *
-worker_enter(PyObject *object, PyObject *unused)
-{
-	struct scout__py_worker *self = (struct scout__py_worker *)object;
-
-	(void)unused;
-	if (scout__py_use_check(self->state, &self->use, "Worker.__enter__") < 0)
-		return NULL;
-	return Py_NewRef(object);
-}
-
-static PyObject *
-worker_exit(PyObject *object, PyObject *const *args, Py_ssize_t n)
-{
-	(void)args;
-	(void)n;
-	close_worker(object);
-	Py_RETURN_NONE;
-}
 
 static PyObject *
 worker_repr(PyObject *object)
@@ -186,13 +158,6 @@ worker_repr(PyObject *object)
 		word = now.registered ? "registered" : now.server_up ? "connected, not registered" : "not connected";
 	}
 	return PyUnicode_FromFormat("<kvscout.Worker endpoint=%R %s>", self->endpoint, word);
-}
-
-static PyObject *
-worker_closed(PyObject *object, void *unused)
-{
-	(void)unused;
-	return PyBool_FromLong(((struct scout__py_worker *)object)->use.closed);
 }
 
 PyDoc_STRVAR(
@@ -246,8 +211,8 @@ PyDoc_STRVAR(
 	"Start a copy from the pool to pages. Returns the job's number. Never waits.\n\n"
 	"ticket: Hit.ticket. from_token: a multiple of block_tokens; pages before it are not written. to_token: rounded up to a\n"
 	"whole block. block_ids: list of ints, or buffer of int64 or int32; for a model with several groups a dict from the\n"
-	"group's number to these. ids_from: the token at which block_ids[0] begins, by default from_token; 0 for a request's\n"
-	"whole block table. A negative or null id is not written.\n"
+	"group's number to these. ids_from: the token at which block_ids[0] begins: 0 for a request's whole block table.\n"
+	"Needed where from_token is not 0. A negative or null id is not written.\n"
 	"event, after, layer_events: CUDA events, as ints or objects with cuda_event; see docs/python.md. The worker holds the\n"
 	"objects until the job has ended.\n"
 	"layers: copy layer by layer: how many layers (all with as many planes), or a list with the planes of each. A plane\n"
@@ -262,10 +227,16 @@ PyDoc_STRVAR(
 	"Start a copy from pages to the pool. Returns the job's number. Never waits.\n\n"
 	"ticket: of the request's session, 0: none. hashes: the chunks' hashes, as for Client.try_lookup(); stride: use every\n"
 	"stride-th of them. first_token: where the first of these chunks begins in its prompt, a multiple of hash_tokens.\n"
-	"block_ids, ids_from: as for retrieve(), ids_from is first_token by default. A chunk with a negative or null id is not\n"
-	"stored, and counted in Done.null_chunks. event: CUDA: no page is read before it. announced: host backend: no page of a\n"
+	"block_ids, ids_from: as for retrieve(); ids_from is needed where first_token is not 0. A chunk with a negative or null id\n"
+	"is not stored, and counted in Done.null_chunks; no other id may be there twice. event: CUDA: no page is read before it. announced: host backend: no page of a\n"
 	"layer is read before layer_ready() announced it. descriptions: a list of bytes, one for each of these chunks, at most 4096\n"
 	"each, which Client.feed() hands to all readers with the chunk. The rest as for retrieve().");
+PyDoc_STRVAR(
+	verify_doc,
+	"verify($self, /, ticket, from_token, to_token, block_ids, *, ids_from=None, after=None, timeout_ms=0)\n--\n\n"
+	"Start a comparison of what the pool has with pages that the engine computed itself: Done.verified has the result.\n"
+	"Neither is changed. Returns the job's number. Never waits. The arguments are those of retrieve(); after: CUDA: no page is\n"
+	"read before it. Retrieves go first. The job uses the pages until poll() reports its end.");
 PyDoc_STRVAR(poll_doc, "poll($self, /, max=4096)\n--\n\n"
 		       "The jobs that have ended since the last call, at most max, as a list of Done. Never waits.");
 PyDoc_STRVAR(
@@ -318,6 +289,7 @@ static PyMethodDef methods[] = {
 	{"unregister", scout__py_worker_unregister, METH_NOARGS, unregister_doc},
 	{"retrieve", WITH_NAMES(scout__py_worker_retrieve), retrieve_doc},
 	{"store", WITH_NAMES(scout__py_worker_store), store_doc},
+	{"verify", WITH_NAMES(scout__py_worker_verify), verify_doc},
 	{"poll", WITH_NAMES(scout__py_worker_poll), poll_doc},
 	{"progress", scout__py_worker_progress, METH_O, progress_doc},
 	{"wait_layer", WITH_NAMES(scout__py_worker_wait_layer), wait_layer_doc},
@@ -328,14 +300,14 @@ static PyMethodDef methods[] = {
 	{"clear", WITH_NAMES(scout__py_worker_clear), clear_doc},
 	{"stats", scout__py_worker_stats, METH_NOARGS, stats_doc},
 	{"fileno", scout__py_worker_fileno, METH_NOARGS, fileno_doc},
-	{"close", worker_close, METH_NOARGS, close_doc},
-	{"__enter__", worker_enter, METH_NOARGS, NULL},
-	{"__exit__", SCOUT__PY_METHOD(worker_exit), METH_FASTCALL, NULL},
+	{"close", scout__py_owner_close, METH_NOARGS, close_doc},
+	{"__enter__", scout__py_owner_enter, METH_NOARGS, NULL},
+	{"__exit__", SCOUT__PY_METHOD(scout__py_owner_exit), METH_FASTCALL, NULL},
 	{0},
 };
 
 static PyGetSetDef properties[] = {
-	{"closed", worker_closed, NULL, "Whether close() has been called.", NULL},
+	{"closed", scout__py_owner_closed, NULL, "Whether close() has been called.", NULL},
 	{0},
 };
 
@@ -352,12 +324,7 @@ static PyType_Slot slots[] = {
 	{0, NULL},
 };
 
-static PyType_Spec spec = {
-	.name = "kvscout.Worker",
-	.basicsize = sizeof(struct scout__py_worker),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_HAVE_GC,
-	.slots = slots,
-};
+static PyType_Spec spec = SCOUT__PY_SPEC("Worker", struct scout__py_worker, Py_TPFLAGS_HAVE_GC);
 
 int
 scout__py_worker_add(PyObject *module)

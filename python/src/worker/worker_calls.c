@@ -269,6 +269,11 @@ scout__py_worker_clear(PyObject *object, PyObject *const *raw, Py_ssize_t n, PyO
 	    scout__py_use_check(self->state, &self->use, sig.call) < 0)
 		return NULL;
 	rc = scout_worker_clear(self->worker, generation, &now);
+	if (rc == SCOUT_ERR_INVALID)
+		return scout__py_raise(
+			self->state, rc,
+			"%s(): generation must be what Client.clear() returned, 0 or GENERATION_NEWEST, not %R",
+			sig.call, args[0]);
 	if (rc != 0)
 		return scout__py_raise_call(self->state, rc, sig.call, NULL);
 	return PyLong_FromUnsignedLongLong(now);
@@ -276,57 +281,26 @@ scout__py_worker_clear(PyObject *object, PyObject *const *raw, Py_ssize_t n, PyO
 
 /* ---- the worker itself ---- */
 
-#define ROW(name)                                                                                                      \
-	{                                                                                                              \
-#name, offsetof(struct scout_worker_counters, name)                                                    \
-	}
+#define ROW(name) SCOUT__PY_COUNTER(scout_worker_counters, name)
 
-static const struct {
-	const char *name;
-	size_t at;
-} counters[] = {
-	ROW(server_up),
-	ROW(registered),
-	ROW(live),
-	ROW(retrieves),
-	ROW(stores),
-	ROW(busy),
-	ROW(retrieves_ok),
-	ROW(retrieves_missing),
-	ROW(retrieves_timeout),
-	ROW(retrieves_canceled),
-	ROW(retrieves_unreachable),
-	ROW(retrieves_refused),
-	ROW(retrieves_failed),
-	ROW(stores_ok),
-	ROW(stores_timeout),
-	ROW(stores_canceled),
-	ROW(stores_unreachable),
-	ROW(stores_refused),
-	ROW(stores_failed),
-	ROW(retrieved_chunks),
-	ROW(retrieved_bytes),
-	ROW(missing_blocks),
-	ROW(mismatches),
-	ROW(retrieve_queued_us),
-	ROW(retrieve_server_us),
-	ROW(retrieve_copy_us),
-	ROW(retrieve_total_us),
-	ROW(stored_chunks),
-	ROW(stored_bytes),
-	ROW(present_chunks),
-	ROW(no_room_chunks),
-	ROW(null_chunks),
-	ROW(store_queued_us),
-	ROW(store_server_us),
-	ROW(store_copy_us),
-	ROW(store_total_us),
-	ROW(frames_sent),
-	ROW(frames_received),
-	ROW(reconnects),
-	ROW(epochs),
+/* clang-format off */
+static const struct scout__py_counter counters[] = {
+	ROW(server_up), ROW(registered), ROW(live), ROW(retrieves), ROW(stores), ROW(busy), ROW(retrieves_ok),
+	ROW(retrieves_missing), ROW(retrieves_timeout), ROW(retrieves_canceled), ROW(retrieves_unreachable),
+	ROW(retrieves_refused), ROW(retrieves_failed), ROW(stores_ok), ROW(stores_timeout), ROW(stores_canceled),
+	ROW(stores_unreachable), ROW(stores_refused), ROW(stores_failed), ROW(retrieved_chunks),
+	ROW(retrieved_bytes), ROW(missing_blocks), ROW(mismatches), ROW(retrieve_queued_us), ROW(retrieve_server_us),
+	ROW(retrieve_copy_us), ROW(retrieve_total_us), ROW(stored_chunks), ROW(stored_bytes), ROW(present_chunks),
+	ROW(no_room_chunks), ROW(null_chunks), ROW(store_queued_us), ROW(store_server_us), ROW(store_copy_us),
+	ROW(store_total_us), ROW(frames_sent), ROW(frames_received), ROW(reconnects), ROW(epochs),
 	ROW(protocol_errors),
+	ROW(verifies),
+	ROW(verifies_ok),
+	ROW(verifies_failed),
+	ROW(verified_chunks),
+	ROW(mismatched_chunks),
 };
+/* clang-format on */
 
 _Static_assert(sizeof(counters) / sizeof(counters[0]) == sizeof(struct scout_worker_counters) / sizeof(uint64_t),
 	       "each counter of the library is one of stats()");
@@ -336,7 +310,6 @@ scout__py_worker_stats(PyObject *object, PyObject *unused)
 {
 	struct scout__py_worker *self = (struct scout__py_worker *)object;
 	struct scout_worker_counters values;
-	PyObject *dict;
 	int rc;
 
 	(void)unused;
@@ -345,16 +318,7 @@ scout__py_worker_stats(PyObject *object, PyObject *unused)
 	rc = scout_worker_stats(self->worker, &values);
 	if (rc != 0)
 		return scout__py_raise_call(self->state, rc, "Worker.stats", NULL);
-	dict = PyDict_New();
-	for (size_t i = 0; dict && i < sizeof(counters) / sizeof(counters[0]); i++) {
-		PyObject *value =
-			PyLong_FromUnsignedLongLong(*(const uint64_t *)((const char *)&values + counters[i].at));
-
-		if (!value || PyDict_SetItemString(dict, counters[i].name, value) < 0)
-			Py_CLEAR(dict);
-		Py_XDECREF(value);
-	}
-	return dict;
+	return scout__py_counters(&values, counters, sizeof(counters) / sizeof(counters[0]));
 }
 
 PyObject *

@@ -2,12 +2,12 @@
 /*
  * DESIGN
  *
- * Worker.retrieve() and Worker.store(): arguments become struct scout_retrieve and struct scout_store. The library copies all that it
+ * Worker.retrieve(), Worker.verify() and Worker.store(): arguments become struct scout_retrieve, _verify and _store. The library copies all that it
  * is given, so buffers are held for the call alone; but CUDA's events must live until the job has ended, so the objects that own them
  * are kept by the job's number until poll() reports it.
  *
- * The library says with one code that a job cannot be; which argument it was is found out here, mostly before the call, and for block
- * ids, which are many, after it.
+ * The library refuses a job with one code, which does not name the argument. Most arguments are checked here before the call. Block ids,
+ * of which there may be many, are looked at only after a refusal.
  */
 #include "py_worker.h"
 
@@ -87,13 +87,12 @@ read_group(struct job_args *a, uint32_t group, PyObject *ids, const char *name)
 	struct scout__py_worker *self = a->self;
 	struct scout__py_ids *own = &self->ids[a->n_groups];
 
-	if (!scout__py_worker_table(self, group)) {
-		scout__py_raise(self->state, self->n_tables ? SCOUT_ERR_GROUP : SCOUT_ERR_NOT_REGISTERED,
-				self->n_tables ? "%s(): block_ids: no table of group %u is registered"
-					       : "%s(): no pages are registered; call register() first",
-				a->sig->call, (unsigned)group);
-		return -1;
-	}
+	if (!scout__py_worker_table(self, group))
+		return SCOUT__PY_FAILED(
+			scout__py_raise(self->state, self->n_tables ? SCOUT_ERR_GROUP : SCOUT_ERR_NOT_REGISTERED,
+					self->n_tables ? "%s(): block_ids: no table of group %u is registered"
+						       : "%s(): no pages are registered; call register() first",
+					a->sig->call, (unsigned)group));
 	if (scout__py_ids_read(self->state, a->sig->call, name, ids, own) < 0)
 		return -1;
 	a->blocks[a->n_groups++] =
@@ -126,16 +125,27 @@ read_groups(struct job_args *a, uint32_t i, PyObject *dict)
 	return rc;
 }
 
-/* @from: where the job begins; the ids do, too, if they do not say otherwise. */
+/*
+ * @from: argument @i, where the job begins. Whether the ids begin there, too, or with the prompt, has to be said: either reading of a
+ * list that is long enough would be a job, and one of them moves pages of other tokens.
+ */
 static int
-read_blocks(struct job_args *a, uint32_t i_ids, uint32_t i_from, uint64_t from)
+read_blocks(struct job_args *a, uint32_t i_ids, uint32_t i_from, uint32_t i, uint64_t from)
 {
 	PyObject *ids = a->args[i_ids], *ids_from = a->args[i_from];
 
-	a->first_token = from;
-	if (ids_from && ids_from != Py_None &&
-	    scout__py_arg_u64(a->self->state, a->sig, i_from, ids_from, INT64_MAX, &a->first_token) < 0)
-		return -1;
+	if (ids_from && ids_from != Py_None) {
+		if (scout__py_arg_u64(a->self->state, a->sig, i_from, ids_from, INT64_MAX, &a->first_token) < 0)
+			return -1;
+	} else if (from > 0) {
+		unsigned long long at = from;
+
+		return SCOUT__PY_FAILED(PyErr_Format(
+			PyExc_TypeError,
+			"%s() needs the argument ids_from where %s is %llu: 0 if block_ids is the request's whole block "
+			"table, or %llu if block_ids[0] is the block of token %llu",
+			a->sig->call, a->sig->names[i], at, at, at));
+	}
 	return PyDict_Check(ids) ? read_groups(a, i_ids, ids) : read_group(a, 0, ids, a->sig->names[i_ids]);
 }
 
@@ -148,8 +158,7 @@ take_layers(struct job_args *a, uint32_t n)
 	a->layer_planes = calloc(n * a->n_groups, sizeof(*a->layer_planes));
 	if (a->layer_planes)
 		return 0;
-	PyErr_NoMemory();
-	return -1;
+	return SCOUT__PY_FAILED(PyErr_NoMemory());
 }
 
 /* `layers` is a number: each layer has as many planes of each group. */
@@ -167,14 +176,13 @@ even_layers(struct job_args *a, uint32_t i, PyObject *arg)
 	for (size_t g = 0; g < a->n_groups; g++) {
 		const struct scout__py_table *table = scout__py_worker_table(a->self, a->blocks[g].group);
 
-		if (table->n_planes % n != 0) {
-			scout__py_raise(
+		if (table->n_planes % n != 0)
+			return SCOUT__PY_FAILED(scout__py_raise(
 				a->self->state, SCOUT_ERR_INVALID,
 				"%s(): layers is %llu; the %u planes of group %u are no multiple of it, so give a list with the "
 				"planes of each layer",
-				a->sig->call, (unsigned long long)n, (unsigned)table->n_planes, (unsigned)table->group);
-			return -1;
-		}
+				a->sig->call, (unsigned long long)n, (unsigned)table->n_planes,
+				(unsigned)table->group));
 		for (size_t l = 0; l < n; l++)
 			a->layer_planes[l * a->n_groups + g] = (uint32_t)(table->n_planes / n);
 	}
@@ -195,19 +203,23 @@ check_sums(const struct job_args *a)
 			sum += a->layer_planes[l * a->n_groups + g];
 		if (sum == table->n_planes)
 			continue;
-		scout__py_raise(
+		return SCOUT__PY_FAILED(scout__py_raise(
 			a->self->state, SCOUT_ERR_INVALID,
 			"%s(): layers has %llu planes of group %u; together they must be the %u that are registered",
-			a->sig->call, (unsigned long long)sum, (unsigned)table->group, (unsigned)table->n_planes);
-		return -1;
+			a->sig->call, (unsigned long long)sum, (unsigned)table->group, (unsigned)table->n_planes));
 	}
 	return 0;
 }
 
-/* An item of `layers`: planes of the one group, or one number for each group of block_ids. */
+/* Item @l of `layers`: planes of the one group, or one number for each group of block_ids. */
 static int
-read_layer(struct job_args *a, uint32_t i, PyObject *item, uint32_t *planes)
+read_layer(struct job_args *a, uint32_t i, Py_ssize_t l, PyObject *item, uint32_t *planes)
 {
+	if (PyTuple_Check(item) && (size_t)PyTuple_Size(item) != a->n_groups)
+		return SCOUT__PY_FAILED(scout__py_raise(
+			a->self->state, SCOUT_ERR_INVALID,
+			"%s(): layers[%zd] has %zd numbers; must be one for each of the %zu groups of block_ids",
+			a->sig->call, l, PyTuple_Size(item), a->n_groups));
 	for (size_t g = 0; g < a->n_groups; g++) {
 		PyObject *number = Py_NewRef(item);
 		uint64_t n = 0;
@@ -245,7 +257,7 @@ read_layers(struct job_args *a, uint32_t i)
 		return -1;
 	for (Py_ssize_t l = 0; l < n; l++) {
 		PyObject *item = PySequence_GetItem(arg, l);
-		int rc = item ? read_layer(a, i, item, a->layer_planes + (size_t)l * a->n_groups) : -1;
+		int rc = item ? read_layer(a, i, l, item, a->layer_planes + (size_t)l * a->n_groups) : -1;
 
 		Py_XDECREF(item);
 		if (rc < 0)
@@ -263,16 +275,13 @@ read_layer_events(struct job_args *a, uint32_t i)
 		return 0;
 	if (!PyList_Check(arg) && !PyTuple_Check(arg))
 		return scout__py_arg_type_error(a->sig, i, arg, "a list of events");
-	if (a->n_layers == 0 || PySequence_Size(arg) != (Py_ssize_t)a->n_layers) {
-		scout__py_raise(a->self->state, SCOUT_ERR_INVALID, "%s(): layer_events has %zd events for %u layers",
-				a->sig->call, PySequence_Size(arg), (unsigned)a->n_layers);
-		return -1;
-	}
+	if (a->n_layers == 0 || PySequence_Size(arg) != (Py_ssize_t)a->n_layers)
+		return SCOUT__PY_FAILED(scout__py_raise(a->self->state, SCOUT_ERR_INVALID,
+							"%s(): layer_events has %zd events for %u layers", a->sig->call,
+							PySequence_Size(arg), (unsigned)a->n_layers));
 	a->layer_events = calloc(a->n_layers, sizeof(*a->layer_events));
-	if (!a->layer_events) {
-		PyErr_NoMemory();
-		return -1;
-	}
+	if (!a->layer_events)
+		return SCOUT__PY_FAILED(PyErr_NoMemory());
 	for (uint32_t l = 0; l < a->n_layers; l++) {
 		PyObject *item = PySequence_GetItem(arg, (Py_ssize_t)l);
 		int rc = item ? scout__py_arg_event(a->self->state, a->sig, i, item, &a->layer_events[l]) : -1;
@@ -288,7 +297,7 @@ read_layer_events(struct job_args *a, uint32_t i)
 
 /* ---- after the library's call ---- */
 
-/* Which id it was that has no page. */
+/* Which id it was that has no page; if all have one, a page was there twice. */
 static void
 raise_block_id(const struct job_args *a)
 {
@@ -306,7 +315,8 @@ raise_block_id(const struct job_args *a)
 				return;
 			}
 	}
-	scout__py_raise_call(a->self->state, SCOUT_ERR_BLOCK_ID, a->sig->call, NULL);
+	scout__py_raise(a->self->state, SCOUT_ERR_BLOCK_ID,
+			"%s(): block_ids has one page for two blocks of the store; each needs its own", a->sig->call);
 }
 
 /*
@@ -378,33 +388,33 @@ check_reach(const struct job_args *a, uint64_t from, uint64_t to)
 		const struct scout__py_table *table = scout__py_worker_table(a->self, blocks->group);
 		uint64_t first = blocks->first_token, end = first + (uint64_t)blocks->n * table->block_tokens;
 
-		if (first % table->block_tokens != 0) {
-			scout__py_raise(
+		if (first % table->block_tokens != 0)
+			return SCOUT__PY_FAILED(scout__py_raise(
 				a->self->state, SCOUT_ERR_INVALID,
 				"%s(): block_ids begins at token %llu; it must be a multiple of block_tokens, which is %u",
-				a->sig->call, (unsigned long long)first, (unsigned)table->block_tokens);
-			return -1;
-		}
-		if (to > from && (first > from || end < to)) {
-			scout__py_raise(
+				a->sig->call, (unsigned long long)first, (unsigned)table->block_tokens));
+		if (to > from && (first > from || end < to))
+			return SCOUT__PY_FAILED(scout__py_raise(
 				a->self->state, SCOUT_ERR_INVALID,
 				"%s(): block_ids has %zu blocks of %u tokens, for the tokens %llu..%llu; the job needs %llu..%llu",
 				a->sig->call, blocks->n, (unsigned)table->block_tokens, (unsigned long long)first,
-				(unsigned long long)end, (unsigned long long)from, (unsigned long long)to);
-			return -1;
-		}
+				(unsigned long long)end, (unsigned long long)from, (unsigned long long)to));
 	}
 	return 0;
 }
 
-/* ---- retrieve ---- */
+/* ---- retrieve, verify ---- */
 
 static const struct scout__py_signature of_retrieve = {"Worker.retrieve",
 						       4,
 						       4,
 						       10,
 						       {"ticket", "from_token", "to_token", "block_ids", "ids_from",
-							"event", "after", "layers", "layer_events", "timeout_ms"}};
+							"after", "timeout_ms", "event", "layers", "layer_events"}};
+
+/* The first arguments of a retrieve. */
+static const struct scout__py_signature of_verify = {
+	"Worker.verify", 4, 4, 7, {"ticket", "from_token", "to_token", "block_ids", "ids_from", "after", "timeout_ms"}};
 
 enum {
 	R_TICKET,
@@ -412,11 +422,11 @@ enum {
 	R_TO,
 	R_IDS,
 	R_IDS_FROM,
-	R_EVENT,
 	R_AFTER,
+	R_TIMEOUT,
+	R_EVENT,
 	R_LAYERS,
-	R_LAYER_EVENTS,
-	R_TIMEOUT
+	R_LAYER_EVENTS
 };
 
 static int
@@ -446,17 +456,17 @@ read_retrieve(struct job_args *a, struct scout_retrieve *r)
 	    scout__py_arg_u64(state, a->sig, R_TIMEOUT, args[R_TIMEOUT], UINT32_MAX, &a->timeout_ms) < 0 ||
 	    scout__py_arg_event(state, a->sig, R_EVENT, args[R_EVENT], &r->event) < 0 ||
 	    scout__py_arg_event(state, a->sig, R_AFTER, args[R_AFTER], &r->after) < 0 ||
-	    read_blocks(a, R_IDS, R_IDS_FROM, r->from_token) < 0 || read_layers(a, R_LAYERS) < 0 ||
+	    read_blocks(a, R_IDS, R_IDS_FROM, R_FROM, r->from_token) < 0 || read_layers(a, R_LAYERS) < 0 ||
 	    read_layer_events(a, R_LAYER_EVENTS) < 0)
 		return -1;
 	return check_open(a) < 0 ? -1 : check_retrieve(a, r);
 }
 
-PyObject *
-scout__py_worker_retrieve(PyObject *object, PyObject *const *raw, Py_ssize_t n, PyObject *kwnames)
+static PyObject *
+start(PyObject *object, PyObject *const *raw, Py_ssize_t n, PyObject *kwnames, const struct scout__py_signature *sig)
 {
-	PyObject *args[SCOUT__PY_ARGS_MAX];
-	struct job_args a = {.self = (struct scout__py_worker *)object, .sig = &of_retrieve, .args = args};
+	PyObject *args[SCOUT__PY_ARGS_MAX] = {NULL}; /* a verification has only the first ones */
+	struct job_args a = {.self = (struct scout__py_worker *)object, .sig = sig, .args = args};
 	struct scout_retrieve r = {0};
 	uint64_t job = 0;
 	int rc;
@@ -473,8 +483,21 @@ scout__py_worker_retrieve(PyObject *object, PyObject *const *raw, Py_ssize_t n, 
 	r.layer_planes = a.layer_planes;
 	r.layer_events = a.layer_events;
 	r.timeout_ms = (uint32_t)a.timeout_ms;
-	rc = scout_worker_retrieve(a.self->worker, &r, &job);
+	rc = sig == &of_verify ? scout_worker_verify(a.self->worker, &r, &job)
+			       : scout_worker_retrieve(a.self->worker, &r, &job);
 	return finish(&a, rc, job, (PyObject *const[]){args[R_EVENT], args[R_AFTER], args[R_LAYER_EVENTS]}, 3);
+}
+
+PyObject *
+scout__py_worker_retrieve(PyObject *object, PyObject *const *raw, Py_ssize_t n, PyObject *kwnames)
+{
+	return start(object, raw, n, kwnames, &of_retrieve);
+}
+
+PyObject *
+scout__py_worker_verify(PyObject *object, PyObject *const *raw, Py_ssize_t n, PyObject *kwnames)
+{
+	return start(object, raw, n, kwnames, &of_verify);
 }
 
 /* ---- store ---- */
@@ -512,20 +535,17 @@ check_store(const struct job_args *a, const struct scout_store *s)
 	if (s->first_token % self->hash_tokens != 0)
 		return scout__py_arg_value_error(self->state, a->sig, S_FIRST, a->args[S_FIRST],
 						 "a multiple of hash_tokens (by default chunk_tokens)");
-	if (s->announced && a->n_layers == 0) {
-		scout__py_raise(self->state, SCOUT_ERR_INVALID, "%s(): announced=True needs layers", a->sig->call);
-		return -1;
-	}
-	if (a->n_layers > 0 && s->n > MAX_LAYERED_CHUNKS) {
-		scout__py_raise(self->state, SCOUT_ERR_INVALID, "%s(): hashes has %zu chunks; with layers at most %u",
-				a->sig->call, s->n, MAX_LAYERED_CHUNKS);
-		return -1;
-	}
-	if (s->n > SCOUT_MAX_CHUNKS) {
-		scout__py_raise(self->state, SCOUT_ERR_INVALID, "%s(): hashes has %zu chunks; at most %u", a->sig->call,
-				s->n, (unsigned)SCOUT_MAX_CHUNKS);
-		return -1;
-	}
+	if (s->announced && a->n_layers == 0)
+		return SCOUT__PY_FAILED(scout__py_raise(self->state, SCOUT_ERR_INVALID,
+							"%s(): announced=True needs layers", a->sig->call));
+	if (a->n_layers > 0 && s->n > MAX_LAYERED_CHUNKS)
+		return SCOUT__PY_FAILED(scout__py_raise(self->state, SCOUT_ERR_INVALID,
+							"%s(): hashes has %zu chunks; with layers at most %u",
+							a->sig->call, s->n, MAX_LAYERED_CHUNKS));
+	if (s->n > SCOUT_MAX_CHUNKS)
+		return SCOUT__PY_FAILED(scout__py_raise(self->state, SCOUT_ERR_INVALID,
+							"%s(): hashes has %zu chunks; at most %u", a->sig->call, s->n,
+							(unsigned)SCOUT_MAX_CHUNKS));
 	return check_reach(a, s->first_token, s->first_token + tokens);
 }
 
@@ -535,17 +555,14 @@ read_descriptions(struct job_args *a, PyObject *list, struct scout_store *s)
 {
 	if (!list || list == Py_None)
 		return 0;
-	if (!PyList_Check(list) || (size_t)PyList_Size(list) != s->n) {
-		PyErr_Format(PyExc_ValueError, "%s(): descriptions must be a list with one item for each of %zu hashes",
-			     a->sig->call, s->n);
-		return -1;
-	}
+	if (!PyList_Check(list) || (size_t)PyList_Size(list) != s->n)
+		return SCOUT__PY_FAILED(PyErr_Format(
+			PyExc_ValueError, "%s(): descriptions must be a list with one item for each of %zu hashes",
+			a->sig->call, s->n));
 	a->descriptions = calloc(s->n + 1, sizeof(*a->descriptions));
 	a->description_lens = calloc(s->n + 1, sizeof(*a->description_lens));
-	if (!a->descriptions || !a->description_lens) {
-		PyErr_NoMemory();
-		return -1;
-	}
+	if (!a->descriptions || !a->description_lens)
+		return SCOUT__PY_FAILED(PyErr_NoMemory());
 	for (size_t i = 0; i < s->n; i++) {
 		PyObject *item = PyList_GetItem(list, (Py_ssize_t)i);
 		Py_ssize_t len;
@@ -572,15 +589,13 @@ read_store(struct job_args *a, struct scout_store *s)
 	if (scout__py_arg_u64(state, a->sig, S_TICKET, args[S_TICKET], UINT64_MAX, &s->ticket) < 0 ||
 	    scout__py_arg_u64(state, a->sig, S_FIRST, args[S_FIRST], INT64_MAX, &s->first_token) < 0 ||
 	    scout__py_arg_text(state, a->sig, S_TENANT, args[S_TENANT], &s->tenant, NULL) < 0 ||
-	    scout__py_arg_u64(state, a->sig, S_STRIDE, args[S_STRIDE], UINT32_MAX, &stride) < 0 ||
+	    scout__py_arg_stride(state, a->sig, S_STRIDE, args[S_STRIDE], a->self->hash_tokens, &stride) < 0 ||
 	    scout__py_arg_u64(state, a->sig, S_TIMEOUT, args[S_TIMEOUT], UINT32_MAX, &a->timeout_ms) < 0 ||
 	    scout__py_arg_event(state, a->sig, S_EVENT, args[S_EVENT], &s->event) < 0)
 		return -1;
-	if (stride == 0)
-		return scout__py_arg_value_error(state, a->sig, S_STRIDE, args[S_STRIDE], "1 or more");
 	announced = args[S_ANNOUNCED] ? PyObject_IsTrue(args[S_ANNOUNCED]) : 0;
-	if (announced < 0 || read_blocks(a, S_IDS, S_IDS_FROM, s->first_token) < 0 || read_layers(a, S_LAYERS) < 0 ||
-	    read_layer_events(a, S_LAYER_EVENTS) < 0 ||
+	if (announced < 0 || read_blocks(a, S_IDS, S_IDS_FROM, S_FIRST, s->first_token) < 0 ||
+	    read_layers(a, S_LAYERS) < 0 || read_layer_events(a, S_LAYER_EVENTS) < 0 ||
 	    scout__py_hashes_take(a->sig, S_HASHES, args[S_HASHES], &a->hashes) < 0)
 		return -1;
 	s->announced = announced ? 1 : 0;

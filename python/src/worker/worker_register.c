@@ -139,17 +139,14 @@ read_table(struct scout__py_worker *self, const struct scout__py_signature *sig,
 	    scout__py_arg_u64(state, sig, BLOCK_DIM, args[BLOCK_DIM], 15, &block_dim) < 0 ||
 	    scout__py_arg_text(state, sig, LAYOUT_TAG, args[LAYOUT_TAG], &tag, NULL) < 0)
 		return -1;
-	if (!args[PLANES] || block_tokens == 0) {
-		PyErr_Format(PyExc_TypeError, "%s() needs the argument %s", sig->call,
-			     args[PLANES] ? "block_tokens" : "planes");
-		return -1;
-	}
-	if (self->chunk_tokens % block_tokens != 0) {
-		scout__py_raise(state, SCOUT_ERR_INVALID,
-				"%s(): block_tokens is %llu; chunk_tokens, which is %u, must be a multiple of it",
-				sig->call, (unsigned long long)block_tokens, (unsigned)self->chunk_tokens);
-		return -1;
-	}
+	if (!args[PLANES] || block_tokens == 0)
+		return SCOUT__PY_FAILED(PyErr_Format(PyExc_TypeError, "%s() needs the argument %s", sig->call,
+						     args[PLANES] ? "block_tokens" : "planes"));
+	if (self->chunk_tokens % block_tokens != 0)
+		return SCOUT__PY_FAILED(scout__py_raise(
+			state, SCOUT_ERR_INVALID,
+			"%s(): block_tokens is %llu; chunk_tokens, which is %u, must be a multiple of it", sig->call,
+			(unsigned long long)block_tokens, (unsigned)self->chunk_tokens));
 	table->layout_tag = Py_XNewRef(tag ? args[LAYOUT_TAG] : NULL);
 	if (scout__py_planes_add(state, sig->call, "planes", args[PLANES], n_blocks, (uint32_t)block_dim,
 				 &table->planes) < 0)
@@ -179,24 +176,21 @@ read_dict(struct scout__py_worker *self, PyObject *dict, struct scout__py_table 
 	uint64_t group = 0;
 	Py_ssize_t at = 0;
 
-	if (!PyDict_Check(dict)) {
-		PyErr_Format(PyExc_TypeError, "Worker.register(): each of tables must be a dict, not %.80R", dict);
-		return -1;
-	}
+	if (!PyDict_Check(dict))
+		return SCOUT__PY_FAILED(PyErr_Format(
+			PyExc_TypeError, "Worker.register(): each of tables must be a dict, not %.80R", dict));
 	while (PyDict_Next(dict, &at, &key, &value)) {
 		uint32_t i = 0;
 
 		while (i < of_table.n &&
 		       !(PyUnicode_Check(key) && PyUnicode_CompareWithASCIIString(key, of_table.names[i]) == 0))
 			i++;
-		if (i == of_table.n) {
-			PyErr_Format(
+		if (i == of_table.n)
+			return SCOUT__PY_FAILED(PyErr_Format(
 				PyExc_TypeError,
 				"Worker.register(): a table has planes, block_tokens, n_blocks, dtype, null_block, block_dim, "
 				"layout_tag and group, but no %R",
-				key);
-			return -1;
-		}
+				key));
 		args[i] = value;
 	}
 	if (scout__py_arg_u64(self->state, &of_table, GROUP, args[GROUP], SCOUT__PY_MAX_GROUPS - 1, &group) < 0 ||
@@ -283,11 +277,10 @@ count_tables(struct scout__py_worker *self, PyObject *args[])
 	if (!args[TABLES] || args[TABLES] == Py_None)
 		return 1;
 	for (uint32_t i = 0; i < TIMEOUT_MS; i++)
-		if (args[i]) {
-			PyErr_Format(PyExc_TypeError, "Worker.register(): give %s or tables, not both",
-				     of_register.names[i]);
-			return -1;
-		}
+		if (args[i])
+			return SCOUT__PY_FAILED(PyErr_Format(PyExc_TypeError,
+							     "Worker.register(): give %s or tables, not both",
+							     of_register.names[i]));
 	if (!PyList_Check(args[TABLES]) && !PyTuple_Check(args[TABLES]))
 		return scout__py_arg_type_error(&of_register, TABLES, args[TABLES], "a list of dicts");
 	n = PySequence_Size(args[TABLES]);

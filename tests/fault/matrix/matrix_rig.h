@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_MATRIX_RIG_H
-#define KVSCOUT_TESTS_MATRIX_RIG_H
+#pragma once
 
 #include "fake_server.h"
 #include "fault_rig.h"
@@ -94,5 +93,3 @@ void matrix_end(struct matrix *m);
 
 extern const struct matrix_row matrix_scripted_rows[], matrix_server_rows[], matrix_worker_rows[], matrix_proxy_rows[],
 	matrix_local_rows[], matrix_limits_rows[], matrix_process_rows[];
-
-#endif

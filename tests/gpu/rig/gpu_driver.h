@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_GPU_DRIVER_H
-#define KVSCOUT_TESTS_GPU_DRIVER_H
+#pragma once
 
 #include <stdint.h>
 
@@ -115,5 +114,3 @@ void keep_busy(CUstream stream);
  * and blocks lie across their borders.
  */
 void *vmm_alloc(uint64_t bytes);
-
-#endif

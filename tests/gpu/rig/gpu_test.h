@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_GPU_TEST_H
-#define KVSCOUT_TESTS_GPU_TEST_H
+#pragma once
 
 #include <signal.h>
 #include <stdbool.h>
@@ -44,5 +43,3 @@ void gpu_say(void *user, int level, const char *text);
 
 /* @why_not: NULL, or why no case can run here. */
 int gpu_main(int argc, char **argv, const struct gpu_case *cases, int n_cases, const char *why_not);
-
-#endif

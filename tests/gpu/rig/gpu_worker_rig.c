@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gpu_worker_rig.h"
 
-const char *const methods[] = {"staged", "batch", "direct", "auto"};
+const char *const methods[] = {"staged", "batch", "auto"};
 
 const uint32_t two_layers[2] = {1, 2};
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_GPU_WORKER_RIG_H
-#define KVSCOUT_TESTS_GPU_WORKER_RIG_H
+#pragma once
 
 /*
  * A server in a process of its own, a scheduler's client, and a worker or two with pages in a GPU's memory. A page's bytes follow from
@@ -102,5 +101,3 @@ uint64_t submit_retrieve(uint32_t rank, uint64_t ticket, const int64_t *ids, str
 /* All blocks but those that are named as missing are in their pages. */
 void require_filled(uint32_t rank, uint32_t prompt, const int64_t *ids, const struct scout_done *done);
 void retrieve_all(uint32_t prompt, int64_t first, int64_t step);
-
-#endif

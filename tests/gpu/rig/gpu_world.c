@@ -5,7 +5,7 @@ const struct scout__copy_ops *const ops = &scout__copy_cuda;
 
 const struct scout__log engine_log = {.fn = gpu_say, .who = "engine"};
 
-const char *const methods[] = {"staged", "batch", "direct", "auto"};
+const char *const methods[] = {"staged", "batch", "auto"};
 
 uint64_t
 below(struct world *w, uint64_t n)
@@ -95,13 +95,8 @@ world_init(struct world *w, const struct shape *shape)
 void
 world_open(struct world *w, const char *method)
 {
-	struct scout__copy_config cfg = {.layout = w->layout,
-					 .max_batches = 64,
-					 .method = method,
-					 .stage_bytes = 4 << 20,
-					 .blocks = w->blocks,
-					 .threads = w->threads,
-					 .log = &engine_log};
+	struct scout__copy_config cfg = {
+		.layout = w->layout, .max_batches = 64, .method = method, .stage_bytes = 4 << 20, .log = &engine_log};
 	struct scout__copy_memory memory = {
 		.base = w->slots, .bytes = w->bytes, .first_slot = 4096, .stride = w->stride};
 	char err[300] = "";

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_GPU_WORLD_H
-#define KVSCOUT_TESTS_GPU_WORLD_H
+#pragma once
 
 #include <poll.h>
 #include <stdatomic.h>
@@ -38,7 +37,6 @@ struct world {
 	uint32_t n_items;
 	void *engine;
 	void *(*alloc)(uint64_t bytes); /* GPU memory for a plane; NULL: plain_alloc */
-	uint32_t blocks, threads;       /* of the kernel; 0: the default */
 	int slots_fd;                   /* of a memfd for the slots; 0: anonymous memory */
 };
 
@@ -101,5 +99,3 @@ void require_plane_is(const struct world *w, uint32_t p, const void *copy, CUstr
 
 /* Run the cases, or say of each why it cannot run. */
 int world_main(int argc, char **argv, const struct gpu_case *cases, int n);
-
-#endif

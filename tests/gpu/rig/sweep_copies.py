@@ -131,10 +131,7 @@ class Copies:
         self.worker = None
         try:
             self.client.wait_ready(30000)
-            self.worker = kvscout.Worker(
-                **keys, copy_method=point.method, copy_priority=point.priority, copy_blocks=point.blocks, copy_threads=point.threads,
-                stage_bytes=point.stage,
-            )
+            self.worker = kvscout.Worker(**keys, copy_method=point.method, stage_bytes=point.stage)
             plane = self.n_blocks * point.piece
             planes = [(memory.address + at * plane, point.piece, point.piece) for at in range(point.planes)]
             self.worker.register(planes, BLOCK_TOKENS, n_blocks=self.n_blocks, timeout_ms=30000)

@@ -10,15 +10,12 @@ LOADS = ("product", "attention")
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """@blocks and @threads are the kernel's grid. @beside: measured beside the loads, too."""
+    """@beside: measured beside the loads, too."""
 
     part: str
     piece: int = 0
     slot: int = 0
     method: str = "auto"
-    priority: int = 0
-    blocks: int = 128
-    threads: int = 128
     stage: int = 128 * MI
     beside: bool = True
 
@@ -44,7 +41,6 @@ class Point:
 
 PIECES = (18 * KI, 8 * KI, 64 * KI, 640 * KI)
 SLOTS = (1 * MI, round(0.2 * MI), 5 * MI, 32 * MI)
-GRIDS = ((128, 128), (16, 128), (16, 512))
 
 
 def plan(parts, small):
@@ -53,14 +49,11 @@ def plan(parts, small):
     layouts = [(piece, slot) for piece in PIECES for slot in SLOTS if piece <= slot]
     points = [Point("layouts"), Point("floor")]
     points += [Point("auto", *layout) for layout in (usual, (64 * KI, 5 * MI), (8 * KI, round(0.2 * MI)), (640 * KI, 32 * MI))]
-    for priority in (0, 4):
-        points += [Point("kernels", *usual, "staged", priority, *grid) for grid in GRIDS if (priority, grid) != (0, (128, 128))]
-        points += [Point("kernels", *usual, "direct", priority, *grid) for grid in GRIDS]
-        points += [Point("kernels", *usual, "batch", priority)]
+    points += [Point("kernels", *usual, method) for method in ("staged", "batch")]
     points += [Point("stage", *usual, "staged", stage=stage) for stage in (32 * MI, 64 * MI, 256 * MI)]
-    points += [Point("methods", *layout, method, beside=False) for layout in layouts for method in ("staged", "batch", "direct")]
+    points += [Point("methods", *layout, method, beside=False) for layout in layouts for method in ("staged", "batch")]
     points += [Point("rest", *layout) for layout in layouts if layout not in {(p.piece, p.slot) for p in points if p.part == "auto"}]
-    points += [Point("rest", *layout, "staged", priority, *grid) for layout in layouts for priority in (0, 4) for grid in GRIDS]
+    points += [Point("rest", *layout, "staged") for layout in layouts]
     points = [point for point in points if not parts or point.part in parts]
     return [point for point in points if not (small and point.slot > 1 * MI)]
 
@@ -85,6 +78,6 @@ def describe_point(point):
     if not point.piece:
         return {"layouts": "attention on both layouts", "floor": "one contiguous copy after the other"}[point.part]
     return (
-        f"{point.part}, {size(point.piece)} in slots of {size(point.slot)}, {point.method}, priority {point.priority}, "
-        f"{point.blocks}x{point.threads}, stage {size(point.stage)}"
+        f"{point.part}, {size(point.piece)} in slots of {size(point.slot)}, {point.method}, "
+        f"stage {size(point.stage)}"
     )

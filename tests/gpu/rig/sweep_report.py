@@ -79,14 +79,14 @@ def load_cells(of):
 
 def point_table(part, rows):
     beside = [f"{name}, {course}" for name in LOADS for course in (*COURSES, "both")] if rows[0][0].beside else []
-    heads = ["pieces", "slots", "method", "priority", "grid", "stage", *(f"{course} GB/s (of contiguous)" for course in COURSES), *beside]
+    heads = ["pieces", "slots", "method", "stage", *(f"{course} GB/s (of contiguous)" for course in COURSES), *beside]
     heads = beside if part == "floor" else heads
     yield f"Part {part}; beside a load: percent that the load is slower, and GB/s of the copies meanwhile."
     yield ""
     yield "| " + " | ".join(heads) + " |"
     yield "|" + "---|" * len(heads)
     for point, result in rows:
-        cells = [] if part == "floor" else [size(point.piece), size(point.slot), point.method, str(point.priority), f"{point.blocks} x {point.threads}", size(point.stage)]
+        cells = [] if part == "floor" else [size(point.piece), size(point.slot), point.method, size(point.stage)]
         if result["status"] != "measured":
             cells.append(result.get("text", result["status"]).replace("|", "/"))
         else:

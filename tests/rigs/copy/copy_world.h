@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_COPY_WORLD_H
-#define KVSCOUT_TESTS_COPY_WORLD_H
+#pragma once
 
 /*
  * Pages and slots for the tests of the copy engine, and a model that is as simple as can be (one block at a time, no
@@ -41,7 +40,6 @@ struct world {
 	uint8_t *model_slots;
 	uint32_t n_slots;
 	uint64_t shard_bytes;
-	uint32_t blocks, threads; /* of the cuda backend's kernel; 0: the default */
 	void *engine;
 };
 
@@ -97,5 +95,3 @@ bool gate_is_shut(void *user);
 void gate_shut(struct gate *gate, bool reverse);
 void wait_looks(struct gate *gate, unsigned int n);
 unsigned int count_dir(const char *path);
-
-#endif

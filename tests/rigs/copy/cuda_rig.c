@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cuda_rig.h"
 
-const char *const methods[] = {"staged", "batch", "direct", "auto"};
+const char *const methods[] = {"staged", "batch", "auto"};
 
 struct world world;
 
@@ -52,8 +52,7 @@ gated(void)
 void
 gpu_start(struct world *w, const struct fake_cuda_options *opt)
 {
-	ops = &fake_cuda_ops;
-	fake_cuda_enter_test_thread();
+	ops = &scout__copy_cuda;
 	fake_cuda_start(opt);
 	for (uint32_t p = 0; p < w->layout.n_planes; p++)
 		fake_cuda_device_range(w->planes[p].base, w->layout.n_blocks * w->planes[p].stride);
@@ -62,13 +61,8 @@ gpu_start(struct world *w, const struct fake_cuda_options *opt)
 int
 try_open(struct world *w, const char *method, char *err, size_t err_len)
 {
-	struct scout__copy_config cfg = {.layout = w->layout,
-					 .max_batches = 16,
-					 .method = method,
-					 .stage_bytes = 1 << 20,
-					 .blocks = w->blocks,
-					 .threads = w->threads,
-					 .log = &test_log};
+	struct scout__copy_config cfg = {
+		.layout = w->layout, .max_batches = 16, .method = method, .stage_bytes = 1 << 20, .log = &test_log};
 
 	last_log[0] = 0;
 	return ops->open(&cfg, &w->engine, err, err_len);

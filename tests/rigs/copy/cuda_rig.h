@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_CUDA_RIG_H
-#define KVSCOUT_TESTS_CUDA_RIG_H
+#pragma once
 
 /* The world of copy_world.h with its pages in the memory of a fake GPU. One to a test. */
 #include <stdio.h>
@@ -37,5 +36,3 @@ extern const uint32_t two_layers[3];
 /* With the gate shut: let one operation pass, and the engine look at its events twice. */
 void run_one_op(void);
 void wait_queries(uint64_t n);
-
-#endif

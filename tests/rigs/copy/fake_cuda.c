@@ -1,490 +1,257 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "fake_gpu.h"
+#include "fake_cuda.h"
 
+#include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-/* The table of calls, as the engine makes them; what they do to the device is in fake_gpu.c. */
+#include "standin_driver.h"
 
-static int
-api_driver_version(void)
+/*
+ * DESIGN
+ *
+ * Purpose: to set the stand-in's knobs and to read its counts. The driver is 13.0 or 12.8, by the seed; without batches 12.2: one for the
+ * process.
+ */
+
+static struct fake_cuda_options opt;
+static bool loaded; /* the driver; const in a process */
+static struct fake_cuda_counts before;
+static struct {
+	const void *p[512];
+	unsigned n;
+} ranges;
+
+static uint64_t
+count(const char *name)
 {
-	return fake_gpu.opt.driver_version < 0 ? 0 : fake_gpu.opt.driver_version;
-}
-
-static int
-api_device_count(int *ret_n)
-{
-	pthread_mutex_lock(&fake_gpu.mu);
-	fake_gpu.counts.inits++;
-	pthread_mutex_unlock(&fake_gpu.mu);
-	if (fake_gpu.opt.count_error)
-		return fake_gpu.opt.count_error;
-	*ret_n = fake_gpu.opt.n_devices;
-	return 0;
-}
-
-static bool
-api_is_in_use(int device)
-{
-	pthread_mutex_lock(&fake_gpu.mu);
-	fake_gpu.counts.looks++;
-	pthread_mutex_unlock(&fake_gpu.mu);
-	return device < fake_gpu.opt.n_devices;
-}
-
-static int
-api_device_of(const void *p)
-{
-	int device;
-
-	pthread_mutex_lock(&fake_gpu.mu);
-	fake_gpu.counts.looks++;
-	device = fake_gpu.opt.n_devices > 0 && fake_gpu_range_holds(fake_gpu.device, (uintptr_t)p, 1)
-			 ? fake_gpu.opt.device + (p == fake_gpu.opt.elsewhere)
-			 : -1;
-	pthread_mutex_unlock(&fake_gpu.mu);
-	return device;
-}
-
-static int
-api_bus_id(char *ret_id, int len, int device)
-{
-	if (!fake_gpu.opt.bus_id || device != fake_gpu.opt.device)
-		return FAKE_CUDA_INVALID_HANDLE;
-	(void)snprintf(ret_id, (size_t)len, "%s", fake_gpu.opt.bus_id);
-	return 0;
-}
-
-static int
-api_enter_thread(int device)
-{
-	int rc;
-
-	fake_gpu_entered = true;
-	rc = fake_gpu_end_call(fake_gpu_begin_call());
-	fake_gpu_entered = device == fake_gpu.opt.device;
-	return rc;
-}
-
-static int
-api_enter(int device)
-{
-	fake_gpu_outside = fake_gpu_entered;
-	fake_gpu_entered = device == fake_gpu.opt.device;
-	return 0;
+	return standin_test.count(name);
 }
 
 static void
-api_leave(void)
+set(const char *knob, long long n)
 {
-	fake_gpu_entered = fake_gpu_outside;
+	char text[32];
+
+	(void)snprintf(text, sizeof(text), "%lld", n);
+	ck_assert_int_eq(standin_test.set(knob, text), 0);
 }
 
-static const char *
-api_error_name(int error)
+/* Counts since the process began. */
+static struct fake_cuda_counts
+count_all(void)
 {
-	switch (error) {
-	case FAKE_CUDA_OUT_OF_MEMORY:
-		return "CUDA_ERROR_OUT_OF_MEMORY";
-	case FAKE_CUDA_NO_DEVICE:
-		return "CUDA_ERROR_NO_DEVICE";
-	case FAKE_CUDA_ILLEGAL_ADDRESS:
-		return "CUDA_ERROR_ILLEGAL_ADDRESS";
-	case FAKE_CUDA_NOT_SUPPORTED:
-		return "CUDA_ERROR_NOT_SUPPORTED";
-	case FAKE_CUDA_CAPTURED_EVENT:
-		return "CUDA_ERROR_CAPTURED_EVENT";
-	default:
-		return "CUDA_ERROR_UNKNOWN";
+	struct fake_cuda_counts c = {0};
+	uint64_t batches, pageable;
+
+	if (!loaded) {
+		c.looks = 1; /* nobody counts them where there is no driver */
+		return c;
 	}
+	batches = count("cuMemcpyBatchAsync") + count("cuMemcpyBatchAsync_v2");
+	pageable = count("pageable");
+	c.calls = count("working");
+	c.ops = count("operations");
+	c.copies = count("to_device") + count("to_host") + count("inside");
+	c.refused = count("refused");
+	c.batch_calls = batches - c.refused;
+	c.launches = count("kernels");
+	c.threads = count("threads");
+	c.pins = count("cuMemHostRegister_v2");
+	c.unpins = count("cuMemHostUnregister");
+	c.queries = count("cuEventQuery");
+	c.inits = count("cuInit") + count("cuDevicePrimaryCtxRetain") + c.calls;
+	c.looks = count("cuPointerGetAttribute") + count("cuDevicePrimaryCtxGetState");
+	c.most_pending = count("most_pending");
+	c.live = count("live");
+	c.violations = count("bad_addresses") + count("misused") + count("drawn_in");
+	if (!opt.pageable && pageable > count("cuModuleLoadData"))
+		c.violations += pageable - count("cuModuleLoadData");
+	return c;
 }
 
-static int
-api_malloc(void **ret_p, size_t bytes)
+struct fake_cuda_counts
+fake_cuda_counts(void)
 {
-	int rc = fake_gpu_begin_call();
+	struct fake_cuda_counts c = count_all();
 
-	if (rc == 0) {
-		*ret_p = aligned_alloc(256, (bytes + 255) / 256 * 256);
-		fake_gpu_range_add(fake_gpu.device, *ret_p, bytes);
-		fake_gpu.counts.live++;
-	}
-	return fake_gpu_end_call(rc);
+	c.calls -= before.calls;
+	c.ops -= before.ops;
+	c.copies -= before.copies;
+	c.refused -= before.refused;
+	c.batch_calls -= before.batch_calls;
+	c.launches -= before.launches;
+	c.threads -= before.threads;
+	c.pins -= before.pins;
+	c.unpins -= before.unpins;
+	c.queries -= before.queries;
+	c.inits -= before.inits;
+	c.looks -= before.looks;
+	c.live -= before.live;
+	c.violations -= before.violations;
+	return c;
+}
+
+/* One more part of the text for the knob FAULT. */
+static void
+add_fault(char *text, size_t size, const char *entry, uint64_t n, bool onward, int code)
+{
+	size_t at = strlen(text);
+
+	if (n && code)
+		(void)snprintf(text + at, size - at, "%s%s:%llu%s:%d", at ? "," : "", entry, (unsigned long long)n,
+			       onward ? "+" : "", code);
 }
 
 static void
-api_free(void *p)
+set_faults(void)
 {
-	pthread_mutex_lock(&fake_gpu.mu);
-	if (fake_gpu_range_remove(fake_gpu.device, p))
-		fake_gpu.counts.live--;
-	else
-		fake_gpu.counts.violations++;
-	pthread_mutex_unlock(&fake_gpu.mu);
-	free(p);
+	char text[500] = "";
+
+	add_fault(text, sizeof(text), "cuInit", 1, true, opt.count_error);
+	add_fault(text, sizeof(text), "cuDeviceGetPCIBusId", 1, true, opt.bus_id ? 0 : FAKE_CUDA_INVALID_HANDLE);
+	add_fault(text, sizeof(text), "cuModuleLoadData", 1, true, opt.refuse_kernel);
+	add_fault(text, sizeof(text), "cuMemcpyBatchAsync", 1, true, opt.refuse_batch);
+	add_fault(text, sizeof(text), "cuMemcpyBatchAsync_v2", 1, true, opt.refuse_batch);
+	add_fault(text, sizeof(text), "cuMemHostRegister_v2", opt.fail_pin, false, FAKE_CUDA_OUT_OF_MEMORY);
+	add_fault(text, sizeof(text), "any", opt.fail_call, false, opt.fail_error);
+	ck_assert_int_eq(standin_test.set("FAULT", text), 0);
 }
 
-static int
-api_host_register(void *base, size_t bytes)
-{
-	const struct timespec pause = {.tv_nsec = GATE_NS};
-	int rc;
-
-	while (fake_gpu.opt.pin_gate && fake_gpu.opt.pin_gate(fake_gpu.opt.user))
-		nanosleep(&pause, NULL);
-	pthread_mutex_lock(&fake_gpu.mu);
-	if (!fake_gpu_entered)
-		fake_gpu.counts.violations++;
-	fake_gpu.counts.pins++;
-	rc = fake_gpu.broken;
-	if (fake_gpu.opt.fail_pin && fake_gpu.counts.pins == fake_gpu.opt.fail_pin)
-		rc = FAKE_CUDA_OUT_OF_MEMORY;
-	for (int i = 0; i < MAX_RANGES && rc == 0; i++)
-		if (fake_gpu.pinned[i].bytes && fake_gpu.pinned[i].base < (uintptr_t)base + bytes &&
-		    (uintptr_t)base < fake_gpu.pinned[i].base + fake_gpu.pinned[i].bytes)
-			fake_gpu.counts.violations++;
-	if (rc == 0) {
-		fake_gpu_range_add(fake_gpu.pinned, base, bytes);
-		fake_gpu.counts.live++;
-	}
-	return fake_gpu_end_call(rc);
-}
-
-static int
-api_host_unregister(void *base)
-{
-	pthread_mutex_lock(&fake_gpu.mu);
-	fake_gpu.counts.unpins++;
-	if (fake_gpu_range_remove(fake_gpu.pinned, base))
-		fake_gpu.counts.live--;
-	else
-		fake_gpu.counts.violations++;
-	return fake_gpu_end_call(fake_gpu.broken);
-}
-
-static int
-api_host_device_pointer(void **ret_p, void *host)
-{
-	*ret_p = (uint8_t *)host + fake_gpu.opt.alias;
-	return 0;
-}
-
-static int
-api_stream_new(void **ret_stream, int priority)
-{
-	int rc = fake_gpu_begin_call();
-
-	(void)priority;
-	for (int i = 2; i < MAX_STREAMS && rc == 0; i++) {
-		if (!fake_gpu.streams[i].in_use) {
-			fake_gpu.streams[i] = (struct fake_stream){.in_use = true, .end = &fake_gpu.streams[i].first};
-			fake_gpu.counts.live++;
-			*ret_stream = &fake_gpu.streams[i];
-			return fake_gpu_end_call(0);
-		}
-	}
-	return fake_gpu_end_call(rc ? rc : FAKE_CUDA_OUT_OF_MEMORY);
-}
-
+/* As the application does before it makes a worker. */
 static void
-api_stream_free(void *handle)
+use_device(void)
 {
-	struct fake_stream *stream = handle;
+	int n;
 
-	pthread_mutex_lock(&fake_gpu.mu);
-	if (stream->first)
-		fake_gpu.counts.violations++;
-	stream->in_use = false;
-	fake_gpu.counts.live--;
-	pthread_mutex_unlock(&fake_gpu.mu);
-}
-
-static int
-api_stream_sync(void *handle)
-{
-	int rc = fake_gpu_begin_call();
-	struct fake_stream *stream = fake_gpu_stream_of(handle);
-
-	while (rc == 0 && stream->first && !fake_gpu.broken)
-		pthread_cond_wait(&fake_gpu.cond, &fake_gpu.mu);
-	return fake_gpu_end_call(rc ? rc : fake_gpu.broken);
-}
-
-/* What a capture makes of a wait, with the lock: 0, or an error. */
-static int
-wait_and_captures(struct fake_stream *stream, const struct fake_event *event)
-{
-	struct fake_stream *other = fake_gpu_captured_blocking();
-
-	if (stream == LEGACY && other) {
-		other->invalid = true;
-		return FAKE_CUDA_CAPTURE_IMPLICIT;
+	ck_assert_uint_eq(cu.cuInit(0), 0);
+	if (opt.n_devices == 0) {
+		set("DEVICES", 0);
+		return;
 	}
-	if (stream->capturing && event->recorded && event->captured_from != stream) {
-		stream->invalid = true;
-		return FAKE_CUDA_CAPTURE_ISOLATION;
-	}
-	/* CUDA would draw the stream into the capture, and what is enqueued in it later would never be executed. */
-	if (!stream->capturing && event->captured_from)
-		fake_gpu.counts.violations++;
-	return 0;
+	ck_assert_int_eq(scout__cuda_api_device_count(&n), 0);
+	ck_assert_int_eq(scout__cuda_api_enter_thread(opt.device), 0);
 }
 
-static int
-api_stream_wait(void *handle, void *event_handle)
+void
+fake_cuda_start(const struct fake_cuda_options *options)
 {
-	struct fake_event *event = event_handle;
-	int rc = fake_gpu_begin_call();
-	struct fake_stream *stream = fake_gpu_stream_of(handle);
-
-	rc = rc ? rc : wait_and_captures(stream, event);
-	if (rc == 0 && event->recorded && !event->captured_from)
-		rc = fake_gpu_push(stream,
-				   (struct fake_op){.kind = OP_WAIT, .event = event, .number = event->recorded});
-	return fake_gpu_end_call(rc);
+	opt = *options;
+	ranges.n = 0;
+	before = (struct fake_cuda_counts){0};
+	if (opt.driver_version < 0)
+		return; /* there is no driver */
+	if (!loaded)
+		standin_load(opt.no_batch ? "driver_12_2" : opt.seed & 1 ? "driver_12_8" : "");
+	loaded = true;
+	set("DEVICES", opt.n_devices ? opt.n_devices : 1);
+	set("CAPABILITY", 30); /* this build has machine code for none */
+	set("ALIAS", opt.alias != 0);
+	set("SEED", (long long)(opt.seed >> 1));
+	set("DELAY_US", opt.seed ? 30 : 0);
+	if (opt.driver_version)
+		set("DRIVER", opt.driver_version);
+	if (opt.bus_id)
+		ck_assert_int_eq(standin_test.set("BUS", opt.bus_id), 0);
+	if (opt.elsewhere)
+		standin_test.declare(opt.elsewhere, 1, opt.device + 1);
+	if (opt.count_error == 0)
+		use_device();
+	set_faults();
+	if (opt.break_op)
+		fake_cuda_break_at(opt.break_op, opt.break_error);
+	standin_test.gate(opt.gate, opt.pin_gate, opt.user);
+	before = count_all();
 }
 
-static bool
-api_is_capturing(void *handle)
+struct fake_cuda_counts
+fake_cuda_stop(void)
 {
-	struct fake_stream *stream;
-	bool capturing;
+	struct fake_cuda_counts counts = fake_cuda_counts();
 
-	pthread_mutex_lock(&fake_gpu.mu);
-	stream = fake_gpu_stream_of(handle);
-	capturing = stream->capturing || (stream == LEGACY && fake_gpu_captured_blocking());
-	pthread_mutex_unlock(&fake_gpu.mu);
-	return capturing;
+	if (!loaded)
+		return counts;
+	standin_test.gate(NULL, NULL, NULL);
+	while (ranges.n > 0)
+		standin_test.declare(ranges.p[--ranges.n], 0, -1);
+	if (opt.elsewhere)
+		standin_test.declare(opt.elsewhere, 0, -1);
+	ck_assert_int_eq(standin_test.set("FAULT", ""), 0);
+	ck_assert_int_eq(standin_test.set("STICKY", "0"), 0);
+	return counts;
 }
 
-static int
-api_event_new(void **ret_event)
+void
+fake_cuda_fail_call(uint64_t n, int error)
 {
-	int rc = fake_gpu_begin_call();
-
-	if (rc == 0) {
-		*ret_event = calloc(1, sizeof(struct fake_event));
-		fake_gpu.counts.live++;
-	}
-	return fake_gpu_end_call(rc);
+	opt.fail_call = n;
+	opt.fail_error = error;
+	set_faults();
 }
 
-static void
-api_event_free(void *event)
+void
+fake_cuda_break_at(uint64_t n, int error)
 {
-	pthread_mutex_lock(&fake_gpu.mu);
-	fake_gpu.counts.live--;
-	pthread_mutex_unlock(&fake_gpu.mu);
-	free(event);
+	char text[64];
+
+	(void)snprintf(text, sizeof(text), "%llu:%d", (unsigned long long)n, error);
+	ck_assert_int_eq(standin_test.set("STICKY", text), 0);
 }
 
-static int
-api_event_record(void *handle, void *stream_handle)
+uint64_t
+fake_cuda_pending(void)
 {
-	struct fake_event *event = handle;
-	int rc = fake_gpu_begin_call();
-	struct fake_stream *stream = fake_gpu_stream_of(stream_handle);
-
-	if (rc == 0) {
-		event->recorded = ++fake_gpu.n_records;
-		event->captured_from = stream->capturing ? stream : NULL;
-	}
-	if (rc == 0 && !stream->capturing)
-		rc = fake_gpu_push(stream,
-				   (struct fake_op){.kind = OP_RECORD, .event = event, .number = event->recorded});
-	return fake_gpu_end_call(rc);
+	return loaded ? standin_test.pending() : 0;
 }
 
-static int
-api_event_query(void *handle)
+void
+fake_cuda_device_range(const void *p, size_t bytes)
 {
-	struct fake_event *event = handle;
-	int rc;
-
-	pthread_mutex_lock(&fake_gpu.mu);
-	if (!fake_gpu_entered)
-		fake_gpu.counts.violations++;
-	fake_gpu.counts.queries++;
-	rc = event->executed >= event->recorded ? SCOUT__CUDA_OK : SCOUT__CUDA_NOT_READY;
-	if (event->captured_from) {
-		event->captured_from->invalid = true;
-		rc = FAKE_CUDA_CAPTURED_EVENT;
-	}
-	if (fake_gpu.broken)
-		rc = fake_gpu.broken;
-	return fake_gpu_end_call(rc);
+	if (!loaded)
+		return;
+	ck_assert_uint_lt(ranges.n, sizeof(ranges.p) / sizeof(ranges.p[0]));
+	ranges.p[ranges.n++] = p;
+	standin_test.declare(p, bytes, opt.device);
 }
 
-/* With the lock; @host by the host's address. An engine's upload of its planes is the one copy from memory that is not pinned. */
-static void
-check_copy(const void *device, const void *host, size_t bytes)
+bool
+fake_cuda_event_over(void *event)
 {
-	if (!fake_gpu_range_holds(fake_gpu.device, (uintptr_t)device, bytes))
-		fake_gpu.counts.violations++;
-	if (!fake_gpu_range_holds(fake_gpu.pinned, (uintptr_t)host, bytes) && !fake_gpu.may_upload &&
-	    !fake_gpu.opt.pageable)
-		fake_gpu.counts.violations++;
-	fake_gpu.may_upload = false;
+	return standin_test.event_over(event) == 1;
 }
 
-static int
-api_copy(void *to, const void *from, size_t bytes, bool to_device, void *stream)
+bool
+fake_cuda_event_recorded(void *event)
 {
-	int rc = fake_gpu_begin_call();
-
-	if (rc == 0) {
-		check_copy(to_device ? to : from, to_device ? from : to, bytes);
-		rc = fake_gpu_push(stream, (struct fake_op){.kind = OP_COPY, .to = to, .from = from, .bytes = bytes});
-	}
-	return fake_gpu_end_call(rc);
+	return standin_test.event_over(event) != -1;
 }
 
-static bool
-api_has_batch(void)
+void
+fake_cuda_hold(void *stream)
 {
-	return !fake_gpu.opt.no_batch;
+	standin_test.hold(stream);
 }
 
-static int
-api_copy_batch(void **to, void **from, size_t *bytes, size_t n, bool to_device, void *stream)
+void
+fake_cuda_release(void *stream)
 {
-	int rc = fake_gpu_begin_call();
-
-	if (rc == 0 && fake_gpu.opt.refuse_batch)
-		rc = fake_gpu.opt.refuse_batch;
-	fake_gpu.counts.batch_calls += rc == 0;
-	fake_gpu.counts.refused += rc != 0;
-	/* In no particular order: here, backwards. */
-	for (size_t i = n; rc == 0 && i-- > 0;) {
-		const uint8_t *host = to_device ? from[i] : to[i];
-
-		host -= fake_gpu.opt.alias;
-		check_copy(to_device ? to[i] : from[i], host, bytes[i]);
-		rc = fake_gpu_push(stream,
-				   (struct fake_op){.kind = OP_COPY,
-						    .to = to_device ? to[i] : (uint8_t *)to[i] - fake_gpu.opt.alias,
-						    .from = to_device ? host : from[i],
-						    .bytes = bytes[i]});
-	}
-	return fake_gpu_end_call(rc);
+	standin_test.release(stream);
 }
 
-static int
-api_load_kernel(int device, struct scout__cuda_kernel *ret_kernel)
+/* In the mode that calls of other threads break most easily. */
+void
+fake_cuda_begin_capture(void *stream, bool blocking)
 {
-	int rc = fake_gpu_begin_call();
-
-	if (device != fake_gpu.opt.device)
-		fake_gpu.counts.violations++;
-	fake_gpu.may_upload = true;
-	if (rc == 0 && fake_gpu.opt.refuse_kernel)
-		rc = fake_gpu.opt.refuse_kernel;
-	if (rc == 0) {
-		ret_kernel->module = &fake_gpu;
-		fake_gpu.counts.live++;
-	}
-	return fake_gpu_end_call(rc);
+	standin_test.make_blocking(stream, blocking);
+	ck_assert_uint_eq(cu.cuStreamBeginCapture_v2(stream, DRIVER_MODE_GLOBAL), 0);
 }
 
-static void
-api_free_kernel(const struct scout__cuda_kernel *kernel)
+bool
+fake_cuda_end_capture(void *stream)
 {
-	pthread_mutex_lock(&fake_gpu.mu);
-	if (kernel->module != &fake_gpu)
-		fake_gpu.counts.violations++;
-	fake_gpu.counts.live--;
-	pthread_mutex_unlock(&fake_gpu.mu);
+	CUgraph graph = NULL;
+	bool good = cu.cuStreamEndCapture(stream, &graph) == 0;
+
+	standin_test.make_blocking(stream, false);
+	return good;
 }
-
-static int
-api_launch(const struct scout__cuda_kernel *kernel, const struct scout__tile_span *span, struct scout__cuda_grid grid,
-	   void *stream)
-{
-	int rc = fake_gpu_begin_call();
-
-	for (uint32_t i = 0; rc == 0 && i < span->n_parts; i++)
-		if (!fake_gpu_range_holds(fake_gpu.device, (uintptr_t)span->parts[i].planes,
-					  sizeof(*span->parts[i].planes)))
-			fake_gpu.counts.violations++;
-	if (grid.blocks == 0 || grid.threads == 0 || grid.threads % 32 || kernel->module != &fake_gpu)
-		fake_gpu.counts.violations++;
-	if (rc == 0)
-		rc = fake_gpu_push(
-			stream,
-			(struct fake_op){.kind = OP_LAUNCH, .span = *span, .threads = grid.blocks * grid.threads});
-	return fake_gpu_end_call(rc);
-}
-
-const struct scout__cuda_api fake_cuda = {
-	.driver_version = api_driver_version,
-	.device_count = api_device_count,
-	.is_in_use = api_is_in_use,
-	.device_of = api_device_of,
-	.bus_id = api_bus_id,
-	.enter_thread = api_enter_thread,
-	.enter = api_enter,
-	.leave = api_leave,
-	.error_name = api_error_name,
-	.malloc = api_malloc,
-	.free = api_free,
-	.host_register = api_host_register,
-	.host_unregister = api_host_unregister,
-	.host_device_pointer = api_host_device_pointer,
-	.stream_new = api_stream_new,
-	.stream_free = api_stream_free,
-	.stream_sync = api_stream_sync,
-	.stream_wait = api_stream_wait,
-	.is_capturing = api_is_capturing,
-	.event_new = api_event_new,
-	.event_free = api_event_free,
-	.event_record = api_event_record,
-	.event_query = api_event_query,
-	.copy = api_copy,
-	.has_batch = api_has_batch,
-	.copy_batch = api_copy_batch,
-	.load_kernel = api_load_kernel,
-	.free_kernel = api_free_kernel,
-	.launch = api_launch,
-};
-
-static int
-ops_probe(int32_t device, char *err, size_t err_len)
-{
-	return scout__cuda_probe(&fake_cuda, device, err, err_len);
-}
-
-static bool
-ops_claims(const struct scout__copy_layout *layout)
-{
-	return scout__cuda_claims(&fake_cuda, layout);
-}
-
-static bool
-ops_bus_id(const struct scout__copy_layout *layout, char *ret_id, size_t len)
-{
-	return scout__cuda_bus_id(&fake_cuda, layout, ret_id, len);
-}
-
-static int
-ops_open(const struct scout__copy_config *cfg, void **ret_engine, char *err, size_t err_len)
-{
-	return scout__cuda_open(&fake_cuda, cfg, ret_engine, err, err_len);
-}
-
-const struct scout__copy_ops fake_cuda_ops = {
-	.name = "cuda",
-	.probe = ops_probe,
-	.claims = ops_claims,
-	.bus_id = ops_bus_id,
-	.open = ops_open,
-	.close = scout__cuda_close,
-	.add_memory = scout__cuda_add_memory,
-	.remove_memory = scout__cuda_remove_memory,
-	.start = scout__cuda_start,
-	.poll = scout__cuda_poll,
-	.fd = scout__cuda_fd,
-	.fence = scout__cuda_fence,
-};

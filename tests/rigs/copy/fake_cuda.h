@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_FAKE_CUDA_H
-#define KVSCOUT_TESTS_FAKE_CUDA_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -9,23 +8,20 @@
 #include <kvscout/worker.h>
 
 #include "copy.h"
+#include "copy_backends.h"
 #include "cuda_engine.h"
 #include "cuda_api.h"
 
 /*
- * A stand-in for CUDA, so that the states of the CUDA backend can be walked on a machine without a GPU: a
- * thread executes what was enqueued, streams in order, different streams in any order, and fails on demand. It shows that the
- * engine asks for the right things in the right order and survives their failing. It is no GPU: whether CUDA does what it is
- * asked is shown by the programs in tests/gpu alone.
+ * A GPU for machines without one: the product's own calls of the driver (cuda_api.c), and below them the stand-in for libcuda.so.1
+ * (cuda_driver/), which executes what was enqueued on a thread, streams in order, different streams in any order, and fails on demand.
+ * It shows that the engine asks for the right things in the right order and survives their failing. Whether CUDA does what it is asked
+ * is shown by the programs in tests/gpu alone.
  *
- * "GPU memory" is what was announced by fake_cuda_device_range() or allocated through the table; copies and kernels that reach
- * outside of it, or into host memory that is not pinned, are counted as violations, as are calls from threads that did not
- * enter.
+ * "GPU memory" is what was announced by fake_cuda_device_range() or allocated through the driver. A violation is what the stand-in's rules
+ * forbid: addresses of nobody's, wrong calls, streams that were drawn into a capture, and more copies of plain memory than the one that
+ * each engine makes as it opens.
  */
-
-extern const struct scout__cuda_api fake_cuda;
-/* The backend on it. */
-extern const struct scout__copy_ops fake_cuda_ops;
 
 enum {
 	FAKE_CUDA_OUT_OF_MEMORY = 2,
@@ -69,7 +65,7 @@ struct fake_cuda_counts {
 	uint64_t live;         /* allocations, streams and events that were not freed, pins that were not undone */
 };
 
-/* One at a time. Starts the thread; stop() ends it, and tells what has been counted. */
+/* One at a time; the calling thread enters the device, as the application's does. stop() tells what has been counted. */
 void fake_cuda_start(const struct fake_cuda_options *options);
 struct fake_cuda_counts fake_cuda_counts(void);
 struct fake_cuda_counts fake_cuda_stop(void);
@@ -93,7 +89,3 @@ void fake_cuda_release(void *stream);
  */
 void fake_cuda_begin_capture(void *stream, bool blocking);
 bool fake_cuda_end_capture(void *stream);
-/* Pretend that this thread has entered. */
-void fake_cuda_enter_test_thread(void);
-
-#endif

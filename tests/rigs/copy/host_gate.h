@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_HOST_GATE_H
-#define KVSCOUT_TESTS_HOST_GATE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -24,5 +23,3 @@ bool host_gate_is_open(void);
 
 /* Items that may still pass; negative: all. */
 int host_gate_passes(void);
-
-#endif

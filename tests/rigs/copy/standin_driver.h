@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_STANDIN_DRIVER_H
-#define KVSCOUT_TESTS_STANDIN_DRIVER_H
+#pragma once
 
 /*
  * The stand-in for libcuda.so.1 (tests/rigs/cuda_driver), loaded into a test: the driver's calls and the test's own by dlsym(), as the
@@ -84,5 +83,3 @@ void standin_load(const char *variant);
 void standin_begin(const char *variant);
 /* In this thread. */
 void standin_enter_device(int device);
-
-#endif

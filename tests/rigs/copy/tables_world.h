@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_TABLES_WORLD_H
-#define KVSCOUT_TESTS_TABLES_WORLD_H
+#pragma once
 
 /*
  * Several page tables of random shape behind one copy engine, slots of them, and a model of what all memory holds. For any backend:
@@ -59,5 +58,3 @@ void tables_assert_as_model(const struct tables_world *w, const char *when);
 
 /* A random batch in each direction, with layers and without; all memory is compared after each. */
 void tables_round_trip(struct tables_world *w);
-
-#endif

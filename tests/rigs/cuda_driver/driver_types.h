@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_DRIVER_TYPES_H
-#define KVSCOUT_TESTS_DRIVER_TYPES_H
+#pragma once
 
 /*
  * Types of the CUDA driver's calls. Where the machine has its header, that is taken: then the compiler compares each of the stand-in's
@@ -143,6 +142,4 @@ SAME(DRIVER_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 SAME(DRIVER_MEMORY_DEVICE, CU_MEMORYTYPE_DEVICE);
 SAME(DRIVER_ORDER_ANY, CU_MEMCPY_SRC_ACCESS_ORDER_ANY);
 #undef SAME
-#endif
-
 #endif

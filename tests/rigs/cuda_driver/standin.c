@@ -28,12 +28,7 @@
 struct standin standin = {
 	.mu = PTHREAD_MUTEX_INITIALIZER,
 	.cond = PTHREAD_COND_INITIALIZER,
-	.knobs = {.devices = 1,
-		  .driver = STANDIN_DRIVER,
-		  .memory = UINT64_C(80) << 30,
-		  .capability = 90,
-		  .steps = -1,
-		  .seed = 1},
+	.knobs = {.devices = 1, .driver = STANDIN_DRIVER, .memory = UINT64_C(80) << 30, .capability = 90, .seed = 1},
 };
 _Thread_local struct standin_thread standin_thread;
 
@@ -131,8 +126,6 @@ set_number(const char *knob, int64_t n)
 		knobs->all = n != 0;
 	else if (strcmp(knob, "ALIAS") == 0)
 		knobs->alias = n != 0;
-	else if (strcmp(knob, "PIN_HOLD") == 0)
-		knobs->pin_hold = n != 0;
 	else if (strcmp(knob, "SAY") == 0)
 		knobs->say = n != 0;
 	else if (strcmp(knob, "DEVICES") == 0 && n >= 0 && n <= MAX_DEVICES)
@@ -147,8 +140,6 @@ set_number(const char *knob, int64_t n)
 		knobs->delay_us = (uint64_t)n;
 	else if (strcmp(knob, "SEED") == 0)
 		knobs->seed = (uint64_t)n;
-	else if (strcmp(knob, "STEPS") == 0)
-		knobs->steps = n;
 	else
 		return false;
 	return true;
@@ -204,9 +195,8 @@ standin_gate(bool (*shut)(void *user), bool (*shut_pins)(void *user), void *user
 static void
 read_environment(void)
 {
-	static const char *const names[] = {"ALL",    "DEVICES", "DRIVER",   "BUS",  "CAPABILITY",
-					    "MEMORY", "ALIAS",   "DELAY_US", "SEED", "FAULT",
-					    "STICKY", "STEPS",   "PIN_HOLD", "SAY",  "STATS"};
+	static const char *const names[] = {"ALL",      "DEVICES", "DRIVER", "BUS",    "CAPABILITY", "MEMORY", "ALIAS",
+					    "DELAY_US", "SEED",    "FAULT",  "STICKY", "SAY",        "STATS"};
 	char variable[64];
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_STANDIN_H
-#define KVSCOUT_TESTS_STANDIN_H
+#pragma once
 
 /*
  * The insides of the stand-in for libcuda.so.1. One lock for all state; copies and kernels run without it, each stream on a thread of
@@ -236,14 +235,13 @@ struct standin_fault {
 };
 
 struct standin_knobs {
-	bool all, alias, pin_hold, say;
+	bool all, alias, say;
 	int devices, driver, capability;
 	char bus[32];
 	uint64_t memory, delay_us, seed;
 	struct standin_fault faults[MAX_FAULTS];
 	uint64_t sticky; /* 0: none */
 	int sticky_code;
-	int64_t steps;
 	char stats[512];
 };
 
@@ -353,5 +351,3 @@ void standin_stream_stop(struct standin_stream *stream);
 void standin_join_ended(bool all);
 /* Likewise for a default stream, which can be used again then. */
 void standin_stream_restart(struct standin_stream *stream);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_STANDIN_CONTROL_H
-#define KVSCOUT_TESTS_STANDIN_CONTROL_H
+#pragma once
 
 /*
  * What tests in the same process ask of the stand-in for libcuda.so.1, beside the driver's calls; found by dlsym(). Any thread.
@@ -20,8 +19,6 @@
  *                       make or enqueue something
  *   STICKY=N[:CODE]     the N-th operation that is executed from now on fails the device: 719, or CODE. Operations are copies, kernels,
  *                       records and waits
- *   STEPS=N             so many operations are executed, and then no more until it is set again; -1: all
- *   PIN_HOLD=1          cuMemHostRegister does not return until it is set to 0
  *   SAY=1               tell stderr of each call that fails because it is wrong, or by FAULT
  *   STATS=PATH          counts go to PATH.<pid>, at the end and now and then
  */
@@ -50,5 +47,3 @@ STANDIN_EXPORT int standin_event_over(void *event);
 STANDIN_EXPORT void standin_gate(bool (*shut)(void *user), bool (*shut_pins)(void *user), void *user);
 /* As if the stream had been created so. */
 STANDIN_EXPORT void standin_make_blocking(void *stream, bool blocking);
-
-#endif

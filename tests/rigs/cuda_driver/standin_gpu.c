@@ -150,7 +150,7 @@ can_run(const struct standin_stream *stream)
 {
 	const struct standin_op *op = stream->first;
 
-	if (!op || stream->device->failing || standin.knobs.steps == 0 || (op->kind == KIND_HOLD && !op->released))
+	if (!op || stream->device->failing || (op->kind == KIND_HOLD && !op->released))
 		return false;
 	if (op->kind == KIND_WAIT && !op->record->done)
 		return false;
@@ -338,8 +338,6 @@ run_first(struct standin_stream *stream)
 	struct standin_op *op = stream->first;
 	int code = 0;
 
-	if (standin.knobs.steps > 0)
-		standin.knobs.steps--;
 	stream->busy = true;
 	delay(stream);
 	if (!stream->device->broken && op->kind != KIND_HOLD)

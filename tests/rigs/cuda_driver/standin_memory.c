@@ -381,8 +381,6 @@ wait_for_pins(void)
 	bool wait = true;
 
 	(void)pthread_mutex_lock(&standin.mu);
-	while (standin.knobs.pin_hold && !standin.closed)
-		(void)pthread_cond_wait(&standin.cond, &standin.mu);
 	while (wait && !standin.closed) {
 		shut = standin.pin_gate;
 		user = standin.gate_user;

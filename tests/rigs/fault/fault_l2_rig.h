@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_FAULT_L2_RIG_H
-#define KVSCOUT_TESTS_FAULT_L2_RIG_H
+#pragma once
 
 #include <check.h>
 #include <dirent.h>
@@ -23,6 +22,7 @@
 
 /* A kind of store, and how it differs for the cases. */
 struct fault_l2_store {
+	bool is_plugin;
 	uint32_t payload_at;    /* in the file of an object */
 	int level;              /* of those files, below the folder */
 	uint32_t begins;        /* loads at once; what waits behind one that hangs is no bad key */
@@ -100,5 +100,3 @@ void heals(uint32_t prompt, uint32_t n);
 
 /* The pool alone does its work. */
 void check_pool(uint32_t prompt);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_FAULT_RIG_H
-#define KVSCOUT_TESTS_FAULT_RIG_H
+#pragma once
 
 #include <check.h>
 #include <signal.h>
@@ -190,5 +189,3 @@ uint32_t fault_bare_lookup(struct wire_peer *p, uint64_t ticket, uint32_t prompt
 uint64_t fault_bare_lookup_begin(struct wire_peer *p, uint64_t ticket, uint32_t prompt, uint32_t n,
 				 uint32_t poll_timeout_ms);
 uint32_t fault_bare_lookup_end(struct wire_peer *p, uint64_t corr);
-
-#endif

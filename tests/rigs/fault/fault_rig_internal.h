@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_FAULT_RIG_INTERNAL_H
-#define KVSCOUT_TESTS_FAULT_RIG_INTERNAL_H
+#pragma once
 
 #include "fault_rig.h"
 
@@ -12,5 +11,3 @@ void fault_pipe(int fds[2]);
 /* A line without its end that answers @what, or what there is when the other side is gone. Returns its length, -1 for nothing. */
 int fault_read_line(int fd, const char *what, char *line, size_t size);
 int fault_wait_exit(pid_t pid);
-
-#endif

@@ -129,6 +129,19 @@ check_healed(uint32_t prompt)
 }
 
 void
+check_failing(const char *words)
+{
+	char name[256];
+
+	(void)snprintf(name, sizeof(name), "l2.0.words %s", words);
+	fault_wait(&f, name, 1);
+	ck_assert_uint_eq(fault_status(&f, "l2.0.state"), SCOUT__L2_FAILING);
+	ck_assert_uint_eq(fault_status(&f, "l2.0.ready"), 0);
+	ck_assert_uint_gt(fault_status(&f, "l2.0.breaker.reads"), 0);
+	ck_assert_uint_gt(fault_status(&f, "l2.0.breaker.writes"), 0);
+}
+
+void
 wait_at_least(const char *name, uint64_t value)
 {
 	uint64_t end_us = wait_begin();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_FAULT_STORE_H
-#define KVSCOUT_TESTS_FAULT_STORE_H
+#pragma once
 
 #include "fault_rig.h"
+#include "l2.h"
 
 /* kvscoutd with its L2 on one store, a scheduler and a worker: what was stored, looked up and loaded is checked here. */
 
@@ -37,11 +37,11 @@ struct fault_hit promise_impatiently(const char *timeout_ms);
 void check_frozen(const struct fault_hit *hit);
 /* New prompts until one of them is in the store; then it is found by a server that knows nothing else. */
 void check_healed(uint32_t prompt);
+/* Its state becomes `failing` over these words; what the breakers and `ready` say agrees. */
+void check_failing(const char *words);
 void wait_at_least(const char *name, uint64_t value);
 /*
  * A store that never said what was cleared last is neither asked nor written, so its breakers have nothing to open
  * over.
  */
 void is_not_used(void);
-
-#endif

@@ -171,6 +171,8 @@ file_text(const char *path)
 	if (fd >= 0)
 		(void)close(fd);
 	text[n] = '\0';
+	for (char *c = text; n > 0 && (c = memchr(c, '\0', (size_t)(text + n - c))); c++)
+		*c = ' '; /* between the words of a command line */
 	return text;
 }
 

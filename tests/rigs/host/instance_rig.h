@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_INSTANCE_RIG_H
-#define KVSCOUT_TESTS_INSTANCE_RIG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -54,5 +53,3 @@ unsigned place_most_starts(uint64_t since_us);
 unsigned count_words(const char *text, const char *word);
 /* All of a file of /proc, as a string of static storage. */
 const char *proc_text(pid_t pid, const char *name);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_HDC_MODEL_H
-#define KVSCOUT_TESTS_HDC_MODEL_H
+#pragma once
 
 #include "hdc_internal.h"
 
@@ -29,5 +28,3 @@ uint32_t hdc_model_session(uint32_t from, uint32_t n, uint32_t kind, uint32_t hi
 bool hdc_model_guarded(void);
 /* The invariants of the policy. */
 void hdc_model_check(void);
-
-#endif

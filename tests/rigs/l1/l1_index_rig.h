@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_L1_INDEX_RIG_H
-#define KVSCOUT_TESTS_L1_INDEX_RIG_H
+#pragma once
 
 #include "l1_rig.h"
 
@@ -24,5 +23,3 @@ SCOUT_ON_LOOP enum scout__reserve reserve(uint32_t i, uint32_t rank, uint32_t *r
 SCOUT_ON_LOOP uint32_t store(uint32_t i);
 SCOUT_ON_LOOP uint32_t find(uint32_t i);
 SCOUT_ON_LOOP uint64_t word(uint32_t entry, uint32_t rank);
-
-#endif

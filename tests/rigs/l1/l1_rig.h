@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_L1_RIG_H
-#define KVSCOUT_TESTS_L1_RIG_H
+#pragma once
 
 #include <check.h>
 #include <dirent.h>
@@ -53,5 +52,3 @@ SCOUT_ON_LOOP bool wait_grown(struct scout__chunk_index *index);
  */
 void limit_file_size(rlim_t bytes);
 int count_fds(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_POLICY_RIG_H
-#define KVSCOUT_TESTS_POLICY_RIG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,5 +34,3 @@ void rig_stored(uint32_t entry);
 
 /* Evict everything; the order must be @expected. */
 void rig_expect(const uint32_t *expected, uint32_t n);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_REBALANCE_RIG_H
-#define KVSCOUT_TESTS_REBALANCE_RIG_H
+#pragma once
 
 #include <check.h>
 #include <stdlib.h>
@@ -44,5 +43,3 @@ SCOUT_ON_LOOP void fill_by_turns(struct scout__chunk_index *const *of, uint32_t 
 SCOUT_STARTS_LOOP struct scout__chunk_index *full_index(uint32_t chunks, uint32_t extent_chunks);
 SCOUT_ON_LOOP uint32_t count_present(const struct scout__chunk_index *index, uint32_t first, uint32_t n);
 SCOUT_ON_LOOP void stop(void);
-
-#endif

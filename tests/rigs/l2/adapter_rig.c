@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "adapter_rig.h"
+#include "random.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -136,9 +137,7 @@ object_init(struct adapter_object *o, uint32_t number, uint64_t bytes)
 	o->data = must(malloc(bytes + 8));
 	o->slot = must(malloc(bytes + 8));
 	for (uint64_t i = 0; i < bytes; i += 8) {
-		x ^= x << 13;
-		x ^= x >> 7;
-		x ^= x << 17;
+		(void)xorshift(&x);
 		memcpy(o->data + i, &x, 8);
 	}
 	memcpy(o->slot, o->data, bytes);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_ADAPTER_RIG_H
-#define KVSCOUT_TESTS_ADAPTER_RIG_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -67,5 +66,3 @@ enum scout__l2_result object_load(struct adapter_rig *rig, struct adapter_object
 enum scout__l2_result object_remove(struct adapter_rig *rig, struct adapter_object *o);
 /* How many of @n are there. */
 uint32_t object_exists(struct adapter_rig *rig, const struct adapter_object *of, uint32_t n);
-
-#endif

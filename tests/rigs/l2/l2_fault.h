@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_L2_FAULT_H
-#define KVSCOUT_TESTS_L2_FAULT_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -52,5 +51,3 @@ struct l2_fault_control {
 
 /* Map @path, which is made if need be. Aborts if that cannot be. Never unmapped. */
 struct l2_fault_control *l2_fault_map(const char *path);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_L2_FAULT_DISK_H
-#define KVSCOUT_TESTS_L2_FAULT_DISK_H
+#pragma once
 
 #include "l2_fault.h"
 
@@ -8,5 +7,3 @@
 void l2_fault_disk_init(const char *folder, struct l2_fault_disk *disk);
 /* Over nothing, before the library that has this code is unloaded. */
 void l2_fault_disk_fini(void);
-
-#endif

@@ -2,6 +2,7 @@
 #include "l2_files_rig.h"
 
 #include "waiting.h"
+#include "random.h"
 
 pthread_mutex_t rig_mu = PTHREAD_MUTEX_INITIALIZER;
 
@@ -186,9 +187,7 @@ rig_fill(uint8_t *data, uint64_t bytes, uint32_t i)
 	uint64_t x = (i + 1) * UINT64_C(0x9e3779b97f4a7c15);
 
 	for (uint64_t at = 0; at < bytes; at++) {
-		x ^= x << 13;
-		x ^= x >> 7;
-		x ^= x << 17;
+		(void)xorshift(&x);
 		data[at] = (uint8_t)x;
 	}
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_L2_FILES_RIG_H
-#define KVSCOUT_TESTS_L2_FILES_RIG_H
+#pragma once
 
 #include <check.h>
 #include <errno.h>
@@ -81,5 +80,3 @@ void rig_unpin(const struct rig *rig, uint32_t i);
 
 /* Nothing but whole objects, @n of them. */
 void rig_check_folder(const struct rig *rig, uint32_t n);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_L2_FOLDER_H
-#define KVSCOUT_TESTS_L2_FOLDER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,5 +32,3 @@ void l2_folder_check_flat(const char *path, struct l2_folder_report *ret_report)
 pid_t crash_start(void (*main)(void *arg), void *arg);
 /* SIGKILL, and wait until it is gone. False: it had ended by itself before. */
 bool crash_kill(pid_t pid);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_L2_MEMORY_H
-#define KVSCOUT_TESTS_L2_MEMORY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -51,5 +50,3 @@ void l2_memory_hide_all(struct l2_memory *m);
 void l2_memory_show(struct l2_memory *m, unsigned i);
 /* It is gone, also if it is pinned. */
 void l2_memory_delete(struct l2_memory *m, unsigned i);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_L2_OLD_OBJECT_H
-#define KVSCOUT_TESTS_L2_OLD_OBJECT_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -39,5 +38,3 @@ old_object_payload(uint8_t payload[OLD_OBJECT_PAYLOAD])
 	for (unsigned i = 0; i < OLD_OBJECT_PAYLOAD; i++)
 		payload[i] = (uint8_t)(i * 7);
 }
-
-#endif

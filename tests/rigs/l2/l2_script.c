@@ -84,17 +84,16 @@ script_at_once(const void *adapter, enum scout__l2_side side)
 	return script_wants[side];
 }
 
-static const struct scout__l2_adapter script_adapter = {
-	.scheme = "script",
-	.open = script_open,
-	.submit = script_submit,
-	.at_once = script_at_once,
-	.stop = script_stop,
-	.close = script_close,
-	.gauges = script_gauges,
-};
+#define ADAPTER(name, records)                                                                                         \
+	{                                                                                                              \
+		.scheme = name, .keeps_records = records, .open = script_open, .submit = script_submit,                \
+		.at_once = script_at_once, .stop = script_stop, .close = script_close, .gauges = script_gauges,        \
+	}
 
-const struct scout__l2_adapter *const script_adapters[] = {&script_adapter, NULL};
+static const struct scout__l2_adapter script_adapter = ADAPTER("script", false);
+static const struct scout__l2_adapter records_adapter = ADAPTER("records", true);
+
+const struct scout__l2_adapter *const script_adapters[] = {&script_adapter, &records_adapter, NULL};
 
 char log_text[16384];
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_L2_SCRIPT_H
-#define KVSCOUT_TESTS_L2_SCRIPT_H
+#pragma once
 
 #include <check.h>
 #include <poll.h>
@@ -47,5 +46,3 @@ extern const struct scout__log test_log;
 
 /* How often @what stands in the log. */
 unsigned logged(const char *what);
-
-#endif

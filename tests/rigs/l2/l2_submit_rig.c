@@ -146,6 +146,16 @@ next_us(void)
 	return scout__l2_next_us(l2);
 }
 
+struct scout__l2_health
+health(uint64_t now_us)
+{
+	struct scout__l2_health ret;
+
+	scout__enter_loop();
+	scout__l2_health_of(l2, 0, now_us, &ret);
+	return ret;
+}
+
 void
 open_breaker(enum scout__l2_what what, uint64_t now_us)
 {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_L2_SUBMIT_RIG_H
-#define KVSCOUT_TESTS_L2_SUBMIT_RIG_H
+#pragma once
 
 #include "l2_script.h"
 
@@ -42,6 +41,5 @@ const struct scout__l2_counters *counters(void);
 enum scout__l2_breaker breaker(enum scout__l2_side side);
 void tick(uint64_t now_us);
 uint64_t next_us(void);
+struct scout__l2_health health(uint64_t now_us);
 void open_breaker(enum scout__l2_what what, uint64_t now_us);
-
-#endif

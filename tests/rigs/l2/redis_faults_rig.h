@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_REDIS_FAULTS_RIG_H
-#define KVSCOUT_TESTS_REDIS_FAULTS_RIG_H
+#pragma once
 
 #include "redis.h"
 #include "redis_internal.h"
@@ -25,5 +24,3 @@ void url_of(const char *before, uint16_t port, const char *after);
 uint64_t counter(const atomic_uint_fast64_t *value);
 
 #define COUNTER(name) counter(&scout__redis_counters(rig.adapter)->name)
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_REDIS_RIG_H
-#define KVSCOUT_TESTS_REDIS_RIG_H
+#pragma once
 
 #include <check.h>
 #include <stdbool.h>
@@ -65,5 +64,3 @@ void redis_cluster_close_move(struct redis_cluster *c, uint16_t slot, uint32_t t
 
 /* A port that somebody else than redis listens on: accepts, and never reads or answers. Ends with the process. */
 uint16_t redis_deaf_listener(int *ret_fd);
-
-#endif

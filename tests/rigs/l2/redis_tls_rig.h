@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_REDIS_TLS_RIG_H
-#define KVSCOUT_TESTS_REDIS_TLS_RIG_H
+#pragma once
 
 #include "redis_rig.h"
 
@@ -15,5 +14,3 @@ bool redis_tls_can(void);
 uint16_t redis_tls_start(struct redis_server *s, const char *name, const char *clients);
 /* Change the certificate of later connections. */
 void redis_tls_present(struct redis_server *s, const char *name);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_S3_STAND_H
-#define KVSCOUT_TESTS_S3_STAND_H
+#pragma once
 
 #include <check.h>
 #include <pthread.h>
@@ -85,5 +84,3 @@ const char *swift_bucket(void);
 /* NULL, or why there is none. It ends with this process, or with swift_stop(). */
 const char *swift_start(struct swift *swift);
 void swift_stop(struct swift *swift);
-
-#endif

@@ -89,6 +89,9 @@ def install(venv):
         return None
     try:
         subprocess.run([sys.executable, "-m", "venv", venv], check=True, capture_output=True)
+    except (OSError, subprocess.SubprocessError):
+        return f"{sys.executable} makes no environment for {SWIFT} (Debian and Ubuntu: the package python3-venv)"
+    try:
         subprocess.run([venv + "/bin/pip", "install", "-q", "--only-binary", ":all:", SWIFT, "setuptools<81"], check=True,
                        capture_output=True, timeout=240)
     except (OSError, subprocess.SubprocessError) as error:

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_MODEL_H
-#define KVSCOUT_TESTS_MODEL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,6 +21,17 @@
  * prompt is a chain of keys, one for every hash_tokens tokens; object i of a group is named by the key at its end.
  *
  * No pointers in here: a copy of the struct is a copy of the state.
+ *
+ * What test_server_model proves with it, of every operation of every game (the comparisons: model_rig.c):
+ *
+ *   S1  each operation has one reply, of its opcode, with the status that the model says
+ *   hit  a LOOKUP's hit, its shorter lengths, what it was limited to, and, ahead, each object of each group, are the model's
+ *   S2  only ADMIT, FINISH, RESET, the session's end and the peer's leaving withdraw a promise; only its worker's DONE or leaving ends a hold
+ *   S3  a chunk is a hit once all its shards are committed, not before; of two stores of one shard the second is told
+ *   S4  a RETRIEVE gets the slot that its STORE was granted, with the generation of that grant; each new grant has a higher one
+ *   S7  no more bytes are promised than max_promised; a full pool evicts what nothing pins, in the model's order, or refuses
+ *   S8  after a RESET nothing older is a hit, is granted or commits
+ *   books  after each frame STATUS has the model's sessions, peers, chunks, bytes, promises, holds, evictions and counters
  */
 
 #define MODEL_NAMESPACES 2u
@@ -216,5 +226,3 @@ uint32_t model_status(const struct model *m, struct model_item *ret_items);
 uint32_t model_evictable(const struct model *m, uint32_t group);
 /* Its lookups are answered from a list of chunks that is walked from the start, not by groups. */
 bool model_is_run(const struct model *m, const struct model_ask *ask);
-
-#endif

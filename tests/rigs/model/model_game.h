@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_MODEL_GAME_H
-#define KVSCOUT_TESTS_MODEL_GAME_H
+#pragma once
 
 #include "groups_rig.h"
 #include "model_play.h"
@@ -24,5 +23,3 @@ extern struct wire_peer
 	rest_of_pool; /* of the namespace that only takes its part of the memory, if there are several groups */
 /* A server with these many groups, with players, and full. */
 void start(uint32_t n_groups);
-
-#endif

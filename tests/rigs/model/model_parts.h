@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_MODEL_PARTS_H
-#define KVSCOUT_TESTS_MODEL_PARTS_H
+#pragma once
 
 #include "model.h"
 
@@ -66,5 +65,3 @@ uint32_t model_n_holds(const struct model *m);
 /* The first @commit chunks are complete. Returns how many became readable as a whole. */
 uint32_t model_end_write(struct model *m, struct model_hold *h, uint32_t commit);
 void model_end_read(struct model *m, struct model_hold *h);
-
-#endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model_play.h"
+#include "random.h"
 
 struct player players[PLAYERS];
 
@@ -18,10 +19,7 @@ uint32_t focus;
 uint32_t
 draw(uint32_t below)
 {
-	random_state ^= random_state << 13;
-	random_state ^= random_state >> 7;
-	random_state ^= random_state << 17;
-	return (uint32_t)((random_state >> 20) % below);
+	return (uint32_t)((xorshift(&random_state) >> 20) % below);
 }
 
 bool

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_MODEL_PLAY_H
-#define KVSCOUT_TESTS_MODEL_PLAY_H
+#pragma once
 
 #include <check.h>
 #include <errno.h>
@@ -48,5 +47,3 @@ void ask_as_worker(struct player *p);
 
 /* Something of this player's model peer, to be ended. False: there is nothing. */
 bool ask_end(struct player *p);
-
-#endif

@@ -99,11 +99,11 @@ reconnect(struct player *p)
 {
 	struct model_peer *peer = &m.peers[p->peer];
 	uint64_t last_corr = p->wire.last_corr;
-	uint64_t token = p->wire.hello.token;
+	struct scout__hello was = p->wire.hello;
 
 	wire_close(&p->wire);
 	wire_open(&p->wire, endpoint);
-	p->wire.hello.token = token;
+	wire_as(&p->wire, &was);
 	p->wire.last_corr = last_corr;
 	if (peer->weights != m.ns[peer->ns].weights)
 		peer->weights = 0;

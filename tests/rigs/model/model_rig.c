@@ -195,12 +195,12 @@ check_count(const struct op *op)
 	uint32_t n = 0;
 	int status;
 
-	if (op->opcode == SCOUT_OP_ADMIT)
-		status = scout__get_admit_reply(as_op(op), &n, &field);
-	else
+	if (op->opcode == SCOUT_OP_STORE_DONE)
 		status = scout__get_store_done_reply(as_op(op), &n, &field);
+	else
+		status = scout__get_admit_reply(as_op(op), &n, &field);
 	expect(op, "decoding", (uint64_t)status, SCOUT_WIRE_OK);
-	expect(op, op->opcode == SCOUT_OP_ADMIT ? "kept" : "readable", n, op->count);
+	expect(op, op->opcode == SCOUT_OP_STORE_DONE ? "readable" : "kept", n, op->count);
 }
 
 static void
@@ -239,7 +239,7 @@ check_reply(const struct op *op, uint32_t rank)
 		check_lookup(op);
 	else if (op->opcode == SCOUT_OP_STORE || op->opcode == SCOUT_OP_RETRIEVE)
 		check_grants(op, rank);
-	else if (op->opcode == SCOUT_OP_ADMIT || op->opcode == SCOUT_OP_STORE_DONE)
+	else if (op->opcode == SCOUT_OP_ADMIT || op->opcode == SCOUT_OP_FINISH || op->opcode == SCOUT_OP_STORE_DONE)
 		check_count(op);
 	else if (op->opcode == SCOUT_OP_STATUS)
 		check_status(op);

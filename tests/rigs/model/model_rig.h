@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_MODEL_RIG_H
-#define KVSCOUT_TESTS_MODEL_RIG_H
+#pragma once
 
 #include <stdarg.h>
 
@@ -88,5 +87,3 @@ void frame_exchange(struct player *p);
 
 /* With STATUS behind all others, and a look at the memory. */
 void frame_end(struct player *p);
-
-#endif

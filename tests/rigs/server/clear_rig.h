@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_CLEAR_RIG_H
-#define KVSCOUT_TESTS_CLEAR_RIG_H
+#pragma once
 
 #include "nodes_rig.h"
 
@@ -25,5 +24,3 @@ void clear_outlives_the_server(const char *url);
 /* Until the other server has looked at the store again. */
 void clear_wait_gone(struct wire_peer *p);
 void clear_reaches_another_server(const char *url);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_CLIENT_RIG_H
-#define KVSCOUT_TESTS_CLIENT_RIG_H
+#pragma once
 
 #include <check.h>
 #include <poll.h>
@@ -39,5 +38,3 @@ struct scout_query rig_question(const char *id, size_t n);
 /* Ask until there is an answer. */
 struct scout_hit rig_answer(const char *id, size_t n);
 struct scout_client_counters rig_stats(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_EXTENTS_RIG_H
-#define KVSCOUT_TESTS_EXTENTS_RIG_H
+#pragma once
 
 #include <check.h>
 #include <dirent.h>
@@ -46,5 +45,3 @@ void wait_mapped(uint32_t n);
 struct helper helper_fork(const char *name_space);
 void helper_do(const struct helper *h, char c);
 void helper_end(struct helper *h, int sig);
-
-#endif

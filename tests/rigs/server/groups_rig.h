@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_GROUPS_RIG_H
-#define KVSCOUT_TESTS_GROUPS_RIG_H
+#pragma once
 
 #include "server_rig.h"
 
@@ -61,5 +60,3 @@ int groups_keys(struct wire_peer *p, uint64_t ticket, const struct groups_key *k
 		struct groups_told *ret);
 /* RETRIEVE of the parts of @m. Returns the status. */
 int groups_retrieve(struct wire_peer *p, const struct scout__retrieve_msg *m, struct wire_grants *ret);
-
-#endif

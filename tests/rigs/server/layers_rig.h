@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_LAYERS_RIG_H
-#define KVSCOUT_TESTS_LAYERS_RIG_H
+#pragma once
 
 #include <check.h>
 #include <pthread.h>
@@ -33,5 +32,3 @@ bool plane_is(int64_t id, uint32_t p, uint32_t prompt, uint64_t block);
 
 /* The layers below @n are there in all pages, of the others nothing is. */
 void assert_layers(const int64_t *ids, uint32_t prompt, uint32_t n);
-
-#endif

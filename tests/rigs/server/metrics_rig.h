@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_METRICS_RIG_H
-#define KVSCOUT_TESTS_METRICS_RIG_H
+#pragma once
 
 #include <ctype.h>
 #include <stdbool.h>
@@ -39,5 +38,3 @@ double page_value(const struct page *page, const char *series);
 
 /* Scrape until the series has this value: values may be 20 ms old. */
 void page_wait(struct page *page, const char *address, const char *series, double value);
-
-#endif

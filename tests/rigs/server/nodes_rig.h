@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_NODES_RIG_H
-#define KVSCOUT_TESTS_NODES_RIG_H
+#pragma once
 
 #include <kvscout/client.h>
 
@@ -27,5 +26,3 @@ void node_read(struct node *node, uint64_t ticket, uint64_t first_key, uint32_t 
  * A prefill node writes a prompt's chunks late and out of order; a decode scheduler that asked before gets all of them.
  */
 void nodes_wait_for_late_keys(const char *url, bool waits_for_all);
-
-#endif

@@ -40,17 +40,23 @@ l2_fill(uint8_t *slot, uint64_t key)
 }
 
 void
-l2_store_in_pool(struct wire_peer *p, uint64_t first_key, uint32_t n)
+l2_store_of(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n)
 {
 	struct wire_grants g;
 	uint32_t readable;
 
-	assert_wire(wire_store(p, 0, first_key, n, &g), SCOUT_WIRE_OK);
+	assert_wire(wire_store(p, ticket, first_key, n, &g), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(g.n_granted, n);
 	for (uint32_t i = 0; i < n; i++)
 		l2_fill(wire_slot(p, &g.grants[i]), first_key + i);
 	assert_wire(wire_store_done(p, g.id, n, n, &readable), SCOUT_WIRE_OK);
 	free(g.grants);
+}
+
+void
+l2_store_in_pool(struct wire_peer *p, uint64_t first_key, uint32_t n)
+{
+	l2_store_of(p, 0, first_key, n);
 }
 
 void

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_SERVER_L2_RIG_H
-#define KVSCOUT_TESTS_SERVER_L2_RIG_H
+#pragma once
 
 #include "l2_memory.h"
 #include "server_rig.h"
@@ -29,6 +28,7 @@ void l2_restart(struct l2_rig *r);
 void l2_fill(uint8_t *slot, uint64_t key);
 
 /* Store with bytes, commit; does not wait for L2. */
+void l2_store_of(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n);
 void l2_store_in_pool(struct wire_peer *p, uint64_t first_key, uint32_t n);
 void l2_store(struct wire_peer *p, uint64_t first_key, uint32_t n);
 void l2_lookup(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n, uint32_t l1, uint32_t l2);
@@ -47,5 +47,3 @@ void l2_up_with_keys_in_order(struct l2_rig *r, uint32_t n);
 
 /* The last session ends, and nothing is left of any. */
 void l2_end(struct l2_rig *r, uint64_t ticket);
-
-#endif

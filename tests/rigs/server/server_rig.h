@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_SERVER_RIG_H
-#define KVSCOUT_TESTS_SERVER_RIG_H
+#pragma once
 
 #include <check.h>
 #include <stdio.h>
@@ -56,5 +55,3 @@ void rig_down(struct rig *rig);
 
 /* Chunks that are promised, as STATUS says. */
 uint64_t rig_promised(struct rig *rig);
-
-#endif

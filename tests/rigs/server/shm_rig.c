@@ -24,12 +24,6 @@ up(void)
 }
 
 void
-up_small(void)
-{
-	up_with("shm_bytes", "4Ki");
-}
-
-void
 down(void)
 {
 	wire_close(&watcher);

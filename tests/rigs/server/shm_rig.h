@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_SHM_RIG_H
-#define KVSCOUT_TESTS_SHM_RIG_H
+#pragma once
 
 #include <check.h>
 #include <fcntl.h>
@@ -25,12 +24,9 @@ extern struct scout_server *server;
 extern struct wire_peer watcher; /* through the socket: what STATUS says */
 void up_with(const char *key, const char *value);
 void up(void);
-void up_small(void);
 void down(void);
 uint64_t status(const char *name);
 
 /* A client that talks through a channel. */
 void open_peer(struct wire_peer *p);
 void open_worker(struct wire_peer *p);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_WORKER_GROUPS_RIG_H
-#define KVSCOUT_TESTS_WORKER_GROUPS_RIG_H
+#pragma once
 
 #include "worker_rig.h"
 
@@ -64,5 +63,3 @@ void groups_store_all(struct groups_world *w, uint32_t prompt);
 void groups_assert_loaded(const struct groups_world *w, uint32_t prompt, int64_t first, uint32_t n);
 void groups_assert_untouched(const struct groups_world *w);
 void groups_wipe(struct groups_world *w);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_WORKER_PAGES_H
-#define KVSCOUT_TESTS_WORKER_PAGES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,5 +41,3 @@ uint8_t *rig_hashes(uint32_t prompt, size_t n);
 
 /* Ids first, first + step, ... */
 int64_t *rig_ids(int64_t first, int64_t step, size_t n);
-
-#endif

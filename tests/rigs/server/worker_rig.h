@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_WORKER_RIG_H
-#define KVSCOUT_TESTS_WORKER_RIG_H
+#pragma once
 
 #include <check.h>
 #include <poll.h>
@@ -104,5 +103,3 @@ void rig_store_all(struct rig *rig, uint32_t prompt, size_t n, int64_t first_id)
 struct scout_hit rig_lookup(struct rig *rig, uint32_t prompt, size_t n, char id[32]);
 uint64_t rig_retrieve(struct rig *rig, uint32_t w, uint64_t ticket, uint64_t from_block, const int64_t *ids, size_t n,
 		      size_t skip);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_BODY_RIG_H
-#define KVSCOUT_TESTS_BODY_RIG_H
+#pragma once
 
 #include "msg_recode.h"
 
@@ -13,5 +12,3 @@ int body_status(const struct msg_codec *codec, const uint8_t *bytes, uint32_t le
 		const char **ret_field);
 
 struct scout__str str(const char *text);
-
-#endif

@@ -94,6 +94,7 @@ put_reply(struct fake_server *f, struct scout__writer *w, const struct scout__op
 					   .max_frame = SCOUT_MAX_FRAME,
 					   .weights = f->weights,
 					   .clear = f->clear,
+					   .secret = FAKE_SECRET,
 					   .lease_path = {f->lease, strlen(f->lease)},
 					   .software = {"fake", 4}};
 	struct scout__lookup_reply reply = {0};
@@ -127,7 +128,7 @@ put_reply(struct fake_server *f, struct scout__writer *w, const struct scout__op
 		if (scout__get_keys(op, HASH_BYTES, &keys, &field) != SCOUT_WIRE_OK)
 			abort();
 		put_keys(f, w, keys.n, how.action);
-	} else if (op->opcode == SCOUT_OP_ADMIT) {
+	} else if (op->opcode == SCOUT_OP_ADMIT || op->opcode == SCOUT_OP_FINISH) {
 		scout__put_admit_reply(w, 0);
 	} else if (op->opcode == SCOUT_OP_REGISTER) {
 		scout__put_register_reply(w, &(struct scout__register_reply){.n_tables = 1, .tables[0] = {4096, 4096}});
@@ -168,6 +169,10 @@ record(struct fake_server *f, const struct scout__op *op)
 		f->admit_from = admit.from;
 		f->admit_to = admit.to;
 	} else if (op->opcode == SCOUT_OP_HELLO && scout__get_hello(op, &hello, &field) == SCOUT_WIRE_OK) {
+		if (n < QUEUE)
+			f->said[n].token = hello.token;
+		if (n < QUEUE)
+			f->said[n].shows_secret = scout__secret_equal(&hello.secret, &FAKE_SECRET);
 		f->said_weights = hello.weights;
 		f->said_clear = hello.clear;
 	} else if (op->opcode == SCOUT_OP_CLEAR) {
@@ -249,9 +254,9 @@ next_due_ms(const struct fake_server *f)
 	return due_us <= now_us ? 0 : (int)((due_us - now_us) / 1000) + 1;
 }
 
-/* A server of protocol version 1 refuses a frame of version 2. */
+/* A server of protocol version 2 refuses a frame of version 3. */
 static const uint8_t old_refusal[] = {
-	'K',  'V',  'S',  'C',  0x01, 0x00, 0x00, 0x00, /*  0 magic, version 1 */
+	'K',  'V',  'S',  'C',  0x02, 0x00, 0x00, 0x00, /*  0 magic, version 2 */
 	0x7a, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, /*  8 length 122, op_count */
 	0x08, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01, /* 16 epoch */
 	0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, /* 24 sent_us */
@@ -261,8 +266,8 @@ static const uint8_t old_refusal[] = {
 	0x40, 0x00,                                     /* 56 text */
 	't',  'h',  'e',  ' ',  'f',  'r',  'a',  'm',  'e', ' ', 'i', 's', ' ', 'o', 'f', ' ',
 	'p',  'r',  'o',  't',  'o',  'c',  'o',  'l',  ' ', 'v', 'e', 'r', 's', 'i', 'o', 'n',
-	' ',  '2',  ',',  ' ',  't',  'h',  'i',  's',  ' ', 's', 'e', 'r', 'v', 'e', 'r', ' ',
-	's',  'p',  'e',  'a',  'k',  's',  ' ',  'v',  'e', 'r', 's', 'i', 'o', 'n', ' ', '1',
+	' ',  '3',  ',',  ' ',  't',  'h',  'i',  's',  ' ', 's', 'e', 'r', 'v', 'e', 'r', ' ',
+	's',  'p',  'e',  'a',  'k',  's',  ' ',  'v',  'e', 'r', 's', 'i', 'o', 'n', ' ', '2',
 };
 
 /* The header: magic, version (u16 at 4), then the length of the whole frame (u32 at 8). */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_FAKE_SERVER_H
-#define KVSCOUT_TESTS_FAKE_SERVER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,7 +25,7 @@ enum fake_action {
 	FAKE_BAD_LENGTH,  /* a frame that says to be longer than it is */
 	FAKE_ERROR,       /* an ERROR operation for this request, with the wire status in arg */
 	FAKE_NO_CORR,     /* an ERROR operation for no request, with the wire status in arg */
-	FAKE_OLD_VERSION, /* what a server of protocol version 1 answers to a frame of this version */
+	FAKE_OLD_VERSION, /* what a server of protocol version 2 answers to a frame of this version */
 	FAKE_HALF         /* half the frame, and from then on nothing, until fake_bind() */
 };
 
@@ -57,6 +56,8 @@ void fake_set_lease(struct fake_server *f, const char *path);
 /* What HELLO replies say of the namespace's weights version; and the version that the last HELLO said. */
 void fake_set_weights(struct fake_server *f, uint64_t weights);
 uint64_t fake_said_weights(struct fake_server *f);
+/* The token of the nth HELLO, and whether it showed the secret of our replies. */
+uint64_t fake_said_token(struct fake_server *f, unsigned nth, bool *ret_shows_secret);
 /* The clear that the last HELLO named; and since when its worker is in. */
 uint64_t fake_said_generation(struct fake_server *f);
 uint64_t fake_said_joined(struct fake_server *f);
@@ -96,5 +97,3 @@ struct fake_lookup {
 struct fake_lookup fake_last_lookup(struct fake_server *f);
 /* from and to of the last ADMIT. */
 void fake_last_admit(struct fake_server *f, uint32_t *ret_from, uint32_t *ret_to);
-
-#endif

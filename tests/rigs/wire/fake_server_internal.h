@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_FAKE_SERVER_INTERNAL_H
-#define KVSCOUT_TESTS_FAKE_SERVER_INTERNAL_H
+#pragma once
 
 #include <pthread.h>
 
@@ -10,6 +9,8 @@
 #define QUEUE 64
 #define TICKETS 65536
 #define IDENTITY_MAX 255
+
+#define FAKE_SECRET ((struct scout__secret){{0x1112131415161718, 0x2122232425262728}})
 
 struct scripted {
 	enum fake_action action;
@@ -38,6 +39,10 @@ struct fake_server {
 	bool stop, want_bind, want_unbind, bound, release, silent;
 	uint64_t epoch, weights, said_weights;
 	struct scout__clear_state clear, said_clear;
+	struct {
+		uint64_t token;
+		bool shows_secret;
+	} said[QUEUE]; /* by the first HELLOs */
 	char lease[108];
 	uint32_t hit, credits, known;
 	uint64_t present, in_l2;
@@ -58,5 +63,3 @@ struct fake_server {
 
 /* The server's thread looks at what was asked of it. */
 void fake_wake(struct fake_server *f);
-
-#endif

@@ -172,6 +172,15 @@ fake_finish_ticket(struct fake_server *f, unsigned nth)
 }
 
 uint64_t
+fake_said_token(struct fake_server *f, unsigned nth, bool *ret_shows_secret)
+{
+	uint64_t token;
+
+	LOCKED((token = f->said[nth].token, *ret_shows_secret = f->said[nth].shows_secret));
+	return token;
+}
+
+uint64_t
 fake_last_corr(struct fake_server *f, unsigned opcode)
 {
 	uint64_t corr;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_FRAME_COPY_H
-#define KVSCOUT_TESTS_FRAME_COPY_H
+#pragma once
 
 #include <check.h>
 #include <stdlib.h>
@@ -19,5 +18,3 @@ struct frame {
 /* The first @keep bytes of @golden, then @extra zeroes. */
 struct frame copy_of(const uint8_t *golden, size_t keep, size_t extra);
 void set(struct frame *f, size_t offset, unsigned width, uint64_t value);
-
-#endif

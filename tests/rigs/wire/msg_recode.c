@@ -197,7 +197,7 @@ const struct msg_codec msg_codecs[] = {
 	BODY(ADMIT, REQUEST, recode_admit, golden_admit),
 	BODY(ADMIT, REPLY, recode_admit_reply, golden_admit_reply),
 	BODY(FINISH, REQUEST, recode_finish, golden_finish),
-	EMPTY(FINISH, REPLY),
+	BODY(FINISH, REPLY, recode_admit_reply, golden_finish_reply),
 	BODY(RESET, REQUEST, recode_one_u64, golden_reset),
 	EMPTY(RESET, REPLY),
 	BODY(CLEAR, REQUEST, recode_one_u64, golden_clear),

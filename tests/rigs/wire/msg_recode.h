@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_MSG_RECODE_H
-#define KVSCOUT_TESTS_MSG_RECODE_H
+#pragma once
 
 #include "msg.h"
 
@@ -26,5 +25,3 @@ extern const struct msg_codec msg_codecs[]; /* N_MSG_CODECS of them */
 
 /* NULL: there is none. */
 const struct msg_codec *codec_of(uint8_t opcode, uint8_t kind);
-
-#endif

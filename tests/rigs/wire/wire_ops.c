@@ -28,6 +28,13 @@ call(struct wire_peer *p, struct scout__op *ret_op)
 	return p->answer->status;
 }
 
+void
+wire_as(struct wire_peer *p, const struct scout__hello *hello)
+{
+	p->hello.token = hello->token;
+	p->hello.secret = hello->secret;
+}
+
 int
 wire_hello(struct wire_peer *p)
 {
@@ -49,6 +56,8 @@ wire_hello(struct wire_peer *p)
 	p->lease_path[m.lease_path.len] = '\0';
 	p->epoch = p->answer->epoch;
 	p->weights = m.weights;
+	p->id = m.id;
+	p->hello.secret = m.secret;
 	p->clear = m.clear;
 	p->credits = m.credits;
 	MUST(m.max_frame == SCOUT_MAX_FRAME && m.software.len > 0);
@@ -77,12 +86,19 @@ int
 wire_simple(struct wire_peer *p, uint8_t opcode, uint64_t word)
 {
 	struct scout__writer *w = wire_begin(p, opcode);
+	struct scout__op op;
+	const char *field;
+	uint32_t kept = 0;
+	int status;
 
-	if (opcode == SCOUT_OP_FINISH)
-		scout__put_finish(w, &(struct scout__finish_msg){.ticket = word});
-	else
+	if (opcode != SCOUT_OP_FINISH) {
 		scout__put_one_u64(w, word);
-	return call_empty(p);
+		return call_empty(p);
+	}
+	scout__put_finish(w, &(struct scout__finish_msg){.ticket = word});
+	status = call(p, &op);
+	MUST(status || (scout__get_admit_reply(&op, &kept, &field) == SCOUT_WIRE_OK && kept == 0));
+	return status;
 }
 
 int
@@ -256,6 +272,24 @@ uint64_t
 wire_add_store(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n)
 {
 	begin_store(p, ticket, first_key, n);
+	return wire_end(p);
+}
+
+uint64_t
+wire_add_plain(struct wire_peer *p, uint8_t opcode, uint64_t number)
+{
+	struct scout__writer *w = wire_begin(p, opcode);
+
+	if (opcode == SCOUT_OP_PEERS)
+		scout__put_peers(w, 0);
+	else if (opcode == SCOUT_OP_TENANTS)
+		scout__put_tenants(w, &p->hello.name_space);
+	else if (opcode == SCOUT_OP_DROP)
+		scout__put_drop(w, &(struct scout__drop_msg){number, 0, p->hello.name_space, {"", 0}});
+	else if (opcode == SCOUT_OP_FEED)
+		scout__put_feed(w, &(struct scout__feed_msg){.feed = 0});
+	else if (opcode != SCOUT_OP_STATUS)
+		scout__put_one_u64(w, number);
 	return wire_end(p);
 }
 

@@ -43,14 +43,8 @@ wire_hash(uint8_t *hash, unsigned hash_bytes, uint64_t key)
 		hash[i] = (uint8_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> (8 * i));
 }
 
-void
-wire_open(struct wire_peer *p, const char *endpoint)
-{
-	wire_open_hwm(p, endpoint, 1000);
-}
-
-void
-wire_open_hwm(struct wire_peer *p, const char *endpoint, int rcvhwm)
+static void
+open_with(struct wire_peer *p, const char *endpoint, int rcvhwm, const struct wire_keys *keys, const char *identity)
 {
 	sigset_t before;
 	int zero = 0;
@@ -69,6 +63,12 @@ wire_open_hwm(struct wire_peer *p, const char *endpoint, int rcvhwm)
 	MUST(zmq_setsockopt(p->dealer, ZMQ_SNDHWM, &zero, sizeof(zero)) == 0);
 	MUST(zmq_setsockopt(p->dealer, ZMQ_RCVHWM, &rcvhwm, sizeof(rcvhwm)) == 0);
 	MUST(zmq_setsockopt(p->dealer, ZMQ_IMMEDIATE, &one, sizeof(one)) == 0);
+	if (keys)
+		MUST(zmq_setsockopt(p->dealer, ZMQ_CURVE_SERVERKEY, keys->server, sizeof(keys->server)) == 0 &&
+		     zmq_setsockopt(p->dealer, ZMQ_CURVE_PUBLICKEY, keys->public, sizeof(keys->public)) == 0 &&
+		     zmq_setsockopt(p->dealer, ZMQ_CURVE_SECRETKEY, keys->secret, sizeof(keys->secret)) == 0);
+	if (identity)
+		MUST(zmq_setsockopt(p->dealer, ZMQ_ROUTING_ID, identity, strlen(identity)) == 0);
 	MUST(zmq_connect(p->dealer, endpoint) == 0);
 	p->out.buf = malloc(OUT_BYTES);
 	p->out.cap = OUT_BYTES;
@@ -83,6 +83,24 @@ wire_open_hwm(struct wire_peer *p, const char *endpoint, int rcvhwm)
 		.name_space = {"test", 4},
 	};
 	MUST(getrandom(&p->hello.token, sizeof(p->hello.token), 0) == (ssize_t)sizeof(p->hello.token));
+}
+
+void
+wire_open(struct wire_peer *p, const char *endpoint)
+{
+	open_with(p, endpoint, 1000, NULL, NULL);
+}
+
+void
+wire_open_hwm(struct wire_peer *p, const char *endpoint, int rcvhwm)
+{
+	open_with(p, endpoint, rcvhwm, NULL, NULL);
+}
+
+void
+wire_open_as(struct wire_peer *p, const char *endpoint, const struct wire_keys *keys, const char *identity)
+{
+	open_with(p, endpoint, 1000, keys, identity);
 }
 
 void
@@ -307,11 +325,13 @@ wire_reply_free(struct wire_reply *reply)
 static void
 lease_send(struct wire_peer *p, uint16_t type)
 {
-	struct scout__lease_msg m = {.type = type, .word = type == SCOUT_LEASE_ASK_CHANNEL ? 0 : p->hello.token};
+	struct scout__lease_msg m = {
+		.type = type, .word = type == SCOUT_LEASE_ASK_CHANNEL ? 0 : p->hello.token, .secret = p->hello.secret};
 	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
 	size_t len = scout__put_lease(buf, &m);
 
-	MUST(send(p->lease_fd, buf, len, MSG_NOSIGNAL) == (ssize_t)len);
+	/* A server that lets this process in nowhere may have closed it: what is received next says so. */
+	MUST(send(p->lease_fd, buf, len, MSG_NOSIGNAL) == (ssize_t)len || errno == EPIPE || errno == ECONNRESET);
 }
 
 /* The next message; its type, 0 at the end. Segments are kept, a channel is opened. */

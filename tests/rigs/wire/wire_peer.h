@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_WIRE_PEER_H
-#define KVSCOUT_TESTS_WIRE_PEER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,6 +43,7 @@ struct wire_peer {
 	char lease_path[128];
 	uint64_t epoch;   /* of the last HELLO reply; sent in every frame */
 	uint64_t weights; /* likewise, of the namespace */
+	uint64_t id;      /* likewise; hello.secret is of the last reply, too */
 	struct scout__clear_state
 		clear; /* of the last reply to HELLO or CLEAR; hello.clear is what the next HELLO says */
 	uint32_t credits;
@@ -69,6 +69,11 @@ struct wire_peer {
 void wire_open(struct wire_peer *p, const char *endpoint);
 /* With room for that many frames that were not read. */
 void wire_open_hwm(struct wire_peer *p, const char *endpoint, int rcvhwm);
+/* With CURVE keys, with a ZeroMQ identity; NULL: without. */
+struct wire_keys {
+	char server[41], public[41], secret[41];
+};
+void wire_open_as(struct wire_peer *p, const char *endpoint, const struct wire_keys *keys, const char *identity);
 /* Closes everything without a goodbye. */
 void wire_close(struct wire_peer *p);
 
@@ -85,6 +90,9 @@ void wire_reply_free(struct wire_reply *reply);
 bool wire_comes(struct wire_peer *p, uint64_t corr, uint64_t end_us);
 /* Whether a reply to @corr has arrived by now, without waiting. */
 bool wire_has(struct wire_peer *p, uint64_t corr);
+
+/* The next HELLO is that of the peer that said @hello. */
+void wire_as(struct wire_peer *p, const struct scout__hello *hello);
 
 /* One operation, one reply. All return the status; results only when it is OK. */
 int wire_hello(struct wire_peer *p);
@@ -122,6 +130,8 @@ void wire_wait_status(struct wire_peer *p, const char *name, uint64_t value);
 /* A lookup to be added to a frame; returns its corr. */
 uint64_t wire_add_lookup(struct wire_peer *p, const struct scout__lookup_msg *m, uint64_t first_key);
 
+/* Any operation that only lists or drops, likewise; @number: a generation or version. */
+uint64_t wire_add_plain(struct wire_peer *p, uint8_t opcode, uint64_t number);
 /* A store, likewise. */
 uint64_t wire_add_store(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n);
 
@@ -149,5 +159,3 @@ void wire_hash(uint8_t *hash, unsigned hash_bytes, uint64_t key);
 		ck_assert_msg(status_ == (expected), "%s is %s, not %s", #call, scout__wire_name((unsigned)status_),   \
 			      scout__wire_name(expected));                                                             \
 	} while (0)
-
-#endif

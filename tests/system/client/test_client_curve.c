@@ -190,6 +190,8 @@ ask(void)
 	return hit;
 }
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(a_client_on_the_list_is_served)
 {
 	char err[256] = "";
@@ -280,7 +282,7 @@ START_TEST(bad_key_files_are_named)
 		int rc;
 		const char *why;
 	} bad[] = {
-		{server_keys.secret, 0640, SCOUT_ERR_PERMISSION, "chmod 600"},
+		{server_keys.secret, 0644, SCOUT_ERR_PERMISSION, "chmod 600"},
 		{"", 0600, SCOUT_ERR_FORMAT, "40 characters"},
 		{"short\n", 0600, SCOUT_ERR_FORMAT, "line 1"},
 		{"# none\n\n\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\n", 0600,
@@ -304,6 +306,9 @@ START_TEST(bad_key_files_are_named)
 	write_file(other, "not a key\n", 0644);
 	ck_assert_int_eq(try_server("tcp://127.0.0.1:*", server_keys.file, other, err, sizeof(err)), SCOUT_ERR_FORMAT);
 	ck_assert_ptr_nonnull(strstr(err, "line 1"));
+	ck_assert_int_eq(try_server("tcp://127.0.0.1:*", server_keys.file, "/dev/zero", err, sizeof(err)),
+			 SCOUT_ERR_FORMAT);
+	ck_assert_ptr_nonnull(strstr(err, "must be a regular file"));
 	start_server(true);
 	ck_assert_int_eq(try_client(client_keys.file, NULL, err, sizeof(err)), SCOUT_ERR_INVALID);
 	ck_assert_int_eq(try_client(NULL, server_keys.public, err, sizeof(err)), SCOUT_ERR_INVALID);
@@ -332,22 +337,3 @@ START_TEST(an_open_endpoint_without_keys_is_warned_of)
 	}
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("client_curve");
-	TCase *tc = tcase_create("curve");
-
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_test(tc, a_client_on_the_list_is_served);
-	tcase_add_test(tc, a_key_that_is_not_on_the_list_is_a_typed_logged_error);
-	tcase_add_test(tc, a_client_without_keys_is_told_that_it_needs_some);
-	tcase_add_test(tc, a_client_with_keys_does_not_speak_in_the_clear);
-	tcase_add_test(tc, another_servers_key_is_no_connection_with_a_hint);
-	tcase_add_test(tc, a_worker_on_the_list_comes_in);
-	tcase_add_test(tc, bad_key_files_are_named);
-	tcase_add_test(tc, an_open_endpoint_without_keys_is_warned_of);
-	suite_add_tcase(s, tc);
-	return s;
-}

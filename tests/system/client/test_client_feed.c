@@ -69,6 +69,8 @@ n_there(void)
 	return n;
 }
 
+CASE_TIMEOUT(60);
+
 START_TEST(events_come_after_what_there_was)
 {
 	struct rig rig;
@@ -138,17 +140,3 @@ START_TEST(a_wrong_call_is_refused)
 	rig_down(&rig);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("client_feed");
-	TCase *t = tcase_create("all");
-
-	tcase_set_timeout(t, 60);
-	tcase_add_test(t, events_come_after_what_there_was);
-	tcase_add_test(t, after_a_restart_it_starts_over);
-	tcase_add_test(t, a_wrong_call_is_refused);
-	suite_add_tcase(s, t);
-	return s;
-}

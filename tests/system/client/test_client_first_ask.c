@@ -57,6 +57,8 @@ question(char id[16], unsigned i)
 		.id = id, .hashes = hashes, .hash_len = HASH, .n = KEYS, .prompt_tokens = KEYS * CHUNK + 1};
 }
 
+CHECKED_FIXTURE(up, down);
+
 START_TEST(the_step_that_asks_first_has_all_answers_after_one_wait)
 {
 	uint64_t lookups = wire_status(&rig.client, "ops.lookup");
@@ -115,16 +117,3 @@ START_TEST(a_request_that_comes_right_before_its_step_is_answered_in_it)
 	ck_assert_uint_gt(too_early, 0);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("client_first_ask");
-	TCase *tc = tcase_create("first_ask");
-
-	tcase_add_checked_fixture(tc, up, down);
-	tcase_add_test(tc, the_step_that_asks_first_has_all_answers_after_one_wait);
-	tcase_add_test(tc, a_request_that_comes_right_before_its_step_is_answered_in_it);
-	suite_add_tcase(s, tc);
-	return s;
-}

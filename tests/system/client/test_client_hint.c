@@ -179,18 +179,3 @@ START_TEST(chunks_behind_a_gap_are_counted_as_lost)
 	down();
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("client_hint");
-	TCase *tc = tcase_create("hint");
-
-	tcase_add_test(tc, a_hint_reaches_the_server);
-	tcase_add_test(tc, a_hint_that_is_none_is_refused_and_finishes_nothing);
-	tcase_add_test(tc, wrong_hints_are_counted_by_chunk);
-	tcase_add_test(tc, right_hints_are_counted_when_their_chunks_are_gone_for_long);
-	tcase_add_test(tc, chunks_behind_a_gap_are_counted_as_lost);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -151,14 +151,3 @@ START_TEST(a_client_of_two_servers_never_says_a_length_that_one_does_not_have)
 	}
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("client_oom_groups");
-	TCase *tc = tcase_create("each allocation fails in turn");
-
-	tcase_add_test(tc, a_client_of_two_servers_never_says_a_length_that_one_does_not_have);
-	suite_add_tcase(s, tc);
-	return s;
-}

@@ -14,10 +14,10 @@ import time
 
 import zmq
 
-MAGIC, VERSION = b"KVSC", 2
+MAGIC, VERSION = b"KVSC", 3
 HELLO, PING, LOOKUP, FINISH, STATUS, ERROR, KEYS = 1, 2, 3, 5, 12, 13, 15
 OK, TRUNCATED, BAD_VERSION, TOO_LARGE, BAD_RESERVED, BAD_BODY, UNKNOWN_OP, NO_HELLO, STALE_EPOCH = range(9)
-NO_SESSION, RANGE, GROUP = 12, 17, 23
+NO_SESSION, RANGE, GROUP, SECRET = 12, 17, 23, 25
 HASH_BYTES = 32
 WAIT_S = 60
 
@@ -109,7 +109,7 @@ class Client:
         # Not IMMEDIATE: the first request is sent before the connection stands, and only this server can get it.
         self.socket.linger = 0
         self.socket.connect(endpoint)
-        self.token = secrets.randbits(64) | 1
+        self.token, self.secret = secrets.randbits(64) | 1, bytes(16)
         self.epoch, self.last_corr, self.arrived = 0, 0, []
 
     def corr(self):
@@ -143,13 +143,14 @@ class Client:
         return reply
 
     def hello(self, namespace, groups=ONE_GROUP):
-        """The reply, and its fields: credits, max_frame, weights (joined, generation, cleared), software, lease_path."""
-        reply = self.ask(HELLO, struct.pack("<QHHIHHHHIIQQQQ", self.token, 1, HASH_BYTES, 256, 0, 1, 1, 1, 1000, 256, 0, 0, 0, 0)
-                         + text_field(namespace) + groups_field(groups))
+        """The reply, and its fields: credits, max_frame, weights (joined, generation, cleared, secret, id), software, lease_path."""
+        reply = self.ask(HELLO, struct.pack("<QHHIHHHHIIQQQQ16s", self.token, 1, HASH_BYTES, 256, 0, 1, 1, 1, 1000, 256, 0, 0, 0, 0,
+                                            self.secret) + text_field(namespace) + groups_field(groups))
         if reply.status != OK:
             raise ValueError(f"HELLO: {reply.status} {reply.text()}")
         fields = struct.unpack_from("<IIQ", reply.body)
-        software, at = take_text(reply.body, 40)
+        self.secret = reply.body[40:56]
+        software, at = take_text(reply.body, 64)
         lease_path, at = take_text(reply.body, at)
         if at != len(reply.body):
             raise ValueError("bytes behind the HELLO reply")
@@ -208,6 +209,19 @@ class Checks:
         epoch = self.client.epoch
         reply, _ = self.client.hello("python-client")
         return reply.epoch == epoch
+
+    def secret(self):
+        """HELLO with the token and another secret is SECRET, and the right one still goes"""
+        right = self.client.secret
+        self.client.secret = secrets.token_bytes(16)
+        try:
+            self.client.hello("python-client")
+            return False
+        except ValueError as refusal:
+            if not str(refusal).startswith(f"HELLO: {SECRET} "):
+                return False
+        self.client.secret = right
+        return right != bytes(16) and self.client.hello("python-client")[0].status == OK and self.client.secret == right
 
     def two_lookups(self):
         """two LOOKUPs in one frame are each answered once, with hit 0"""
@@ -319,7 +333,7 @@ class Checks:
     def finish(self):
         """FINISH ends both sessions"""
         replies = [self.client.ask(FINISH, struct.pack("<QII", ticket, 0, 0)) for ticket in self.tickets]
-        return all((reply.opcode, reply.status, reply.body) == (FINISH, OK, b"") for reply in replies)
+        return all((reply.opcode, reply.status, reply.body) == (FINISH, OK, bytes(8)) for reply in replies)
 
     def finish_again(self):
         """FINISH again is NO_SESSION"""

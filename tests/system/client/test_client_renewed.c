@@ -171,7 +171,6 @@ START_TEST(nothing_leaks_whenever_a_request_ends)
 	char id[16];
 
 	cfg.reply_delay_us = 3000; /* so that renewals are under way when their requests end */
-	cfg.reply_jitter_us = 3000;
 	up(&rig, &cfg);
 	rig_store(&rig.worker, 0, 1, 4);
 	for (unsigned i = 0; i < 60; i++) {
@@ -304,19 +303,3 @@ START_TEST(a_crowd_that_waits_asks_at_a_bounded_rate)
 	down(&rig);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("client_renewed");
-	TCase *tc = tcase_create("renewed");
-
-	tcase_add_test(tc, a_miss_becomes_a_hit_when_another_request_has_stored);
-	tcase_add_test(tc, a_hit_that_max_promised_cut_becomes_whole_when_the_other_finishes);
-	tcase_add_test(tc, a_lookup_ahead_promises_what_the_gpu_does_not_have);
-	tcase_add_test(tc, nothing_leaks_whenever_a_request_ends);
-	tcase_add_test(tc, after_a_restart_of_the_server_what_waits_is_asked_anew);
-	tcase_add_test(tc, a_crowd_that_waits_asks_at_a_bounded_rate);
-	suite_add_tcase(s, tc);
-	return s;
-}

@@ -8,6 +8,7 @@
 #include "model.h"
 #include "model_parts.h"
 #include "waiting.h"
+#include "random.h"
 
 /*
  * DESIGN
@@ -47,10 +48,7 @@ static uint32_t seed, n_cases, n_hits;
 static uint32_t
 draw(uint32_t below)
 {
-	random_state ^= random_state << 13;
-	random_state ^= random_state >> 7;
-	random_state ^= random_state << 17;
-	return (uint32_t)((random_state >> 20) % below);
+	return (uint32_t)((xorshift(&random_state) >> 20) % below);
 }
 
 static bool
@@ -420,7 +418,7 @@ number_of_seeds(void)
 }
 
 /* The loop's number is the seed. */
-START_TEST(answers_are_true_over_all_servers_ranks_and_groups)
+START_LOOP_TEST(answers_are_true_over_all_servers_ranks_and_groups, 1, number_of_seeds() + 1)
 {
 	seed = (uint32_t)_i;
 	random_state = UINT64_C(0x9e3779b97f4a7c15) * (seed + UINT64_C(1));
@@ -447,14 +445,3 @@ START_TEST(answers_are_true_over_all_servers_ranks_and_groups)
 	}
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("client_sweep");
-	TCase *tc = tcase_create("all");
-
-	tcase_add_loop_test(tc, answers_are_true_over_all_servers_ranks_and_groups, 1, (int)number_of_seeds() + 1);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -107,6 +107,8 @@ ask_and_finish(struct scout_client *client)
 	ck_assert_int_eq(scout_finish(client, "r"), 0);
 }
 
+CHECKED_FIXTURE(up, down);
+
 /* A question, its answer, a finish: the caller rings twice, the server once, and what it says to the finish is read with the next. */
 START_TEST(nobody_is_woken_for_the_answer_to_a_finish)
 {
@@ -200,17 +202,3 @@ START_TEST(a_link_is_rung_when_much_is_in_flight)
 	ck_assert(scout__link_awaits(&link));
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("client_wakes");
-	TCase *tc = tcase_create("wakes");
-
-	tcase_add_checked_fixture(tc, up, down);
-	tcase_add_test(tc, nobody_is_woken_for_the_answer_to_a_finish);
-	tcase_add_test(tc, what_somebody_waits_for_is_rung_for);
-	tcase_add_test(tc, a_link_is_rung_when_much_is_in_flight);
-	suite_add_tcase(s, tc);
-	return s;
-}

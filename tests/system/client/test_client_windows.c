@@ -210,7 +210,7 @@ wait_promised(uint32_t n, uint32_t objects)
 }
 
 /* A lookup ahead, and then the ask that says what the GPU has: it needs no unit of that, and what it has is given back. */
-START_TEST(presence_serves_any_head_that_the_gpu_has)
+START_LOOP_TEST(presence_serves_any_head_that_the_gpu_has, 1, 3)
 {
 	struct scout_query q = question("ahead", 0, 0);
 	uint32_t n = (uint32_t)_i;
@@ -253,16 +253,3 @@ START_TEST(presence_serves_any_head_that_the_gpu_has)
 	down(n);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("client_windows");
-	TCase *tcase = tcase_create("windows");
-
-	tcase_add_test(tcase, an_answer_of_several_lengths_is_renewed);
-	tcase_add_test(tcase, a_renewal_takes_no_length_that_one_server_cannot_restore);
-	tcase_add_loop_test(tcase, presence_serves_any_head_that_the_gpu_has, 1, 3);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

@@ -425,26 +425,3 @@ START_TEST(status_auto_finds_it)
 	place_down(&place);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("instance");
-	TCase *start = tcase_create("start and end");
-	TCase *host = tcase_create("what it has of the host");
-
-	tcase_add_test(start, twenty_that_race_get_one_server);
-	tcase_add_test(start, a_starter_that_is_killed_at_any_moment_leaves_a_server_or_none);
-	tcase_add_test(start, a_server_outlives_the_process_that_started_it);
-	tcase_add_test(start, it_ends_after_idle_exit_s_and_the_next_one_is_started);
-	tcase_add_test(start, what_a_killed_server_left_is_no_server);
-	tcase_add_test(start, a_server_that_crashes_is_started_more_and_more_slowly);
-	tcase_add_test(start, a_server_without_its_lock_file_is_joined);
-	suite_add_tcase(suite, start);
-	tcase_add_test(host, it_has_nothing_of_the_process_that_started_it);
-	tcase_add_test(host, a_forked_child_of_the_host_does_not_keep_the_lock);
-	tcase_add_test(host, its_log_says_how_large_the_pool_is_and_why);
-	tcase_add_test(host, status_auto_finds_it);
-	suite_add_tcase(suite, host);
-	return suite;
-}

@@ -361,32 +361,3 @@ START_TEST(bad_arguments_are_refused)
 	ck_assert_str_eq(endpoint, "untouched");
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("instance_failures");
-	TCase *start = tcase_create("starts that fail");
-	TCase *other = tcase_create("a server that is not quite ours");
-	TCase *folder = tcase_create("whose folder");
-
-	tcase_add_test(start, a_program_that_is_not_there_is_named);
-	tcase_add_test(start, a_program_in_path_is_found);
-	tcase_add_test(start, a_program_that_cannot_be_executed_is_told);
-	tcase_add_test(start, a_server_that_ends_at_once_is_told_and_tried_more_slowly);
-	tcase_add_test(start, a_server_that_has_no_memory_says_so);
-	tcase_add_test(start, keys_that_cannot_be_given_are_refused_before_anything_is_started);
-	tcase_add_test(start, a_file_of_keys_cannot_move_the_server);
-	suite_add_tcase(suite, start);
-	tcase_add_test(other, a_server_of_another_version_is_refused);
-	tcase_add_test(other, a_server_with_other_keys_is_joined_with_one_warning);
-	tcase_add_test(other, a_server_that_starts_for_too_long_is_told);
-	tcase_add_test(other, a_server_that_was_started_by_hand_there_is_joined);
-	suite_add_tcase(suite, other);
-	tcase_add_test(folder, a_folder_that_others_control_is_refused);
-	tcase_add_test(folder, the_folder_is_that_of_the_user_and_the_ipc_namespace);
-	tcase_add_test(folder, another_ipc_namespace_has_another_server);
-	tcase_add_test(folder, bad_arguments_are_refused);
-	suite_add_tcase(suite, folder);
-	return suite;
-}

@@ -202,6 +202,34 @@ START_TEST(a_peer_that_joins_a_server_that_ends_gets_the_next_one)
 }
 END_TEST
 
+/* The list of processes, the server's log, and the log of an engine that wanted another password. */
+START_TEST(no_password_of_a_store_is_shown)
+{
+	struct scout_client *client, *other;
+	const char *words;
+	struct place place;
+	char err[1024] = "";
+
+	place_up(&place);
+	client = client_of(&place, "l1_bytes=8Mi l2=redis://me:hunter2@127.0.0.1:1");
+	wait_ready(client);
+	words = proc_text(place_server(&place), "cmdline");
+	ck_assert_msg(strstr(words, "l2=redis://me:***@127.0.0.1:1") && !strstr(words, "hunter"), "%s", words);
+	other = client_of(&place, "l1_bytes=8Mi l2=redis://me:hunter3@127.0.0.1:1");
+	wait_ready(other);
+	place_wait_warned(
+		&place,
+		"was started with other keys: l2 is redis://me:***@127.0.0.1:1, wanted redis://me:***@127.0.0.1:1");
+	ck_assert_int_lt(place_ensure(&place, "l2=fs:///x redis://me:hunter2@h", err, sizeof(err)), 0);
+	scout_client_free(other);
+	scout_client_free(client);
+	words = place_server_log(&place);
+	ck_assert_msg(strstr(words, "redis://me:***@") && !strstr(words, "hunter"), "%s", words);
+	ck_assert_msg(!strstr(place.warnings, "hunter") && !strstr(err, "hunter"), "%s %s", place.warnings, err);
+	place_down(&place);
+}
+END_TEST
+
 /* ---- without a server ---- */
 
 START_TEST(without_kvscoutd_lookups_end_and_one_warning_says_why)
@@ -352,21 +380,3 @@ START_TEST(auto_is_the_only_endpoint_and_of_one_node)
 	place_down(&place);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("instance_peers");
-	TCase *tc = tcase_create("peers");
-
-	tcase_add_test(tc, a_client_starts_the_server_and_finds_the_next_one);
-	tcase_add_test(tc, all_peers_of_the_host_join_one_server);
-	tcase_add_test(tc, a_peer_that_joins_a_server_that_ends_gets_the_next_one);
-	tcase_add_test(tc, without_kvscoutd_lookups_end_and_one_warning_says_why);
-	tcase_add_test(tc, a_server_that_cannot_start_is_one_warning_with_its_words);
-	tcase_add_test(tc, beside_a_server_of_another_version_it_runs_without_a_cache_until_that_has_ended);
-	tcase_add_test(tc, a_stopped_server_is_named_with_what_to_do);
-	tcase_add_test(tc, auto_is_the_only_endpoint_and_of_one_node);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

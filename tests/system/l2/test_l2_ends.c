@@ -68,7 +68,7 @@ eight_loading(struct l2_rig *r)
 
 /* ---- loads that fail: S9 ---- */
 
-START_TEST(a_failed_load_is_missing_and_is_not_offered_again)
+START_LOOP_TEST(a_failed_load_is_missing_and_is_not_offered_again, 0, 4)
 {
 	static const enum scout__l2_result results[] = {SCOUT__L2_CORRUPT, SCOUT__L2_ABSENT, SCOUT__L2_ERROR,
 							SCOUT__L2_TIMEOUT};
@@ -305,18 +305,23 @@ START_TEST(new_weights_in_the_middle_of_a_load_commit_nothing)
 }
 END_TEST
 
-START_TEST(what_waits_to_be_written_is_dropped_with_its_weights)
+/* In the queue, or beyond it, where it is looked at when there is room. */
+START_LOOP_TEST(what_waits_to_be_written_is_dropped_with_its_weights, 0, 2)
 {
 	struct l2_rig r = l2_rig_of(512);
 
+	if (_i)
+		r.cfg.l2_queue_bytes = 40 * SHARD_BYTES;
 	l2_up(&r);
 	l2_memory_pause(r.m, SCOUT__L2_STORE);
 	l2_store_in_pool(&r.rig.worker, 1, 100);
 	l2_memory_wait(r.m, SCOUT__L2_STORE, 32);
 	ck_assert_int_eq(wire_simple(&r.rig.client, SCOUT_OP_RESET, 7), SCOUT_WIRE_OK);
-	wire_wait_status(&r.rig.client, "l2.writes.outdated", 68);
+	wire_wait_status(&r.rig.client, "l2.writes.outdated", _i ? 8 : 68);
 	l2_memory_resume(r.m, SCOUT__L2_STORE);
+	wire_wait_status(&r.rig.client, "l2.writes.outdated", 68);
 	l2_check_idle(&r);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.writes.dropped"), 0);
 	/* Those that were on their way are of the old version: nobody finds them. */
 	ck_assert_uint_eq(l2_memory_objects(r.m), 32);
 	ck_assert_uint_eq(wire_status(&r.rig.client, "l1.chunks"), 0);
@@ -349,23 +354,6 @@ START_TEST(after_a_restart_the_version_says_what_is_found)
 END_TEST
 
 /* ---- writing ---- */
-
-START_TEST(what_does_not_fit_into_the_queue_is_dropped_and_counted)
-{
-	struct l2_rig r = l2_rig_of(256);
-
-	r.cfg.l2_queue_bytes = 40 * SHARD_BYTES;
-	l2_up(&r);
-	l2_memory_pause(r.m, SCOUT__L2_STORE);
-	l2_store_in_pool(&r.rig.worker, 1, 100);
-	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.writes.waiting"), 40);
-	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.writes.dropped"), 60);
-	l2_memory_resume(r.m, SCOUT__L2_STORE);
-	l2_check_idle(&r);
-	ck_assert_uint_eq(l2_memory_objects(r.m), 40);
-	l2_down(&r);
-}
-END_TEST
 
 START_TEST(a_failed_write_is_counted_and_not_tried_again)
 {
@@ -450,33 +438,3 @@ START_TEST(an_adapter_that_hangs_does_not_keep_the_server)
 	l2_down(&r);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l2_ends");
-	TCase *tc = tcase_create("ends");
-
-	tcase_add_loop_test(tc, a_failed_load_is_missing_and_is_not_offered_again, 0, 4);
-	tcase_add_test(tc, a_bad_key_counts_again_after_its_time);
-	tcase_add_test(tc, a_load_that_is_late_is_missing_and_its_slot_is_left_alone);
-	tcase_add_test(tc, an_object_deleted_behind_its_lookup_is_missing);
-	tcase_add_test(tc, a_store_that_is_switched_off_is_not_asked_and_comes_back);
-	tcase_add_test(tc, finish_in_the_middle_of_a_load_leaves_nothing);
-	tcase_add_test(tc, a_worker_that_goes_in_the_middle_of_a_load_leaves_nothing);
-	tcase_add_test(tc, a_store_takes_the_place_of_what_is_expected);
-	tcase_add_test(tc, a_store_takes_the_place_of_a_load_that_has_not_begun);
-	tcase_add_test(tc, a_retrieve_waits_for_the_store_that_took_its_place);
-	tcase_add_test(tc, new_weights_end_a_question);
-	tcase_add_test(tc, new_weights_in_the_middle_of_a_load_commit_nothing);
-	tcase_add_test(tc, what_waits_to_be_written_is_dropped_with_its_weights);
-	tcase_add_test(tc, after_a_restart_the_version_says_what_is_found);
-	tcase_add_test(tc, what_does_not_fit_into_the_queue_is_dropped_and_counted);
-	tcase_add_test(tc, a_failed_write_is_counted_and_not_tried_again);
-	tcase_add_test(tc, what_is_being_written_is_not_overwritten);
-	tcase_add_test(tc, stopping_writes_what_waits);
-	tcase_add_test(tc, stopping_in_the_middle_of_everything);
-	tcase_add_test(tc, an_adapter_that_hangs_does_not_keep_the_server);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

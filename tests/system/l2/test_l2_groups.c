@@ -125,7 +125,7 @@ END_TEST
  * The store loses an object after it said that it has it. The other loads take a while each: the lookup finds the object
  * gone while it waits for them.
  */
-START_TEST(what_fails_to_load_before_the_answer_makes_the_length_shorter)
+START_LOOP_TEST(what_fails_to_load_before_the_answer_makes_the_length_shorter, 0, 3)
 {
 	static const struct {
 		unsigned object; /* in the order in which they were stored */
@@ -177,17 +177,3 @@ START_TEST(a_store_that_does_not_answer_leaves_what_the_pool_has)
 	end(&rig, &l2, 9);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("l2_groups");
-	TCase *tc = tcase_create("all");
-
-	tcase_add_test(tc, a_length_takes_only_what_it_needs);
-	tcase_add_test(tc, what_l2_does_not_have_makes_the_length_shorter);
-	tcase_add_loop_test(tc, what_fails_to_load_before_the_answer_makes_the_length_shorter, 0, 3);
-	tcase_add_test(tc, a_store_that_does_not_answer_leaves_what_the_pool_has);
-	suite_add_tcase(s, tc);
-	return s;
-}

@@ -126,17 +126,3 @@ START_TEST(what_has_not_been_loaded_before_the_answer_is_no_miss)
 	end(&rig, &l2, 9);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("l2_keys");
-	TCase *tc = tcase_create("all");
-
-	tcase_add_test(tc, what_l2_has_is_a_hit_and_is_loaded_for_the_retrieve);
-	tcase_add_test(tc, what_l2_has_not_said_in_time_is_no_miss);
-	tcase_add_test(tc, what_fails_to_load_before_the_answer_is_a_miss);
-	tcase_add_test(tc, what_has_not_been_loaded_before_the_answer_is_no_miss);
-	suite_add_tcase(s, tc);
-	return s;
-}

@@ -124,7 +124,7 @@ START_TEST(retained_objects_are_like_any_other)
 }
 END_TEST
 
-START_TEST(temporary_objects_go_first_and_finish_does_not_touch_them)
+START_LOOP_TEST(temporary_objects_go_first_and_finish_does_not_touch_them, 0, 3)
 {
 	static const char *const policies[] = {"lru", "s3fifo", "hdc"};
 	struct l2_rig r = l2_rig_of(64);
@@ -400,27 +400,3 @@ START_TEST(a_commit_wakes_who_waits_for_it_before_the_interval)
 	l2_end(&r, 1);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l2_modes");
-	TCase *tc = tcase_create("modes");
-
-	tcase_add_test(tc, on_lookup_loads_start_with_the_answer);
-	tcase_add_test(tc, before_answer_counts_what_has_arrived);
-	tcase_add_test(tc, before_answer_ends_where_a_load_fails);
-	tcase_add_test(tc, before_answer_gives_back_what_does_not_come_in_time);
-	tcase_add_test(tc, retained_objects_are_like_any_other);
-	tcase_add_loop_test(tc, temporary_objects_go_first_and_finish_does_not_touch_them, 0, 3);
-	tcase_add_test(tc, eight_readers_of_a_temporary_object_are_one_load);
-	tcase_add_test(tc, a_failed_load_is_tried_on_the_next_adapter_that_has_it);
-	tcase_add_test(tc, who_has_all_need_not_wait_for_who_is_slow);
-	tcase_add_test(tc, keys_that_come_late_and_out_of_order_are_waited_for);
-	tcase_add_test(tc, polling_asks_for_little_in_each_step);
-	tcase_add_test(tc, polling_ends_with_what_there_is_in_order);
-	tcase_add_test(tc, without_a_timeout_it_is_one_round);
-	tcase_add_test(tc, a_commit_wakes_who_waits_for_it_before_the_interval);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

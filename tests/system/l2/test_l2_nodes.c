@@ -23,6 +23,8 @@ teardown(void)
 	free(folder);
 }
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(a_node_waits_for_what_another_writes_late_and_out_of_order)
 {
 	static const uint64_t order[] = {6, 2, 8, 1, 4, 3, 7, 5};
@@ -62,7 +64,7 @@ START_TEST(a_node_waits_for_what_another_writes_late_and_out_of_order)
 }
 END_TEST
 
-START_TEST(a_decode_scheduler_gets_what_a_prefill_node_writes_late_and_out_of_order)
+START_LOOP_TEST(a_decode_scheduler_gets_what_a_prefill_node_writes_late_and_out_of_order, 0, 2)
 {
 	nodes_wait_for_late_keys(url, _i != 0);
 }
@@ -89,17 +91,3 @@ START_TEST(a_server_that_restarts_finds_what_it_had_written)
 	rig_down(&node.rig);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l2_nodes");
-	TCase *tc = tcase_create("nodes");
-
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_test(tc, a_node_waits_for_what_another_writes_late_and_out_of_order);
-	tcase_add_loop_test(tc, a_decode_scheduler_gets_what_a_prefill_node_writes_late_and_out_of_order, 0, 2);
-	tcase_add_test(tc, a_server_that_restarts_finds_what_it_had_written);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

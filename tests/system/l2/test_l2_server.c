@@ -463,31 +463,3 @@ START_TEST(a_lookup_with_a_timeout_of_its_own_gets_what_takes_longer_to_load)
 	l2_down(&r);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l2_server");
-	TCase *tc = tcase_create("two tiers");
-
-	tcase_add_test(tc, what_was_stored_is_hit_after_a_restart);
-	tcase_add_test(tc, the_pool_s_part_comes_first_and_one_question_asks_for_the_rest);
-	tcase_add_test(tc, a_prompt_whose_head_takes_the_room_of_its_tail_is_hit_as_a_whole);
-	tcase_add_test(tc, a_second_lookup_finds_what_the_first_expects);
-	tcase_add_test(tc, one_load_serves_all_who_ask);
-	tcase_add_test(tc, what_nobody_retrieves_leaves_nothing_behind);
-	tcase_add_test(tc, it_counts_only_as_far_as_room_is_promised);
-	tcase_add_test(tc, a_renewal_asks_the_stores_too);
-	tcase_add_test(tc, a_lookup_ahead_knows_where_each_chunk_is);
-	tcase_add_test(tc, a_slow_store_costs_only_its_part);
-	tcase_add_test(tc, a_lookup_with_little_time_does_not_wait_for_a_slow_store);
-	tcase_add_test(tc, a_server_that_cannot_start_stops_its_second_tier);
-	tcase_add_test(tc, an_answer_is_due_before_its_budget_ends);
-	tcase_add_test(tc, four_thousand_lookups_at_once_are_all_asked_for);
-	tcase_add_test(tc, a_client_that_goes_while_it_is_asked_leaves_no_pin);
-	tcase_add_test(tc, the_shards_of_a_chunk_may_come_from_both_tiers);
-	tcase_add_test(tc, a_client_that_changed_the_weights_says_so_to_a_server_that_restarted);
-	tcase_add_test(tc, a_lookup_with_a_timeout_of_its_own_gets_what_takes_longer_to_load);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -90,29 +90,65 @@ START_TEST(writes_wait_for_their_turn_and_none_is_lost)
 }
 END_TEST
 
-/* Forty fit. The first 32 are the store's, the next eight wait; each that comes then takes the place of the oldest of these. */
-START_TEST(beyond_the_queue_the_oldest_is_dropped_and_counted)
-{
-	struct l2_rig r = l2_rig_of(256);
+#define PROMPTS 12u
+#define CHUNKS 48u
 
-	r.cfg.l2_queue_bytes = 40 * SHARD_BYTES;
+static uint64_t
+first_key(uint32_t prompt)
+{
+	return 1 + 1000u * prompt;
+}
+
+/*
+ * @n_fit fit into the queue, 32 of which are the store's at once; of the others the pool replaces some before their turn. @part chunks in one
+ * STORE, the prompts by turns. What is written is found after a restart, from the beginning of each prompt on: no beginning is lost for
+ * another prompt's end. Returns how many that is.
+ */
+static uint32_t
+overload(uint32_t pool, uint32_t part, uint32_t n_fit)
+{
+	struct l2_rig r = l2_rig_of(pool);
+	uint32_t n_usable = 0, n_written;
+
+	r.cfg.l2_queue_bytes = n_fit * SHARD_BYTES;
 	l2_up(&r);
 	l2_memory_pause(r.m, SCOUT__L2_STORE);
-	for (uint64_t key = 1; key <= 60; key++)
-		l2_store_in_pool(&r.rig.worker, key, 1);
-	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.writes.waiting"), 40);
-	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.writes.dropped"), 20);
+	for (uint32_t chunk = 0; chunk < CHUNKS; chunk += part)
+		for (uint32_t i = 0; i < PROMPTS; i++)
+			l2_store_of(&r.rig.worker, 1 + i, first_key(i) + chunk, part);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.writes.bytes"), n_fit * SHARD_BYTES);
 	l2_memory_resume(r.m, SCOUT__L2_STORE);
+	wire_wait_status(&r.rig.client, "l2.writes.waiting", 0);
 	l2_check_idle(&r);
-	ck_assert_uint_eq(l2_memory_objects(r.m), 40);
+	n_written = (uint32_t)l2_memory_objects(r.m);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.writes.dropped"), PROMPTS * CHUNKS - n_written);
 	l2_restart(&r);
-	/* The first 32 and the last eight. */
-	l2_lookup(&r.rig.client, 1, 1, 60, 0, 32);
-	rig_finish(&r.rig.client, 1);
-	l2_lookup(&r.rig.client, 2, 52, 1, 0, 0);
-	rig_finish(&r.rig.client, 2);
-	l2_lookup(&r.rig.client, 3, 53, 8, 0, 8);
-	l2_end(&r, 3);
+	for (uint32_t i = 0; i < PROMPTS; i++) {
+		struct scout__lookup_reply m;
+
+		assert_wire(wire_lookup(&r.rig.client, 100 + i, first_key(i), CHUNKS, 0, &m), SCOUT_WIRE_OK);
+		n_usable += m.hit;
+		rig_finish(&r.rig.client, 100 + i);
+	}
+	ck_assert_uint_eq(n_usable, n_written);
+	l2_down(&r);
+	return n_written;
+}
+
+/* While the pool has the chunks they wait, however few the queue takes at once. */
+START_LOOP_TEST(beyond_the_queue_ends_of_prompts_wait_and_are_written, 0, 3)
+{
+	static const uint32_t parts[] = {1, 4, CHUNKS};
+
+	ck_assert_uint_eq(overload(4096, parts[_i], 40), PROMPTS * CHUNKS);
+}
+END_TEST
+
+START_LOOP_TEST(what_the_pool_replaces_before_its_turn_is_the_end_of_a_prompt, 0, 3)
+{
+	static const uint32_t parts[] = {1, 4, CHUNKS};
+
+	ck_assert_uint_ge(overload(256, parts[_i], 50), 50);
 }
 END_TEST
 
@@ -123,12 +159,13 @@ START_TEST(writes_that_wait_do_not_fill_the_pool)
 
 	r.cfg.l2_queue_bytes = r.cfg.l1_bytes;
 	l2_up(&r);
-	l2_memory_slow(r.m, SCOUT__L2_STORE, EACH_MS);
+	l2_memory_pause(r.m, SCOUT__L2_STORE);
 	for (uint64_t key = 1; key <= 640; key += 8)
 		l2_store_in_pool(&r.rig.worker, key, 8);
-	ck_assert_uint_le(wire_status(&r.rig.client, "l2.writes.waiting"), 64 / 4);
-	ck_assert_uint_gt(wire_status(&r.rig.client, "l2.writes.dropped"), 0);
-	l2_memory_slow(r.m, SCOUT__L2_STORE, 0);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.writes.bytes"), 64 / 4 * SHARD_BYTES);
+	l2_memory_resume(r.m, SCOUT__L2_STORE);
+	wire_wait_status(&r.rig.client, "l2.writes.waiting", 0);
+	ck_assert_uint_ge(wire_status(&r.rig.client, "l2.writes.dropped"), 640 - 64 - 16);
 	l2_check_idle(&r);
 	l2_down(&r);
 }
@@ -172,20 +209,3 @@ START_TEST(a_question_that_the_store_gives_up_is_late)
 	l2_end(&r, 2);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l2_slow");
-	TCase *tc = tcase_create("slow");
-
-	tcase_add_test(tc, a_retrieve_goes_on_while_its_loads_do);
-	tcase_add_test(tc, a_retrieve_ends_with_its_budget_and_has_what_came);
-	tcase_add_test(tc, writes_wait_for_their_turn_and_none_is_lost);
-	tcase_add_test(tc, beyond_the_queue_the_oldest_is_dropped_and_counted);
-	tcase_add_test(tc, writes_that_wait_do_not_fill_the_pool);
-	tcase_add_test(tc, a_lookup_waits_for_its_question_and_not_for_l2_timeout_ms);
-	tcase_add_test(tc, a_question_that_the_store_gives_up_is_late);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

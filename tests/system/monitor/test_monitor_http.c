@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check_main.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -15,23 +14,11 @@
 #include "metrics_rig.h"
 #include "server_l2_rig.h"
 #include "waiting.h"
+#include "own_use.h"
 
 /* The HTTP server: its address, its answers, its health, and clients that are slow, many, or stay. */
 
 static struct page page;
-
-static int
-count_fds(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	int n = 0;
-
-	ck_assert_ptr_nonnull(dir);
-	while (readdir(dir)) // NOLINT(concurrency-mt-unsafe): a stream of our own
-		n++;
-	(void)closedir(dir);
-	return n;
-}
 
 /* ---- the key ---- */
 
@@ -58,7 +45,7 @@ static const struct {
 	{"192.0.2.1:0", SCOUT_ERR_BIND, "no address of this machine"},
 };
 
-START_TEST(what_cannot_be_served_is_said_at_start)
+START_LOOP_TEST(what_cannot_be_served_is_said_at_start, 0, (sizeof(bad_values) / sizeof(bad_values[0])))
 {
 	struct scout_server_config cfg = rig_config(8);
 	struct scout_server *server = NULL;
@@ -260,6 +247,37 @@ START_TEST(paths_and_methods)
 }
 END_TEST
 
+START_TEST(a_request_for_another_host_gets_nothing)
+{
+	char own[256] = "", text[512], hosts[3][300];
+	const char *const strange[] = {"attacker.example", "attacker.example:80", "localhost.attacker.example",
+				       "localhostile", ""};
+	struct http_answer a;
+	struct rig rig;
+
+	ck_assert_int_eq(gethostname(own, sizeof(own) - 1), 0);
+	own[strcspn(own, ".")] = '\0';
+	(void)snprintf(hosts[0], sizeof(hosts[0]), "%s", own);
+	(void)snprintf(hosts[1], sizeof(hosts[1]), "%s.cluster.example:9570", own);
+	(void)snprintf(hosts[2], sizeof(hosts[2]), "[::1]:9570");
+	metrics_up(&rig, 8);
+	for (size_t i = 0; i < 5 + 3; i++) {
+		int fd = http_connect(metrics_address(rig.server));
+
+		(void)snprintf(text, sizeof(text), "GET /healthz HTTP/1.1\r\nHost: %s\r\n\r\n",
+			       i < 5 ? strange[i] : hosts[i - 5]);
+		http_send(fd, text);
+		http_receive(fd, &a);
+		ck_assert_msg(a.status == (i < 5 ? 421 : 200), "%s: %d", text, a.status);
+		ck_assert_msg(i >= 5 || strstr(a.body, "the Host of this request is none of this server's names"), "%s",
+			      a.body);
+		free(a.body);
+		ck_assert_int_eq(close(fd), 0);
+	}
+	rig_down(&rig);
+}
+END_TEST
+
 START_TEST(what_is_no_http_does_no_harm)
 {
 	static const char *const texts[] = {
@@ -267,8 +285,8 @@ START_TEST(what_is_no_http_does_no_harm)
 		"GET\r\n\r\n",
 		"nonsense\r\n\r\n",
 		"GET / HTTP/9.9\r\n\r\n",
-		"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\nabc",
-		"GET /metrics HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"};
+		"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\nabc",
+		"GET /metrics HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"};
 	struct http_answer a;
 	char big[40000], body[64];
 	struct rig rig;
@@ -424,7 +442,7 @@ START_TEST(clients_that_do_not_read_do_not_hold_up_others)
 	for (unsigned i = 0; i < 8; i++) {
 		fds[i] = http_connect(metrics_address(rig.server));
 		ck_assert_int_eq(setsockopt(fds[i], SOL_SOCKET, SO_RCVBUF, &small, sizeof(small)), 0);
-		http_send(fds[i], "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+		http_send(fds[i], "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
 	}
 	ck_assert_int_eq(http_status(metrics_address(rig.server), "/healthz", body, sizeof(body)), 200);
 	page_get(&page, metrics_address(rig.server));
@@ -433,32 +451,3 @@ START_TEST(clients_that_do_not_read_do_not_hold_up_others)
 	rig_down(&rig);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("monitor_http");
-	TCase *key = tcase_create("key");
-	TCase *answers = tcase_create("answers");
-	TCase *health = tcase_create("health");
-	TCase *clients = tcase_create("clients");
-
-	tcase_add_loop_test(key, what_cannot_be_served_is_said_at_start, 0,
-			    (int)(sizeof(bad_values) / sizeof(bad_values[0])));
-	tcase_add_test(key, a_port_in_use_is_refused_and_its_owner_not_disturbed);
-	tcase_add_test(key, the_log_says_where_and_warns_of_addresses_that_others_reach);
-	tcase_add_test(key, an_ipv6_address_is_served);
-	tcase_add_test(key, nothing_is_left_of_it);
-	tcase_add_test(key, a_forked_child_does_not_keep_the_port);
-	suite_add_tcase(suite, key);
-	tcase_add_test(answers, paths_and_methods);
-	tcase_add_test(answers, what_is_no_http_does_no_harm);
-	suite_add_tcase(suite, answers);
-	tcase_add_test(health, a_server_that_drains_is_not_healthy);
-	suite_add_tcase(suite, health);
-	tcase_add_test(clients, the_oldest_connection_makes_room_for_the_next);
-	tcase_add_test(clients, a_thousand_slow_clients_do_not_disturb_lookups);
-	tcase_add_test(clients, clients_that_do_not_read_do_not_hold_up_others);
-	suite_add_tcase(suite, clients);
-	return suite;
-}

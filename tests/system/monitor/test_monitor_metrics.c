@@ -428,25 +428,3 @@ START_TEST(a_flood_of_requests_does_not_keep_the_loop_busy)
 	rig_down(&rig);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("monitor_metrics");
-	TCase *tcase = tcase_create("values");
-
-	tcase_add_test(tcase, every_line_can_be_read_whatever_a_namespace_is_called);
-	tcase_add_test(tcase, namespaces_beyond_the_limit_are_counted_and_not_listed);
-	tcase_add_test(tcase, each_value_is_in_both);
-	tcase_add_test(tcase, names_in_metrics_follow_those_of_status);
-	tcase_add_test(tcase, values_are_those_of_status);
-	tcase_add_test(tcase, status_tells_the_parameters_and_the_times_of_lookups);
-	tcase_add_test(tcase, values_are_what_happened);
-	tcase_add_test(tcase, lookups_fall_into_the_bucket_of_their_time);
-	tcase_add_test(tcase, stores_of_the_second_tier_are_timed);
-	tcase_add_test(tcase, status_is_json_of_the_same_names);
-	tcase_add_test(tcase, counters_only_grow_under_load);
-	tcase_add_test(tcase, a_flood_of_requests_does_not_keep_the_loop_busy);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

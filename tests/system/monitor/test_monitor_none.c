@@ -33,15 +33,3 @@ START_TEST(all_else_works)
 	rig_down(&rig);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("monitor_none");
-	TCase *tcase = tcase_create("without libmicrohttpd");
-
-	tcase_add_test(tcase, the_key_is_refused_and_the_message_says_how_to_get_it);
-	tcase_add_test(tcase, all_else_works);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

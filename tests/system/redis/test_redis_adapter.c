@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "check_main.h"
 #include "l2_old_object.h"
 #include "redis.h"
 #include "redis_internal.h"
@@ -60,6 +61,9 @@ key_of(const struct adapter_object *o)
 	scout__redis_key(o->key.digest, key);
 	return key;
 }
+
+CASE_TIMEOUT(300);
+CHECKED_FIXTURE(set_up, tear_down);
 
 START_TEST(what_was_stored_is_there_and_loads)
 {
@@ -546,40 +550,6 @@ START_TEST(cluster_yes_does_not_use_a_single_server)
 }
 END_TEST
 
-static Suite *
-suite(void)
-{
-	Suite *s = suite_create("redis_adapter");
-	TCase *tc = tcase_create("single");
-
-	tcase_add_checked_fixture(tc, set_up, tear_down);
-	tcase_set_timeout(tc, 300);
-	tcase_add_test(tc, what_was_stored_is_there_and_loads);
-	tcase_add_test(tc, the_value_is_the_header_and_the_payload_under_the_documented_key);
-	tcase_add_test(tc, a_store_of_what_is_there_changes_nothing);
-	tcase_add_test(tc, objects_expire_after_ttl_and_no_store_makes_them_younger);
-	tcase_add_test(tc, a_flipped_bit_anywhere_is_damage_and_is_removed);
-	tcase_add_test(tc, a_value_of_another_length_or_key_never_gets_into_the_slot);
-	tcase_add_test(tc, a_sound_value_of_another_size_does_not_overrun_the_slot);
-	tcase_add_test(tc, a_key_of_another_type_is_an_error_and_stays);
-	tcase_add_test(tc, an_object_of_another_format_version_is_a_miss_and_stays);
-	tcase_add_test(tc, an_object_of_the_release_before_stays_under_its_own_prefix);
-	tcase_add_test(tc, removals_at_once_remove_each_its_own);
-	tcase_add_test(tc, large_values_travel_whole);
-	tcase_add_test(tc, ten_thousand_small_operations_at_once);
-	tcase_add_test(tc, more_questions_than_commands_are_all_answered);
-	tcase_add_test(tc, a_value_that_redis_cannot_take_is_refused_with_a_reason);
-	tcase_add_test(tc, a_server_that_is_full_says_so_and_loads_go_on);
-	tcase_add_test(tc, pins_and_empty_questions_end_at_once);
-	tcase_add_test(tc, wrong_urls_are_refused_each_with_its_reason);
-	tcase_add_test(tc, a_host_may_be_a_name);
-	tcase_add_test(tc, a_name_that_does_not_exist_is_an_error_that_says_so);
-	tcase_add_test(tc, several_hosts_that_are_no_cluster_are_an_error_in_the_log);
-	tcase_add_test(tc, cluster_yes_does_not_use_a_single_server);
-	suite_add_tcase(s, tc);
-	return s;
-}
-
 int
 main(void)
 {
@@ -587,5 +557,5 @@ main(void)
 		(void)puts("1..0 # SKIP no openssl command, or a redis-server without TLS");
 		return EXIT_SUCCESS;
 	}
-	return redis_rig_main(suite());
+	return redis_rig_main(suite_of_this_file());
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "check_main.h"
 #include "clear_rig.h"
 
 #include "redis_rig.h"
@@ -23,6 +24,9 @@ teardown(void)
 {
 	redis_kill(&server);
 }
+
+CASE_TIMEOUT(300);
+CHECKED_FIXTURE(setup, teardown);
 
 START_TEST(a_clear_drops_pool_and_redis)
 {
@@ -121,17 +125,5 @@ END_TEST
 int
 main(void)
 {
-	Suite *suite = suite_create("redis_clear");
-	TCase *tc = tcase_create("clear");
-
-	tcase_set_timeout(tc, 300);
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_test(tc, a_clear_drops_pool_and_redis);
-	tcase_add_test(tc, a_restart_brings_nothing_back);
-	tcase_add_test(tc, another_server_on_the_redis_drops_it_too);
-	tcase_add_test(tc, a_redis_that_hangs_gets_the_clear_when_it_is_back);
-	tcase_add_test(tc, a_redis_that_comes_late_drops_the_pool_and_puts_nobody_out);
-	tcase_add_test(tc, a_record_that_was_lost_is_written_again);
-	suite_add_tcase(suite, tc);
-	return redis_rig_main(suite);
+	return redis_rig_main(suite_of_this_file());
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "check_main.h"
 #include "redis.h"
 #include "redis_internal.h"
 
@@ -78,6 +79,9 @@ slot_of(const struct adapter_object *o)
 	ck_assert_uint_eq(slot, scout__redis_slot(key, strlen(key)));
 	return slot;
 }
+
+CASE_TIMEOUT(300);
+CHECKED_FIXTURE(set_up, tear_down);
 
 START_TEST(objects_are_spread_over_the_nodes_that_serve_their_slots)
 {
@@ -324,31 +328,8 @@ START_TEST(a_user_with_the_documented_rights_can_do_everything)
 }
 END_TEST
 
-static Suite *
-suite(void)
-{
-	Suite *s = suite_create("redis_cluster");
-	TCase *tc = tcase_create("cluster");
-
-	tcase_add_checked_fixture(tc, set_up, tear_down);
-	tcase_set_timeout(tc, 300);
-	tcase_add_test(tc, objects_are_spread_over_the_nodes_that_serve_their_slots);
-	tcase_add_test(tc, a_host_that_is_away_does_not_matter_while_another_is_there);
-	tcase_add_test(tc, cluster_no_is_an_error_in_the_log);
-	tcase_add_test(tc, a_slot_that_moves_is_followed_and_then_known);
-	tcase_add_test(tc, an_object_in_a_moving_slot_is_stored_where_it_will_be);
-	tcase_add_test(tc, a_slot_that_was_moved_while_nobody_looked_costs_one_redirect);
-	tcase_add_test(tc, a_node_that_is_killed_costs_its_keys_only_and_heals);
-	tcase_add_test(tc, a_node_that_is_stopped_holds_up_its_own_keys_only_until_it_is_known);
-	tcase_add_test(tc, a_whole_cluster_that_is_away_fails_at_once_and_heals);
-	tcase_add_test(tc, a_cluster_without_slots_is_waited_for);
-	tcase_add_test(tc, a_user_with_the_documented_rights_can_do_everything);
-	suite_add_tcase(s, tc);
-	return s;
-}
-
 int
 main(void)
 {
-	return redis_rig_main(suite());
+	return redis_rig_main(suite_of_this_file());
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "check_main.h"
 #include "redis_faults_rig.h"
 
 #include <fcntl.h>
@@ -20,6 +21,9 @@ real_server(const char *const *extra)
 }
 
 /* ---- who may come in ---- */
+
+CASE_TIMEOUT(300);
+CHECKED_FIXTURE(set_up, tear_down);
 
 START_TEST(a_password_and_a_user_are_sent)
 {
@@ -77,7 +81,7 @@ START_TEST(a_password_may_be_in_a_file_of_its_owner)
 	server.password = "s3cret/@:";
 	real_server(extra);
 	memset(longer, 'x', sizeof(longer) - 1);
-	check_file_refused("s3cret/@:\n", 0640, SCOUT_ERR_PERMISSION, "chmod 600");
+	check_file_refused("s3cret/@:\n", 0604, SCOUT_ERR_PERMISSION, "chmod 600");
 	check_file_refused("one\ntwo\n", 0600, SCOUT_ERR_CONFIG_RANGE, "must be one line");
 	check_file_refused("\n", 0600, SCOUT_ERR_CONFIG_RANGE, "must be one line");
 	check_file_refused(longer, 0600, SCOUT_ERR_CONFIG_RANGE, "of 1 to 1024 bytes");
@@ -184,6 +188,105 @@ START_TEST(a_user_without_rights_gets_errors_and_no_storm_of_lines)
 		ck_assert_int_eq(object_store(&rig, &object), SCOUT__L2_ERROR);
 	ck_assert_int_eq(object_load(&rig, &object), SCOUT__L2_ABSENT);
 	ck_assert_uint_eq(adapter_logged(&rig, "NOPERM"), 1);
+}
+END_TEST
+
+START_TEST(a_password_file_is_read_again_when_a_login_is_refused)
+{
+	static const char *const extra[] = {"requirepass", "newsecret", NULL};
+
+	server.password = "newsecret";
+	real_server(extra);
+	url_with_file("oldsecret\n", 0600, "");
+	check_refused("WRONGPASS: it refuses the user or password", "oldsecret");
+	ck_assert_ptr_nonnull(strstr(object.op.why, "WRONGPASS: it refuses the user or password (127.0.0.1:"));
+	url_with_file("newsecret\n", 0600, "");
+	wait_until(object_store(&rig, &object) == SCOUT__L2_OK)
+		;
+}
+END_TEST
+
+/* Its own snapshots fail: it refuses PING and all writes, and serves reads. */
+START_TEST(a_server_that_cannot_save_is_read)
+{
+	static const char *const extra[] = {"dbfilename", "folder", "save", "3600 1", NULL};
+	char path[128];
+
+	real_server(extra);
+	(void)snprintf(path, sizeof(path), "%s/folder", server.folder);
+	ck_assert_int_eq(mkdir(path, 0700), 0);
+	adapter_up(&rig, url);
+	ck_assert_int_eq(object_store(&rig, &object), SCOUT__L2_OK);
+	adapter_down(&rig);
+	freeReplyObject(redis_do(&server, "BGSAVE"));
+	for (bool refuses = false; !refuses;) {
+		redisReply *reply = redisCommand(server.control, "PING");
+
+		ck_assert_ptr_nonnull(reply);
+		refuses = reply->type == REDIS_REPLY_ERROR;
+		freeReplyObject(reply);
+	}
+	adapter_up(&rig, url);
+	ck_assert_int_eq(object_load(&rig, &object), SCOUT__L2_OK);
+	ck_assert(atomic_load(&scout__redis_counters(rig.adapter)->ready));
+	ck_assert_int_eq(object_store(&rig, &object), SCOUT__L2_ERROR);
+	ck_assert_ptr_nonnull(strstr(object.op.why, "MISCONF Redis is configured to save RDB snapshots"));
+}
+END_TEST
+
+static int
+read_record(void)
+{
+	uint8_t found, bytes[8];
+
+	object.op = (struct scout__l2_op){.what = SCOUT__L2_RECORD_READ,
+					  .n = 1,
+					  .digests = &object.key.digest,
+					  .found = &found,
+					  .data = bytes,
+					  .bytes = 8,
+					  .timeout_us = UINT64_C(10000000),
+					  .user = &object};
+	atomic_store(&object.ended, 0);
+	ck_assert(rig.vt->submit(rig.adapter, &object.op));
+	(void)object_end(&object);
+	object.op.found = NULL; /* object_fini() would free it */
+	return object.op.result;
+}
+
+/* The master was demoted, and our connections stay: nothing is read there any more, and no clear is believed recorded. */
+START_TEST(a_replica_is_not_used_unless_the_url_says_so)
+{
+	real_server(NULL);
+	adapter_up(&rig, url);
+	ck_assert_int_eq(read_record(), SCOUT__L2_OK);
+	redis_ok(&server, "REPLICAOF 127.0.0.1 1");
+	ck_assert_int_eq(read_record(), SCOUT__L2_ERROR);
+	ck_assert_ptr_nonnull(strstr(object.op.why, "it is a replica: name its master, or give replica=1 (127.0.0.1:"));
+	ck_assert_int_eq(object_load(&rig, &object), SCOUT__L2_ERROR);
+	redis_ok(&server, "REPLICAOF NO ONE");
+	wait_until(object_store(&rig, &object) == SCOUT__L2_OK)
+		;
+	/* A write finds it out, too. */
+	redis_ok(&server, "REPLICAOF 127.0.0.1 1");
+	ck_assert_int_eq(object_store(&rig, &object), SCOUT__L2_ERROR);
+	ck_assert_ptr_nonnull(strstr(object.op.why, "READONLY You can't write against a read only replica"));
+	ck_assert(!atomic_load(&scout__redis_counters(rig.adapter)->ready));
+	adapter_down(&rig);
+	url_of("", server.port, "?replica=1");
+	adapter_up(&rig, url);
+	ck_assert_int_eq(object_load(&rig, &object), SCOUT__L2_OK);
+	ck_assert_int_eq(object_remove(&rig, &object), SCOUT__L2_ERROR);
+	ck_assert_int_eq(object_load(&rig, &object), SCOUT__L2_OK);
+	/* One whose master is gone, and that says nothing old: it is waited for. */
+	redis_ok(&server, "CONFIG SET replica-serve-stale-data no");
+	adapter_down(&rig);
+	adapter_up(&rig, url);
+	ck_assert_int_eq(object_load(&rig, &object), SCOUT__L2_ERROR);
+	ck_assert_ptr_nonnull(strstr(object.op.why, "MASTERDOWN Link with MASTER is down"));
+	redis_ok(&server, "CONFIG SET replica-serve-stale-data yes");
+	wait_until(object_load(&rig, &object) == SCOUT__L2_OK)
+		;
 }
 END_TEST
 
@@ -406,38 +509,8 @@ START_TEST(a_stop_does_not_wait_for_a_server_that_is_being_connected)
 }
 END_TEST
 
-static Suite *
-suite(void)
-{
-	Suite *s = suite_create("redis_faults");
-	TCase *tc = tcase_create("faults");
-
-	tcase_add_checked_fixture(tc, set_up, tear_down);
-	tcase_set_timeout(tc, 300);
-	tcase_add_test(tc, a_password_and_a_user_are_sent);
-	tcase_add_test(tc, a_password_may_be_in_a_file_of_its_owner);
-	tcase_add_test(tc, a_wrong_password_is_told_once_and_heals);
-	tcase_add_test(tc, a_wrong_user_is_told_once_and_heals);
-	tcase_add_test(tc, a_missing_password_is_told_once_and_heals);
-	tcase_add_test(tc, a_password_that_nobody_asked_for_is_refused);
-	tcase_add_test(tc, a_password_that_was_put_in_while_connected_is_noticed);
-	tcase_add_test(tc, a_user_without_rights_gets_errors_and_no_storm_of_lines);
-	tcase_add_test(tc, a_server_without_room_for_clients_is_told_and_heals);
-	tcase_add_test(tc, a_server_that_accepts_and_never_answers_holds_up_nobody);
-	tcase_add_test(tc, a_port_that_nobody_listens_on_is_an_error_at_once_and_heals);
-	tcase_add_test(tc, a_stopped_server_holds_up_nobody_and_heals);
-	tcase_add_test(tc, a_store_that_ends_half_sent_is_never_completed_with_other_bytes);
-	tcase_add_test(tc, a_server_that_hangs_for_less_than_the_timeout_loses_nothing);
-	tcase_add_test(tc, a_server_that_comes_back_empty_is_believed);
-	tcase_add_test(tc, connections_that_the_server_closes_are_made_anew_without_an_error);
-	tcase_add_test(tc, a_stop_ends_what_runs_at_once);
-	tcase_add_test(tc, a_stop_does_not_wait_for_a_server_that_is_being_connected);
-	suite_add_tcase(s, tc);
-	return s;
-}
-
 int
 main(void)
 {
-	return redis_rig_main(suite());
+	return redis_rig_main(suite_of_this_file());
 }

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "check_main.h"
 #include "nodes_rig.h"
 
 #include "redis_rig.h"
 
 /* Two servers on one real redis-server. */
 
+CASE_TIMEOUT(300);
+
 /* @_i: the scheduler says what it expects, or waits for the chunks of every lookup. */
-START_TEST(a_decode_scheduler_gets_what_a_prefill_node_writes_late_and_out_of_order)
+START_LOOP_TEST(a_decode_scheduler_gets_what_a_prefill_node_writes_late_and_out_of_order, 0, 2)
 {
 	struct redis_server server;
 	char url[64];
@@ -22,11 +25,5 @@ END_TEST
 int
 main(void)
 {
-	Suite *suite = suite_create("redis_nodes");
-	TCase *tc = tcase_create("nodes");
-
-	tcase_set_timeout(tc, 300);
-	tcase_add_loop_test(tc, a_decode_scheduler_gets_what_a_prefill_node_writes_late_and_out_of_order, 0, 2);
-	suite_add_tcase(suite, tc);
-	return redis_rig_main(suite);
+	return redis_rig_main(suite_of_this_file());
 }

@@ -10,6 +10,8 @@
 
 /* For what no Redis does: a peer that sends what it is told to. No redis-server is needed. */
 
+#define MASTER "*1\r\n$6\r\nmaster\r\n" /* the answer to ROLE */
+
 struct peer {
 	int listener;
 	uint16_t port;
@@ -75,7 +77,7 @@ peer_accept(struct peer *p)
 
 	ck_assert_int_ge(fd, 0);
 	(void)hear(fd, "SETNAME");
-	say_text(fd, "+PONG\r\n+OK\r\n");
+	say_text(fd, MASTER "+PONG\r\n+OK\r\n");
 	return fd;
 }
 
@@ -89,6 +91,8 @@ hear_the_end(int fd)
 		;
 	(void)close(fd);
 }
+
+CHECKED_FIXTURE(set_up, tear_down);
 
 START_TEST(a_value_that_stops_halfway_never_touches_the_slot_again)
 {
@@ -147,7 +151,7 @@ START_TEST(records_survive_a_lost_connection)
 	static const struct {
 		enum scout__l2_what what;
 		const char *says, *reply;
-	} cases[] = {{SCOUT__L2_RECORD_READ, "GET", "$-1\r\n"}, {SCOUT__L2_RECORD_WRITE, "SET", "+OK\r\n"}};
+	} cases[] = {{SCOUT__L2_RECORD_READ, "GET", MASTER "$-1\r\n"}, {SCOUT__L2_RECORD_WRITE, "SET", "+OK\r\n"}};
 	uint8_t found;
 	struct peer p;
 	int ask;
@@ -265,7 +269,7 @@ static const char *const nonsense[] = {
 	"-LOADING Redis is loading the dataset in memory\r\n",
 };
 
-START_TEST(nonsense_ends_the_connection_and_the_operation)
+START_LOOP_TEST(nonsense_ends_the_connection_and_the_operation, 0, (sizeof(nonsense) / sizeof(nonsense[0])))
 {
 	struct peer p;
 	int ask, load;
@@ -328,23 +332,3 @@ START_TEST(what_comes_unasked_ends_the_connection)
 	peer_stop(&p);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("redis_peer");
-	TCase *tc = tcase_create("peer");
-
-	tcase_add_checked_fixture(tc, set_up, tear_down);
-	tcase_add_test(tc, a_value_that_stops_halfway_never_touches_the_slot_again);
-	tcase_add_test(tc, what_a_lost_connection_had_is_done_again_but_not_for_ever);
-	tcase_add_test(tc, records_survive_a_lost_connection);
-	tcase_add_test(tc, a_late_reply_is_nobody_elses);
-	tcase_add_test(tc, a_value_in_pieces_of_one_byte_is_whole);
-	tcase_add_loop_test(tc, nonsense_ends_the_connection_and_the_operation, 0,
-			    (int)(sizeof(nonsense) / sizeof(nonsense[0])));
-	tcase_add_test(tc, a_reply_without_an_end_is_cut_off);
-	tcase_add_test(tc, what_comes_unasked_ends_the_connection);
-	suite_add_tcase(s, tc);
-	return s;
-}

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "check_main.h"
 #include "redis.h"
 
 #include <stdio.h>
@@ -64,6 +65,9 @@ check_works(void)
 	object_fini(&o);
 }
 
+CASE_TIMEOUT(120);
+CHECKED_FIXTURE(set_up, tear_down);
+
 /* Objects of many sizes, and around those of a record of TLS; all under way at once, larger than all buffers. */
 START_TEST(objects_of_all_sizes_come_back)
 {
@@ -127,7 +131,8 @@ static const struct {
 	{"127.0.0.2", "server", "ca", "", "its certificate is not accepted: IP address mismatch"},
 };
 
-START_TEST(a_certificate_that_is_not_right_is_refused_with_its_reason_and_a_right_one_heals)
+START_LOOP_TEST(a_certificate_that_is_not_right_is_refused_with_its_reason_and_a_right_one_heals, 0,
+		sizeof(wrong) / sizeof(wrong[0]))
 {
 	struct adapter_object o;
 
@@ -173,38 +178,19 @@ START_TEST(files_and_options_that_cannot_be_are_refused_with_a_sentence)
 
 	port = redis_tls_start(&server, "server", "no");
 	ck_assert_int_eq(adapter_try(&rig, of("h", "none", ""), err, sizeof(err)), SCOUT_ERR_CONFIG_RANGE);
-	ck_assert_msg(strstr(err, "none.pem cannot be used ("), "%s", err);
+	ck_assert_msg(strstr(err, "none.pem cannot be read (No such file or directory)"), "%s", err);
 	ck_assert_int_eq(adapter_try(&rig, of("h", "ca", "&cert_file=/x"), err, sizeof(err)), SCOUT_ERR_CONFIG_RANGE);
 	ck_assert_msg(strstr(err, "cert_file and key_file: give both of them, or none"), "%s", err);
 	(void)snprintf(path, sizeof(path), "%s/client.key", server.folder);
 	ck_assert_int_eq(chmod(path, 0644), 0);
 	ck_assert_int_eq(adapter_try(&rig, of("h", "ca", with_certificate("client")), err, sizeof(err)),
 			 SCOUT_ERR_PERMISSION);
-	ck_assert_msg(strstr(err, "client.key: others than its owner may use it (mode 644); chmod 600 it"), "%s", err);
+	ck_assert_msg(strstr(err, "client.key has mode 0644, owner "), "%s", err);
 	rig.vt = &scout__l2_redis;
 	ck_assert_int_eq(adapter_try(&rig, "redis://h?ca_file=/x", err, sizeof(err)), SCOUT_ERR_CONFIG_RANGE);
 	ck_assert_msg(strstr(err, "are for rediss://, which is TLS"), "%s", err);
 }
 END_TEST
-
-static Suite *
-suite(void)
-{
-	Suite *s = suite_create("redis_tls");
-	TCase *tc = tcase_create("all");
-
-	tcase_add_checked_fixture(tc, set_up, tear_down);
-	tcase_set_timeout(tc, 120);
-	tcase_add_test(tc, objects_of_all_sizes_come_back);
-	tcase_add_test(tc, connections_that_are_cut_are_made_anew);
-	tcase_add_loop_test(tc, a_certificate_that_is_not_right_is_refused_with_its_reason_and_a_right_one_heals, 0,
-			    sizeof(wrong) / sizeof(wrong[0]));
-	tcase_add_test(tc, a_port_without_tls_is_named);
-	tcase_add_test(tc, a_client_certificate_is_sent_and_its_lack_is_named);
-	tcase_add_test(tc, files_and_options_that_cannot_be_are_refused_with_a_sentence);
-	suite_add_tcase(s, tc);
-	return s;
-}
 
 int
 main(void)
@@ -213,5 +199,5 @@ main(void)
 		(void)puts("1..0 # SKIP no openssl command, or a redis-server without TLS");
 		return EXIT_SUCCESS;
 	}
-	return redis_rig_main(suite());
+	return redis_rig_main(suite_of_this_file());
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "check_main.h"
 #include "s3_client.h"
 
 #include <stdio.h>
@@ -107,6 +108,9 @@ down(void)
 	free(got);
 }
 
+CASE_TIMEOUT(300);
+CHECKED_FIXTURE(up, down);
+
 START_TEST(objects_are_put_once_and_come_back_whole)
 {
 	static const uint32_t sizes[] = {513, 4096, 65535, 65536, BYTES};
@@ -191,7 +195,7 @@ START_TEST(a_refusal_is_not_tried_again)
 	ck_assert_int_eq(a.result, SCOUT_L2_FAILED);
 	ck_assert_str_eq(
 		a.why,
-		"GET was refused with status 403, AccessDenied; without the right s3:ListBucket also what is absent is refused");
+		"403 AccessDenied: GET was refused; without the right s3:ListBucket also what is absent is refused");
 	ck_assert_uint_eq(stand.n_faults, 1);
 	stand_fail(&stand, STAND_MOVED, NULL, 1, -1);
 	a = put("00/k", 4096);
@@ -287,27 +291,8 @@ START_TEST(a_frozen_store_ends_by_the_clock_or_the_watch)
 }
 END_TEST
 
-static Suite *
-suite(void)
-{
-	Suite *suite = suite_create("s3_client");
-	TCase *tc = tcase_create("s3_client");
-
-	tcase_set_timeout(tc, 300);
-	tcase_add_checked_fixture(tc, up, down);
-	tcase_add_test(tc, objects_are_put_once_and_come_back_whole);
-	tcase_add_test(tc, a_listing_names_what_is_there);
-	tcase_add_test(tc, a_busy_store_and_broken_connections_are_tried_again);
-	tcase_add_test(tc, a_refusal_is_not_tried_again);
-	tcase_add_test(tc, what_a_second_try_mends_is_tried_once);
-	tcase_add_test(tc, what_has_moved_never_becomes_less);
-	tcase_add_test(tc, a_frozen_store_ends_by_the_clock_or_the_watch);
-	suite_add_tcase(suite, tc);
-	return suite;
-}
-
 int
 main(void)
 {
-	return swift_main(&swift, suite());
+	return swift_main(&swift, suite_of_this_file());
 }

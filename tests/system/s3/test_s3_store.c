@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "check_main.h"
 #include "s3_index.h"
 
 #include <stdio.h>
@@ -95,6 +96,9 @@ finds(uint32_t n, uint32_t there, uint32_t requests)
 	ck_assert_msg(client.n_requests - before <= requests, "%u of %u names: %u requests, not %u", there, n,
 		      (unsigned)(client.n_requests - before), requests);
 }
+
+CASE_TIMEOUT(300);
+CHECKED_FIXTURE(up, down);
 
 START_TEST(a_lookup_asks_for_few_of_many_names)
 {
@@ -213,9 +217,7 @@ START_TEST(a_lookup_that_is_refused_says_why)
 {
 	stand_fail(&stand, STAND_FORBIDDEN, NULL, 1, -1);
 	ck_assert_int_eq(scout__s3_store_exists(&client, names, N, SCOUT_L2_CHAIN, found, NULL, why), SCOUT_L2_FAILED);
-	ck_assert_str_eq(
-		why,
-		"HEAD was refused with status 403; without the right s3:ListBucket also what is absent is refused");
+	ck_assert_str_eq(why, "403: HEAD was refused; without the right s3:ListBucket also what is absent is refused");
 	ck_assert_uint_eq(found[0], 0);
 }
 END_TEST
@@ -245,13 +247,15 @@ START_TEST(an_index_has_what_was_listed_and_own_stores)
 	ck_assert_int_eq(scout__s3_index_list(&index, &client, NULL, why), SCOUT_L2_FAILED);
 	ck_assert_str_eq(
 		why,
-		"GET was refused with status 403, AccessDenied; without the right s3:ListBucket also what is absent is refused");
+		"403 AccessDenied: GET was refused; without the right s3:ListBucket also what is absent is refused");
 	scout__s3_index_exists(&index, names, N, found);
 	for (uint32_t i = 0; i < N; i++)
 		ck_assert_uint_eq(found[i], i < 30 || i == 41);
 	scout__s3_index_fini(&index);
 }
 END_TEST
+
+CHECKED_FIXTURE(NULL, NULL);
 
 /* Names whose places are close, so that rows are long, in a table that grows; a plain array knows what is there. */
 START_TEST(an_index_forgets_only_what_is_removed)
@@ -319,30 +323,8 @@ START_TEST(options_are_checked)
 }
 END_TEST
 
-static Suite *
-suite(void)
-{
-	Suite *suite = suite_create("s3_store");
-	TCase *tc = tcase_create("swift"), *alone = tcase_create("alone");
-
-	tcase_set_timeout(tc, 300);
-	tcase_add_checked_fixture(tc, up, down);
-	tcase_add_test(tc, a_lookup_asks_for_few_of_many_names);
-	tcase_add_test(tc, names_that_are_no_chain_are_asked_for_each);
-	tcase_add_test(tc, a_record_is_replaced_and_no_object_has_its_name);
-	tcase_add_test(tc, a_gap_shows_at_the_load);
-	tcase_add_test(tc, faults_in_one_request_of_four_lose_nothing);
-	tcase_add_test(tc, a_lookup_that_is_refused_says_why);
-	tcase_add_test(tc, an_index_has_what_was_listed_and_own_stores);
-	suite_add_tcase(suite, tc);
-	tcase_add_test(alone, an_index_forgets_only_what_is_removed);
-	tcase_add_test(alone, options_are_checked);
-	suite_add_tcase(suite, alone);
-	return suite;
-}
-
 int
 main(void)
 {
-	return swift_main(&swift, suite());
+	return swift_main(&swift, suite_of_this_file());
 }

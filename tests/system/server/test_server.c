@@ -47,12 +47,12 @@ START_TEST(a_frame_that_cannot_be_taken_apart_is_answered_by_its_error)
 
 	rig_up(&rig, 8);
 	memcpy(bad, buf, len);
-	bad[4] = 1;
+	bad[4] = 2;
 	expect_frame_error(&rig.client, bad, len, SCOUT_WIRE_BAD_VERSION);
-	ck_assert_msg(strstr(rig.client.text, "version 1") && strstr(rig.client.text, "version 2") &&
+	ck_assert_msg(strstr(rig.client.text, "version 2") && strstr(rig.client.text, "version 3") &&
 			      strstr(rig.client.text, "upgrade the peer"),
 		      "%s", rig.client.text);
-	bad[4] = 3;
+	bad[4] = 4;
 	expect_frame_error(&rig.client, bad, len, SCOUT_WIRE_BAD_VERSION);
 	ck_assert_msg(strstr(rig.client.text, "upgrade this server") != NULL, "%s", rig.client.text);
 	memcpy(bad, buf, len);
@@ -286,7 +286,7 @@ START_TEST(a_reconnected_token_keeps_its_sessions)
 	rig_store(&rig.worker, 0, 1, 4);
 	ck_assert_uint_eq(rig_hit(&rig.client, 77, 1, 4), 4);
 	wire_open(&again, rig.endpoint);
-	again.hello.token = rig.client.hello.token;
+	wire_as(&again, &rig.client.hello);
 	ck_assert_int_eq(wire_hello(&again), SCOUT_WIRE_OK);
 	ck_assert_int_eq(wire_admit(&again, 77, 0, 3, &kept), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(kept, 3);
@@ -356,7 +356,7 @@ START_TEST(a_silent_client_is_forgotten_with_its_promises)
 END_TEST
 
 /* The server's key decides, and a peer that said that it would be silent for longer is believed. */
-START_TEST(a_silent_client_is_kept_for_as_long_as_the_server_waits_and_it_said)
+START_LOOP_TEST(a_silent_client_is_kept_for_as_long_as_the_server_waits_and_it_said, 0, 2)
 {
 	struct scout_server_config cfg = rig_config(8);
 	struct wire_peer silent[3];
@@ -511,36 +511,3 @@ START_TEST(max_sessions_is_a_typed_refusal)
 	rig_down(&rig);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("server");
-	TCase *wire = tcase_create("wire");
-	TCase *hello = tcase_create("hello");
-
-	tcase_add_test(wire, a_frame_that_cannot_be_taken_apart_is_answered_by_its_error);
-	tcase_add_test(wire, an_oversized_frame_is_refused_and_the_connection_lives);
-	tcase_add_test(wire, what_is_not_our_protocol_is_dropped_and_counted);
-	tcase_add_test(wire, an_unknown_opcode_is_answered_with_it);
-	tcase_add_test(wire, a_body_of_the_wrong_length_is_refused_for_every_opcode);
-	tcase_add_test(wire, an_expired_operation_is_not_executed);
-	tcase_add_test(wire, a_lookup_is_answered_within_its_budget);
-	tcase_add_test(wire, a_budget_that_ends_among_the_skipped_chunks_is_a_hit_of_these);
-	tcase_add_test(wire, operations_beyond_the_credits_are_refused);
-	tcase_add_test(wire, max_sessions_is_a_typed_refusal);
-	suite_add_tcase(suite, wire);
-	tcase_add_test(hello, nothing_but_ping_and_status_before_hello);
-	tcase_add_test(hello, another_epoch_is_stale);
-	tcase_add_test(hello, hello_with_another_parameter_is_refused_and_names_it);
-	tcase_add_test(hello, a_hello_out_of_range_is_refused);
-	tcase_add_test(hello, a_namespace_that_all_have_left_takes_other_parameters);
-	tcase_add_test(hello, a_reconnected_token_keeps_its_sessions);
-	tcase_add_test(hello, one_connection_one_token_one_role);
-	tcase_add_test(hello, max_peers_is_a_typed_refusal);
-	tcase_add_test(hello, a_silent_client_is_forgotten_with_its_promises);
-	tcase_add_loop_test(hello, a_silent_client_is_kept_for_as_long_as_the_server_waits_and_it_said, 0, 2);
-	tcase_add_test(hello, a_tick_looks_at_few_of_many_peers);
-	suite_add_tcase(suite, hello);
-	return suite;
-}

@@ -100,7 +100,7 @@ END_TEST
  * The oldest six of 16 chunks are waited for, and two of them can be promised. New chunks then take the place of
  * others: of the next ten, and of those only when there is nothing else.
  */
-START_TEST(what_waits_beyond_max_promised_counts_as_used)
+START_LOOP_TEST(what_waits_beyond_max_promised_counts_as_used, 0, 2)
 {
 	struct scout_server_config cfg = rig_config(16);
 	struct scout__ahead_reply m;
@@ -260,22 +260,3 @@ START_TEST(a_long_prompt_of_holes_is_walked_in_slices)
 	rig_down(&rig);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("server_ahead");
-	TCase *tc = tcase_create("ahead");
-
-	tcase_add_test(tc, it_says_what_is_there_behind_a_hole_and_promises_it);
-	tcase_add_test(tc, an_admit_keeps_the_run_behind_what_the_gpu_has);
-	tcase_add_test(tc, max_promised_ends_it);
-	tcase_add_loop_test(tc, what_waits_beyond_max_promised_counts_as_used, 0, 2);
-	tcase_add_test(tc, many_chunks_beyond_max_promised_are_renewed_in_slices);
-	tcase_add_test(tc, it_is_renewed_once_a_run_is_admitted);
-	tcase_add_test(tc, an_empty_run_is_renewed_from_anywhere);
-	tcase_add_test(tc, what_is_expected_is_waited_for_and_else_is_a_hole);
-	tcase_add_test(tc, a_long_prompt_of_holes_is_walked_in_slices);
-	suite_add_tcase(s, tc);
-	return s;
-}

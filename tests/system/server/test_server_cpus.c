@@ -151,6 +151,8 @@ assert_caller_pinned(void)
 
 static const char *const names[] = {"scout-server", "scout-courier", "scout-worker", "scout-copy"};
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(threads_of_a_pinned_caller_use_all_cpus_of_the_process)
 {
 	char err[256] = "";
@@ -256,20 +258,3 @@ START_TEST(the_kernel_names_the_cpus_of_a_node)
 	(void)rmdir(root);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("server_cpus");
-	TCase *tc = tcase_create("cpus");
-
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_test(tc, threads_of_a_pinned_caller_use_all_cpus_of_the_process);
-	tcase_add_test(tc, threads_use_the_cpus_of_the_list);
-	tcase_add_test(tc, threads_inherit_where_that_is_asked_for);
-	tcase_add_test(tc, a_list_that_cannot_be_is_refused_with_a_sentence);
-	tcase_add_test(tc, what_is_preferred_is_taken_where_it_can_be);
-	tcase_add_test(tc, the_kernel_names_the_cpus_of_a_node);
-	suite_add_tcase(s, tc);
-	return s;
-}

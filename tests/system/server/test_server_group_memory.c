@@ -29,7 +29,7 @@ many_groups(uint32_t n)
 }
 
 /* An extent is at most an eighth of the pool: there would be no ninth one. */
-START_TEST(each_of_many_groups_gets_room)
+START_LOOP_TEST(each_of_many_groups_gets_room, 2, 33)
 {
 	const uint32_t n = (uint32_t)_i;
 	const struct scout__groups groups = many_groups(n);
@@ -130,17 +130,3 @@ START_TEST(what_a_missing_window_loses_is_counted)
 	groups_down(&rig);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("server_group_memory");
-	TCase *tcase = tcase_create("memory");
-
-	tcase_add_loop_test(tcase, each_of_many_groups_gets_room, 2, 33);
-	tcase_add_test(tcase, a_pool_that_is_too_small_for_its_groups_is_refused);
-	tcase_add_test(tcase, what_waits_beyond_max_promised_counts_as_used_in_each_group);
-	tcase_add_test(tcase, what_a_missing_window_loses_is_counted);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

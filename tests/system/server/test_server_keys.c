@@ -295,22 +295,3 @@ START_TEST(a_clear_ends_the_session_of_keys)
 	groups_down(&rig);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("server_keys");
-	TCase *tc = tcase_create("all");
-
-	tcase_add_test(tc, each_key_is_answered_by_itself_and_each_hit_is_promised);
-	tcase_add_test(tc, a_retrieve_names_keys_by_their_place_in_their_group);
-	tcase_add_test(tc, what_may_not_be_promised_is_no_miss);
-	tcase_add_test(tc, a_key_that_is_being_stored_is_no_hit_and_nothing_waits_for_it);
-	tcase_add_test(tc, a_key_needs_the_shards_of_all_kv_ranks);
-	tcase_add_test(tc, what_makes_no_sense_is_refused_and_says_what_is_allowed);
-	tcase_add_test(tc, as_many_keys_as_the_protocol_allows_take_short_steps);
-	tcase_add_test(tc, the_end_of_a_client_gives_back_what_its_keys_promise);
-	tcase_add_test(tc, a_clear_ends_the_session_of_keys);
-	suite_add_tcase(s, tc);
-	return s;
-}

@@ -37,6 +37,24 @@ check "a folder that is not there is none" ends_with 1 "No such file or director
 
 check "an unknown option is named as it was written" ends_with 2 "unknown option \"--no-such-key\"" "$kvscoutd" --no-such-key=1
 check "--instance is not for hands" ends_with 1 "To start a server by hand, leave --instance out" "$kvscoutd" --instance "$tap_dir"
+# Each key is given what is a URL with a password in another one; and all that a server with such an L2 says.
+no_key_shows_a_password() {
+	for key in $("$kvscoutd" --help | sed -n 's/^  --\([a-z0-9-]*\).*/\1/p'); do
+		echo "$key = redis://user:PLANTED@127.0.0.1:1" >"$tap_dir/planted.conf"
+		for option in "--$key=redis://user:PLANTED@127.0.0.1:1" "--config=$tap_dir/planted.conf"; do
+			"$kvscoutd" --listen "ipc://$tap_dir/planted.sock" --l1_bytes 16Mi "$option" --idle_exit_s 1
+		done
+	done >"$tap_dir/planted.txt" 2>&1
+	grep -q '127.0.0.1:1' "$tap_dir/planted.txt" && ! grep PLANTED "$tap_dir/planted.txt"
+}
+check "no key shows a password that it was given" no_key_shows_a_password
+start planted --l2 redis://user:PLANTED@127.0.0.1:1 --metrics 127.0.0.1:0 --log-level debug
+nothing_shows_it() {
+	"$kvscoutd" --status "$endpoint" >"$tap_dir/planted.txt" && grep -q l2 "$tap_dir/planted.txt" &&
+		! grep -a PLANTED "$tap_dir/planted.txt" "$tap_dir/planted.log" "/proc/$server/cmdline"
+}
+check "nor does a server with that L2, its STATUS or its command line" nothing_shows_it
+check "which ends" stop
 start idle --idle_exit_s 1
 check "without a peer it ends with 0 by itself" wait "$server"
 server=

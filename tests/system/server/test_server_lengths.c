@@ -2,6 +2,7 @@
 /* Namespaces of several groups: which lengths LOOKUP finds, what it promises, and what RETRIEVE and ADMIT make of it. */
 #include "check_main.h"
 #include "groups_rig.h"
+#include "random.h"
 
 #define PAGE 16u /* tokens between two hashes */
 
@@ -416,15 +417,6 @@ END_TEST
 #define N_HASHES 24u
 #define OBJECTS 32u
 
-static uint64_t
-draw(uint64_t *seed)
-{
-	*seed ^= *seed << 13;
-	*seed ^= *seed >> 7;
-	*seed ^= *seed << 17;
-	return *seed;
-}
-
 /* Whether @token is one that a prompt of @length tokens needs of @group. */
 static bool
 is_needed(const struct scout__group *group, uint32_t token, uint32_t length)
@@ -474,17 +466,17 @@ needs(const struct scout__groups *groups, const uint32_t *has, uint32_t skip, ui
 static struct scout__groups
 draw_groups(uint64_t *seed)
 {
-	struct scout__groups groups = {.n = 1 + (uint32_t)(draw(seed) % 4)};
+	struct scout__groups groups = {.n = 1 + (uint32_t)(xorshift(seed) % 4)};
 
 	for (uint32_t g = 0; g < groups.n; g++) {
 		struct scout__group *group = &groups.group[g];
 
-		group->policy = (uint16_t)(draw(seed) % 4);
+		group->policy = (uint16_t)(xorshift(seed) % 4);
 		group->readers = 1;
-		group->unit_tokens = PAGE << draw(seed) % 3;
+		group->unit_tokens = PAGE << xorshift(seed) % 3;
 		if (group->policy == SCOUT_POLICY_WINDOW || group->policy == SCOUT_POLICY_LOCAL)
-			group->span_tokens = 2 + (uint32_t)(draw(seed) % (6 * PAGE));
-		group->margin_tokens = draw(seed) % 3 ? 0 : group->unit_tokens;
+			group->span_tokens = 2 + (uint32_t)(xorshift(seed) % (6 * PAGE));
+		group->margin_tokens = xorshift(seed) % 3 ? 0 : group->unit_tokens;
 	}
 	return groups;
 }
@@ -493,14 +485,14 @@ draw_groups(uint64_t *seed)
 static void
 compare(struct groups_rig *rig, const uint32_t *has, uint64_t ticket, uint64_t *seed)
 {
-	struct scout__lookup_msg m = {.ticket = ticket, .n = N_HASHES, .beyond = (uint32_t)(draw(seed) % 5)};
+	struct scout__lookup_msg m = {.ticket = ticket, .n = N_HASHES, .beyond = (uint32_t)(xorshift(seed) % 5)};
 	uint32_t length = N_HASHES - m.beyond, n_more = 0, kept, at;
 	struct groups_answer answer;
 
-	m.skip = draw(seed) % 2 ? (uint32_t)(draw(seed) % (length + 1)) : 0;
-	m.more = (uint16_t)(draw(seed) % 6);
-	if (m.skip && draw(seed) % 2) {
-		m.first = (uint32_t)(draw(seed) % (m.skip + 1));
+	m.skip = xorshift(seed) % 2 ? (uint32_t)(xorshift(seed) % (length + 1)) : 0;
+	m.more = (uint16_t)(xorshift(seed) % 6);
+	if (m.skip && xorshift(seed) % 2) {
+		m.first = (uint32_t)(xorshift(seed) % (m.skip + 1));
 		m.n -= m.first;
 	}
 	ck_assert_msg(groups_lookup(&rig->client, &m, &answer) == SCOUT_WIRE_OK, "%s", rig->client.text);
@@ -528,7 +520,7 @@ compare(struct groups_rig *rig, const uint32_t *has, uint64_t ticket, uint64_t *
 	ck_assert_uint_eq(promised(rig), 0);
 }
 
-START_TEST(lengths_are_those_of_the_protocol)
+START_LOOP_TEST(lengths_are_those_of_the_protocol, 0, 10)
 {
 	uint64_t seed = UINT64_C(88172645463325252) + (uint64_t)_i * 7919;
 
@@ -540,7 +532,7 @@ START_TEST(lengths_are_those_of_the_protocol)
 		groups_up(&rig, OBJECTS, &groups, PAGE);
 		for (uint32_t g = 0; g < groups.n; g++)
 			for (uint32_t i = 0; i < N_HASHES * PAGE / groups.group[g].unit_tokens; i++)
-				if (draw(&seed) % 8) {
+				if (xorshift(&seed) % 8) {
 					has[g] |= 1u << i;
 					groups_store(&rig.worker, (uint16_t)g, i, i + 1);
 				}
@@ -550,27 +542,3 @@ START_TEST(lengths_are_those_of_the_protocol)
 	}
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("server_lengths");
-	TCase *tc = tcase_create("all");
-
-	tcase_add_test(tc, a_window_ends_where_its_objects_are);
-	tcase_add_test(tc, a_restore_takes_all_groups_in_one_hold);
-	tcase_add_test(tc, of_a_window_only_what_the_answer_needs_can_be_retrieved);
-	tcase_add_test(tc, max_promised_makes_the_length_shorter);
-	tcase_add_test(tc, a_length_that_nothing_restores_is_no_hit);
-	tcase_add_test(tc, hashes_before_first_are_not_named_and_those_beyond_do_not_count);
-	tcase_add_test(tc, a_margin_may_need_more_than_the_hit_has);
-	tcase_add_test(tc, a_renewal_finds_what_was_stored_since);
-	tcase_add_test(tc, an_expected_length_is_waited_for);
-	tcase_add_test(tc, a_lookup_ahead_says_what_there_is_of_each_group);
-	tcase_add_test(tc, a_clear_drops_all_groups);
-	tcase_add_test(tc, a_worker_stores_only_groups_that_it_registered);
-	tcase_add_test(tc, readers_of_a_group_share_its_shard);
-	tcase_add_loop_test(tc, lengths_are_those_of_the_protocol, 0, 10);
-	suite_add_tcase(s, tc);
-	return s;
-}

@@ -157,7 +157,7 @@ START_TEST(a_bad_frame_is_told_with_its_sender)
 	struct rig rig;
 
 	up_loud(&rig, &cfg);
-	(void)snprintf(who, sizeof(who), "client %016llx", (unsigned long long)rig.client.hello.token);
+	(void)snprintf(who, sizeof(who), "client %016llx", (unsigned long long)rig.client.id);
 	wire_raw(&rig.client, frame, sizeof(frame), false);
 	wire_reply_free(wire_wait(&rig.client, 0));
 	ck_assert_uint_eq(heard(SCOUT_LOG_WARN, who, "TOO_LARGE"), 1);
@@ -165,7 +165,7 @@ START_TEST(a_bad_frame_is_told_with_its_sender)
 }
 END_TEST
 
-START_TEST(which_limit_ends_the_pool_is_told_at_the_first_registration)
+START_LOOP_TEST(which_limit_ends_the_pool_is_told_at_the_first_registration, 0, 2)
 {
 	const bool is_short = _i == 1;
 	const char *what = is_short ? "descriptors (RLIMIT_NOFILE) end the pool first" : "l1_bytes ends the pool first";
@@ -184,19 +184,3 @@ START_TEST(which_limit_ends_the_pool_is_told_at_the_first_registration)
 	rig_down(&rig);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("server_log");
-	TCase *tcase = tcase_create("log");
-
-	tcase_add_test(tcase, a_limit_that_is_reached_is_a_warning_but_no_flood);
-	tcase_add_test(tcase, a_peer_with_another_configuration_is_a_warning);
-	tcase_add_test(tcase, what_a_namespace_made_anew_costs_is_told);
-	tcase_add_test(tcase, a_refused_lease_is_told_among_refusals_that_nobody_reads);
-	tcase_add_test(tcase, a_bad_frame_is_told_with_its_sender);
-	tcase_add_loop_test(tcase, which_limit_ends_the_pool_is_told_at_the_first_registration, 0, 2);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

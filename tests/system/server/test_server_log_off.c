@@ -129,15 +129,3 @@ START_TEST(a_server_that_is_stopped_says_nothing_either)
 	ck_assert_uint_eq(atomic_load(&server_lines), lines);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("server_log_off");
-	TCase *tc = tcase_create("log_off");
-
-	tcase_add_test(tc, no_line_comes_after_the_callback_was_taken_back);
-	tcase_add_test(tc, a_server_that_is_stopped_says_nothing_either);
-	suite_add_tcase(s, tc);
-	return s;
-}

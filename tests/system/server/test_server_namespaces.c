@@ -299,23 +299,3 @@ START_TEST(the_operator_is_warned_at_four_fifths)
 	down();
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("server_namespaces");
-	TCase *tcase = tcase_create("namespaces");
-
-	tcase_add_test(tcase, a_server_sees_any_number_of_names_in_its_life);
-	tcase_add_test(tcase, the_namespace_that_was_left_first_makes_room);
-	tcase_add_test(tcase, a_namespace_with_chunks_makes_room_after_those_without_and_is_told);
-	tcase_add_test(tcase, a_namespace_that_is_used_stays_and_one_more_is_refused);
-	tcase_add_test(tcase, an_open_store_keeps_its_namespace);
-	tcase_add_test(tcase, a_namespace_that_all_peers_left_keeps_no_index_without_chunks);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-	tcase_add_test(tcase, a_namespace_takes_memory_for_the_tenants_that_it_has);
-#endif
-	tcase_add_test(tcase, the_operator_is_warned_at_four_fifths);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

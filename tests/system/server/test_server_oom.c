@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <dirent.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include "clock.h"
 #include "oom.h"
 #include "wire_peer.h"
+#include "own_use.h"
 
 /*
  * What is made, made again with each allocation failing in turn, until none fails: each time the code says so, nothing
@@ -22,19 +22,6 @@
  */
 
 #define MOST 2000u /* allocations of one thing */
-
-static int
-count_fds(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	int n = 0;
-
-	ck_assert_ptr_nonnull(dir);
-	while (readdir(dir)) // NOLINT(concurrency-mt-unsafe): a stream of our own
-		n++;
-	(void)closedir(dir);
-	return n;
-}
 
 /* libzmq closes its descriptors on a thread of its own. */
 static void
@@ -257,7 +244,7 @@ make_index(struct made *made)
 	return rc;
 }
 
-START_TEST(a_pool_and_an_index)
+START_LOOP_TEST(a_pool_and_an_index, 0, (sizeof(policies) / sizeof(policies[0])))
 {
 	policy = policies[_i];
 	sweep(policy, make_index, drop_index, OOM_NO_SERVER);
@@ -361,20 +348,3 @@ START_TEST(a_worker)
 	scout_server_stop(server);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("server_oom");
-	TCase *tc = tcase_create("each allocation fails in turn");
-
-	tcase_add_test(tc, a_client);
-	tcase_add_test(tc, a_clients_configuration);
-	tcase_add_test(tc, a_servers_configuration);
-	tcase_add_test(tc, a_hasher);
-	tcase_add_loop_test(tc, a_pool_and_an_index, 0, (int)(sizeof(policies) / sizeof(policies[0])));
-	tcase_add_test(tc, a_server);
-	tcase_add_test(tc, a_worker);
-	suite_add_tcase(s, tc);
-	return s;
-}

@@ -302,14 +302,3 @@ START_TEST(a_server_of_groups_goes_on_whichever_allocation_fails)
 	ck_assert_uint_gt(n, 30);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("server_oom_groups");
-	TCase *tc = tcase_create("each allocation fails in turn");
-
-	tcase_add_test(tc, a_server_of_groups_goes_on_whichever_allocation_fails);
-	suite_add_tcase(s, tc);
-	return s;
-}

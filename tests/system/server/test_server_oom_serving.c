@@ -207,6 +207,8 @@ round_with(unsigned n)
 	return failed;
 }
 
+CASE_TIMEOUT(170);
+
 START_TEST(a_server_goes_on_whichever_allocation_fails)
 {
 	unsigned n = 1;
@@ -216,15 +218,3 @@ START_TEST(a_server_goes_on_whichever_allocation_fails)
 	ck_assert_uint_gt(n, 10);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("server_oom_serving");
-	TCase *tc = tcase_create("each allocation fails in turn");
-
-	tcase_set_timeout(tc, 170);
-	tcase_add_test(tc, a_server_goes_on_whichever_allocation_fails);
-	suite_add_tcase(s, tc);
-	return s;
-}

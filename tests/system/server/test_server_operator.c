@@ -9,6 +9,7 @@
 
 #define DROP_X UINT64_C(0xd20b0001)
 #define DROP_Y UINT64_C(0xd20b0002)
+#define STEPS 32u
 
 static const struct scout__str name_space = {"test", 4};
 
@@ -112,13 +113,13 @@ START_TEST(peers_are_listed_with_what_they_hold)
 		worker = client;
 		client = other;
 	}
-	ck_assert_uint_eq(client.token, rig.client.hello.token);
+	ck_assert_uint_eq(client.id, rig.client.id);
 	ck_assert_uint_eq(client.role, SCOUT_ROLE_CLIENT);
 	ck_assert_uint_eq(client.kv_rank, 0);
 	ck_assert_uint_eq(client.pid, 0);
 	ck_assert_uint_eq(client.sessions, 1);
 	ck_assert_uint_eq(client.holds, 0);
-	ck_assert_uint_eq(worker.token, rig.worker.hello.token);
+	ck_assert_uint_eq(worker.id, rig.worker.id);
 	ck_assert_uint_eq(worker.role, SCOUT_ROLE_WORKER);
 	ck_assert_uint_eq(worker.kv_rank, 1);
 	ck_assert_uint_eq(worker.pid, (uint32_t)getpid());
@@ -175,21 +176,57 @@ START_TEST(more_peers_than_a_reply_holds_are_listed_in_several)
 }
 END_TEST
 
-START_TEST(a_frame_has_one_report)
+/* Whoever floods: the second of a kind in a frame costs a refusal, and the next frame may have one again. */
+START_TEST(a_frame_lists_or_drops_once)
 {
-	struct wire_reply *reply;
+	static const uint8_t opcodes[] = {SCOUT_OP_STATUS, SCOUT_OP_PEERS, SCOUT_OP_TENANTS, SCOUT_OP_DROP,
+					  SCOUT_OP_FEED,   SCOUT_OP_RESET, SCOUT_OP_CLEAR};
 	struct rig rig;
-	uint64_t corr;
 
 	rig_up(&rig, 8);
-	(void)wire_begin(&rig.client, SCOUT_OP_STATUS);
-	(void)wire_end(&rig.client);
-	scout__put_peers(wire_begin(&rig.client, SCOUT_OP_PEERS), 0);
-	corr = wire_end(&rig.client);
-	wire_flush(&rig.client);
-	reply = wire_wait(&rig.client, corr);
-	ck_assert_int_eq(reply->status, SCOUT_WIRE_LIMIT);
-	wire_reply_free(reply);
+	for (unsigned i = 0; i < 5; i++) {
+		for (unsigned k = 0; k < 14;
+		     k++) /* the five reports, another one first each time, and the two others; twice */
+			(void)wire_add_plain(&rig.client, opcodes[k % 7 < 5 ? (k % 7 + i) % 5 : k % 7], i + 1);
+		wire_flush(&rig.client);
+		for (unsigned k = 0; k < 14; k++) {
+			struct wire_reply *reply = wire_wait(&rig.client, rig.client.last_corr - 13 + k);
+
+			assert_wire(reply->status, k == 0 || k == 5 || k == 6 ? SCOUT_WIRE_OK : SCOUT_WIRE_LIMIT);
+			wire_reply_free(reply);
+		}
+	}
+	rig_down(&rig);
+}
+END_TEST
+
+/* By the work, not by the time: so many chunks in a step, and so many bytes. A ping takes a turn, and each turn a step of it. */
+START_TEST(what_is_dropped_is_given_back_in_steps)
+{
+	struct scout__lookup_msg m = {.ticket = 1, .n = STEPS * 8192};
+	struct wire_peer stranger;
+	struct rig rig;
+
+	rig_up(&rig, STEPS * 128);
+	wire_open(&stranger, rig.endpoint);
+	stranger.hello.hash_bytes = 32;
+	for (uint64_t i = 0; i < STEPS * 128; i += 512)
+		rig_store(&rig.worker, 0, 1 + i, 512);
+	for (unsigned what = 0; what < 2; what++) {
+		uint64_t steps = wire_status(&rig.client, "loop.steps");
+
+		if (what)
+			(void)wire_add_lookup(&stranger, &m, 1);
+		else
+			(void)wire_add_plain(&stranger, SCOUT_OP_DROP, DROP_X);
+		wire_flush(&stranger);
+		wire_reply_free(wire_wait(&stranger, stranger.last_corr));
+		for (unsigned i = 0; i < STEPS; i++)
+			assert_wire(wire_ping(&rig.client), SCOUT_WIRE_OK);
+		ck_assert_uint_ge(wire_status(&rig.client, "loop.steps") - steps, 2 * STEPS - 1);
+		ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_used"), 0);
+	}
+	wire_close(&stranger);
 	rig_down(&rig);
 }
 END_TEST
@@ -308,6 +345,8 @@ teardown(void)
 	free(folder);
 }
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(a_drop_empties_l2_too_and_the_worker_stores_on)
 {
 	struct scout__drop_reply m = {.pending = 1};
@@ -366,25 +405,3 @@ START_TEST(a_tenant_is_not_dropped_where_l2_would_bring_it_back)
 	rig_down(&node.rig);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("server_operator");
-	TCase *plain = tcase_create("plain"), *l2 = tcase_create("l2");
-
-	tcase_add_test(plain, peers_are_listed_with_what_they_hold);
-	tcase_add_test(plain, more_peers_than_a_reply_holds_are_listed_in_several);
-	tcase_add_test(plain, a_frame_has_one_report);
-	tcase_add_test(plain, tenants_are_listed_the_largest_first);
-	tcase_add_test(plain, a_namespace_that_is_not_there_is_named);
-	tcase_add_test(plain, a_drop_ends_what_was_cached_and_the_worker_stores_on);
-	tcase_add_test(plain, a_drop_of_one_tenant_leaves_the_others);
-	suite_add_tcase(suite, plain);
-	tcase_add_checked_fixture(l2, setup, teardown);
-	tcase_add_test(l2, a_drop_empties_l2_too_and_the_worker_stores_on);
-	tcase_add_test(l2, a_worker_that_a_clear_put_out_stays_out);
-	tcase_add_test(l2, a_tenant_is_not_dropped_where_l2_would_bring_it_back);
-	suite_add_tcase(suite, l2);
-	return suite;
-}

@@ -171,17 +171,3 @@ START_TEST(a_worker_that_never_says_DONE_leaves_others_their_share)
 	wire_close(&deaf);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("server_peer_shares");
-	TCase *tcase = tcase_create("shares");
-
-	tcase_add_test(tcase, a_client_with_all_sessions_leaves_another_its_share);
-	tcase_add_test(tcase, a_client_with_all_promises_leaves_another_its_share);
-	tcase_add_test(tcase, what_is_retrieved_is_no_longer_the_clients);
-	tcase_add_test(tcase, a_worker_that_never_says_DONE_leaves_others_their_share);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

@@ -11,7 +11,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -24,8 +23,6 @@
  */
 
 /* ---- start and stop ---- */
-
-#define WAITING 200u /* lookups of one peer */
 
 struct folder {
 	char path[64];
@@ -88,35 +85,6 @@ START_TEST(no_thread_of_a_server_takes_a_signal_of_its_host)
 	ck_assert_uint_ge(atomic_load(&n_threads), 3); /* the loop, and two of libzmq */
 	ck_assert_uint_eq(atomic_load(&n_open_to_signals), 0);
 	folder_down(&folder);
-}
-END_TEST
-
-/* Polling lookups have far more time than a server that is told to stop: each gets its one reply all the same. */
-START_TEST(what_waits_at_a_stop_is_answered)
-{
-	const struct scout__lookup_msg m = {
-		.ticket = 5, .n = 2, .expect = 2, .poll_timeout_ms = 60000, .poll_interval_ms = 1000};
-	struct wire_reply *reply;
-	uint64_t corr[WAITING];
-	struct rig rig;
-
-	rig_up(&rig, 8);
-	for (uint64_t i = 0; i < WAITING; i++) {
-		struct scout__lookup_msg one = m;
-
-		one.ticket += i;
-		corr[i] = wire_add_lookup(&rig.client, &one, 1 + i);
-	}
-	wire_flush(&rig.client);
-	wire_wait_status(&rig.client, "sessions", WAITING);
-	scout_server_stop(rig.server);
-	for (uint64_t i = 0; i < WAITING; i++) {
-		reply = wire_wait(&rig.client, corr[i]);
-		ck_assert_int_eq(reply->status, SCOUT_WIRE_SHUTDOWN);
-		wire_reply_free(reply);
-	}
-	wire_close(&rig.client);
-	wire_close(&rig.worker);
 }
 END_TEST
 
@@ -691,8 +659,7 @@ START_TEST(a_forked_child_cannot_stop_the_server_of_its_parent)
 		scout_server_stop(server);
 		_exit(0);
 	}
-	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-	ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	ck_assert(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	ck_assert_int_eq(start(folder.endpoint, err, sizeof(err)), SCOUT_ERR_IN_USE); /* it still serves */
 	scout_server_stop(server);
 	folder_down(&folder);
@@ -772,17 +739,17 @@ act_ghosts(struct wire_peer *p, const char *endpoint)
 static void
 come_back(struct wire_peer *p, const char *endpoint)
 {
-	uint64_t token;
+	struct scout__hello was;
 
 	wire_open(p, endpoint);
 	p->hello.heartbeat_ms = 600000;
 	assert_wire(wire_hello(p), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(rig_hit(p, 50, 3, 2), 2);
-	token = p->hello.token;
+	was = p->hello;
 	wire_close(p);
 	wire_open(p, endpoint);
 	p->hello.heartbeat_ms = 600000;
-	p->hello.token = token;
+	wire_as(p, &was);
 	assert_wire(wire_hello(p), SCOUT_WIRE_OK);
 }
 
@@ -826,38 +793,3 @@ START_TEST(of_killed_peers_without_a_lease_nothing_is_left_when_they_do_not_come
 	rig_down(&rig);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("server_process");
-	TCase *starting = tcase_create("start and stop");
-	TCase *idle = tcase_create("the end without peers");
-	TCase *death = tcase_create("death");
-
-	tcase_add_test(starting, start_and_stop_leave_nothing_behind);
-	tcase_add_test(starting, what_waits_at_a_stop_is_answered);
-	tcase_add_test(starting, no_thread_of_a_server_takes_a_signal_of_its_host);
-	tcase_add_test(starting, a_second_server_is_refused_with_the_pid_of_the_first);
-	tcase_add_test(starting, a_path_that_is_too_long_is_our_error);
-	tcase_add_test(starting, a_folder_that_others_may_write_is_refused_and_named);
-	tcase_add_test(starting, what_is_not_a_socket_is_not_removed);
-	tcase_add_test(starting, a_pool_larger_than_the_memory_is_refused);
-	tcase_add_test(starting, a_check_says_what_a_start_would);
-	tcase_add_test(starting, a_check_asks_no_store_and_makes_nothing);
-	tcase_add_test(starting, other_transports_and_bad_configurations_are_refused);
-	tcase_add_test(starting, tcp_serves_with_the_port_of_the_kernel);
-	tcase_add_test(starting, a_forked_child_cannot_stop_the_server_of_its_parent);
-	suite_add_tcase(suite, starting);
-	tcase_add_test(idle, a_server_without_peers_ends_after_idle_exit_s);
-	tcase_add_test(idle, a_server_that_no_peer_ever_joined_ends_too);
-	suite_add_tcase(suite, idle);
-	tcase_add_test(death, the_promises_of_a_killed_client_are_gone);
-	tcase_add_test(death, what_a_killed_worker_was_writing_is_set_aside_for_a_while);
-	tcase_add_test(death, a_worker_in_another_pid_namespace_is_its_process);
-	tcase_add_test(death, the_files_of_a_killed_server_are_taken_over);
-	tcase_add_test(death, the_death_of_a_process_is_one_line);
-	tcase_add_test(death, of_killed_peers_without_a_lease_nothing_is_left_when_they_do_not_come_back);
-	suite_add_tcase(suite, death);
-	return suite;
-}

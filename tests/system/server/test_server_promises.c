@@ -448,30 +448,3 @@ START_TEST(four_thousand_lookups_in_a_frame_each_get_one_reply)
 	rig_down(&rig);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("server_promises");
-	TCase *promises = tcase_create("promises");
-	tcase_add_test(promises, what_was_stored_is_hit);
-	tcase_add_test(promises, skipped_chunks_count_but_are_not_promised);
-	tcase_add_test(promises, tenants_do_not_see_each_other);
-	tcase_add_test(promises, a_promise_protects_from_eviction);
-	tcase_add_test(promises, max_promised_cuts_the_hit);
-	tcase_add_test(promises, admit_gives_back_what_is_outside_and_only_once);
-	tcase_add_test(promises, finish_twice_is_no_session);
-	tcase_add_test(promises, nobody_gives_back_the_promise_of_another);
-	tcase_add_test(promises, a_ticket_in_use_is_refused);
-	tcase_add_test(promises, finish_before_the_answer_answers_the_lookup_too);
-	tcase_add_test(promises, finish_touches_the_tail_first);
-	tcase_add_test(promises, looked_up_chunks_outlive_those_stored_behind_them);
-	tcase_add_test(promises, an_expected_key_that_comes_late_is_waited_for);
-	tcase_add_test(promises, a_short_lookup_does_not_wait_for_a_long_one);
-	tcase_add_test(promises, finish_in_the_middle_of_a_long_lookup_leaves_nothing_promised);
-	tcase_add_test(promises, a_long_finish_steps_back_for_a_lookup);
-	tcase_add_test(promises, what_many_finishes_give_back_does_not_pile_up_behind_lookups);
-	tcase_add_test(promises, four_thousand_lookups_in_a_frame_each_get_one_reply);
-	suite_add_tcase(suite, promises);
-	return suite;
-}

@@ -32,7 +32,7 @@ static const struct {
 	{"cut \xc3", 5, false},
 };
 
-START_TEST(a_name_is_utf8_without_control_characters)
+START_LOOP_TEST(a_name_is_utf8_without_control_characters, 0, sizeof(names) / sizeof(names[0]))
 {
 	const struct scout__str name = {names[_i].bytes, names[_i].len};
 	const int want = names[_i].good ? SCOUT_WIRE_OK : SCOUT_WIRE_RANGE;
@@ -137,7 +137,7 @@ END_TEST
 static const int64_t lies[] = {6000000,   -6000000,      3600000000,    -3600000000, INT64_MAX,
 			       INT64_MIN, INT64_MAX / 2, INT64_MIN / 2, -1,          INT64_MIN + 100};
 
-START_TEST(one_wrong_clock_reading_harms_no_later_operation)
+START_LOOP_TEST(one_wrong_clock_reading_harms_no_later_operation, 0, sizeof(lies) / sizeof(lies[0]))
 {
 	struct scout__lookup_reply m;
 	struct rig rig;
@@ -240,9 +240,10 @@ lease_connect(const struct wire_peer *p)
 }
 
 static void
-lease_say(int fd, uint16_t version, uint64_t token)
+lease_say(int fd, uint16_t version, const struct wire_peer *p)
 {
-	const struct scout__lease_msg m = {.type = SCOUT_LEASE_HELLO, .word = token};
+	const struct scout__lease_msg m = {
+		.type = SCOUT_LEASE_HELLO, .word = p->hello.token, .secret = p->hello.secret};
 	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
 	size_t len = scout__put_lease(buf, &m);
 
@@ -275,16 +276,16 @@ START_TEST(the_number_in_the_version_field_of_a_lease_is_its_version)
 	struct rig rig;
 	int fd;
 
-	ck_assert_int_eq(SCOUT_LEASE_VERSION, 2);
+	ck_assert_int_eq(SCOUT_LEASE_VERSION, 3);
 	rig_up(&rig, 8);
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		fd = lease_connect(&rig.client);
-		lease_say(fd, wrong[i], rig.client.hello.token);
+		lease_say(fd, wrong[i], &rig.client);
 		ck_assert_int_eq(lease_hear(fd), 0);
 		(void)close(fd);
 	}
 	fd = lease_connect(&rig.client);
-	lease_say(fd, SCOUT_LEASE_VERSION, rig.client.hello.token);
+	lease_say(fd, SCOUT_LEASE_VERSION, &rig.client);
 	ck_assert_int_eq(lease_hear(fd), SCOUT_LEASE_OK);
 	(void)close(fd);
 	rig_down(&rig);
@@ -300,7 +301,7 @@ START_TEST(a_second_lease_of_a_token_takes_the_place_of_the_first)
 	rig_up(&rig, 8);
 	ck_assert_uint_eq(rig_granted(&rig.worker, 0, 1, 2, &id), 2);
 	second = lease_connect(&rig.worker);
-	lease_say(second, SCOUT_LEASE_VERSION, rig.worker.hello.token);
+	lease_say(second, SCOUT_LEASE_VERSION, &rig.worker);
 	ck_assert_int_eq(lease_hear(second), SCOUT_LEASE_OK);
 	/* It gets all segments again; the first ends without a word behind what it had been sent. */
 	ck_assert_int_eq(lease_hear(second), SCOUT_LEASE_SEGMENT);
@@ -310,7 +311,7 @@ START_TEST(a_second_lease_of_a_token_takes_the_place_of_the_first)
 	ck_assert_uint_eq(wire_status(&rig.client, "peers.died"), 0);
 	ck_assert_uint_eq(wire_status(&rig.client, "holds"), 1);
 	/* A second hello on one connection ends that. */
-	lease_say(second, SCOUT_LEASE_VERSION, rig.worker.hello.token);
+	lease_say(second, SCOUT_LEASE_VERSION, &rig.worker);
 	while ((type = lease_hear(second)) == SCOUT_LEASE_SEGMENT)
 		;
 	ck_assert_int_eq(type, SCOUT_LEASE_GONE);
@@ -391,26 +392,3 @@ START_TEST(segments_come_on_their_own_way_whenever_register_is_answered)
 	rig_down(&rig);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("server_protocol");
-	TCase *tcase = tcase_create("protocol");
-
-	tcase_add_loop_test(tcase, a_name_is_utf8_without_control_characters, 0, sizeof(names) / sizeof(names[0]));
-	tcase_add_test(tcase, any_heartbeat_is_taken_and_a_long_one_is_capped);
-	tcase_add_test(tcase, operations_with_one_corr_get_a_reply_each);
-	tcase_add_test(tcase, what_gives_back_is_executed_whatever_its_budget);
-	tcase_add_loop_test(tcase, one_wrong_clock_reading_harms_no_later_operation, 0, sizeof(lies) / sizeof(lies[0]));
-	tcase_add_test(tcase, a_peer_without_a_clock_never_waited);
-	tcase_add_test(tcase, a_retrieve_has_the_range_of_its_lookup);
-	tcase_add_test(tcase, an_admit_beyond_the_hit_means_its_end);
-	tcase_add_test(tcase, the_number_in_the_version_field_of_a_lease_is_its_version);
-	tcase_add_test(tcase, a_second_lease_of_a_token_takes_the_place_of_the_first);
-	tcase_add_test(tcase, connections_that_do_not_say_who_they_are_make_room_and_hinder_nobody);
-	tcase_add_test(tcase, a_connection_that_says_nothing_is_closed_in_time);
-	tcase_add_test(tcase, segments_come_on_their_own_way_whenever_register_is_answered);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

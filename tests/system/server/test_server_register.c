@@ -273,26 +273,3 @@ START_TEST(reset_ends_a_lookup_that_is_not_answered)
 	rig_down(&rig);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("server_register");
-	TCase *registering = tcase_create("register");
-	TCase *weights = tcase_create("weights");
-
-	tcase_add_test(registering, register_with_other_bytes_is_refused_with_both_numbers);
-	tcase_add_test(registering, with_prealloc_the_pool_grows_until_it_is_whole_though_growing_fails_at_first);
-	tcase_add_test(registering, a_worker_that_is_alone_may_change_the_layout);
-	tcase_add_test(registering, a_chunk_larger_than_the_pool_is_refused_with_the_numbers);
-	tcase_add_test(registering, register_needs_the_role_the_rank_and_the_lease);
-	suite_add_tcase(suite, registering);
-	tcase_add_test(weights, reset_makes_everything_older_unreadable);
-	tcase_add_test(weights, a_reset_between_reserve_and_commit_commits_nothing);
-	tcase_add_test(weights, reset_keeps_the_hold_of_a_running_retrieve);
-	tcase_add_test(weights, peers_of_another_weights_version_are_refused_until_they_say_hello);
-	tcase_add_test(weights, a_worker_resets_only_from_the_version_that_it_is_in);
-	tcase_add_test(weights, reset_ends_a_lookup_that_is_not_answered);
-	suite_add_tcase(suite, weights);
-	return suite;
-}

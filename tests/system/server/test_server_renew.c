@@ -301,7 +301,7 @@ START_TEST(a_new_connection_keeps_what_a_lost_renewal_promised)
 	struct wire_peer again;
 
 	wire_open(&again, rig.endpoint);
-	again.hello.token = rig.client.hello.token;
+	wire_as(&again, &rig.client.hello);
 	ck_assert_int_eq(wire_hello(&again), SCOUT_WIRE_OK);
 	wire_wait_status(&again, "ops.waiting", 0);
 	ck_assert_uint_eq(wire_status(&again, "l1.bytes_promised"), 4 * SHARD_BYTES);
@@ -328,25 +328,3 @@ START_TEST(a_renewal_waits_for_nothing_that_is_expected)
 	rig_down(&rig);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("server_renew");
-	TCase *tc = tcase_create("renew");
-
-	tcase_add_test(tc, a_miss_becomes_a_hit_in_its_session);
-	tcase_add_test(tc, a_renewal_counts_as_no_second_lookup);
-	tcase_add_test(tc, a_cut_hit_becomes_whole_when_others_finish);
-	tcase_add_test(tc, skipped_chunks_stay_skipped);
-	tcase_add_test(tc, what_was_admitted_away_is_found_again);
-	tcase_add_test(tc, another_question_is_refused_and_changes_nothing);
-	tcase_add_test(tc, a_session_that_was_retrieved_from_is_not_renewed);
-	tcase_add_test(tc, an_admit_ends_the_renewal_that_is_under_way);
-	tcase_add_test(tc, a_retrieve_ends_the_renewal_that_is_under_way);
-	tcase_add_test(tc, a_finish_ends_it_with_all_that_it_promised);
-	tcase_add_test(tc, a_new_connection_keeps_what_a_lost_renewal_promised);
-	tcase_add_test(tc, a_renewal_waits_for_nothing_that_is_expected);
-	suite_add_tcase(s, tc);
-	return s;
-}

@@ -120,17 +120,3 @@ START_TEST(further_lengths_of_a_renewal_begin_below_what_it_has)
 	groups_down(&rig);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("server_renew_groups");
-	TCase *tc = tcase_create("all");
-
-	tcase_add_test(tc, after_an_admit_of_a_length_that_was_not_promised_nothing_counts_but_what_is_there);
-	tcase_add_test(tc, what_the_gpu_had_is_no_hit_of_a_renewal_that_skips_less);
-	tcase_add_test(tc, a_renewal_may_skip_what_was_never_looked_at);
-	tcase_add_test(tc, further_lengths_of_a_renewal_begin_below_what_it_has);
-	suite_add_tcase(s, tc);
-	return s;
-}

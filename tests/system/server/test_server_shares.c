@@ -69,7 +69,7 @@ hit_percent(uint32_t flood)
 	return 100.0 * hit / (ROUNDS * PROMPT);
 }
 
-START_TEST(a_flooding_tenant_costs_its_neighbour_at_most_one_point)
+START_LOOP_TEST(a_flooding_tenant_costs_its_neighbour_at_most_one_point, 0, POLICIES)
 {
 	double alone, shared, without;
 
@@ -188,17 +188,3 @@ START_TEST(requests_without_a_tenant_and_tenants_without_an_item_have_their_shar
 	rig_down(&rig);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("server_shares");
-	TCase *shares = tcase_create("shares");
-
-	tcase_add_loop_test(shares, a_flooding_tenant_costs_its_neighbour_at_most_one_point, 0, POLICIES);
-	tcase_add_test(shares, shares_change_while_the_server_runs);
-	tcase_add_test(shares, wrong_shares_are_refused_with_a_sentence);
-	tcase_add_test(shares, requests_without_a_tenant_and_tenants_without_an_item_have_their_shares);
-	suite_add_tcase(suite, shares);
-	return suite;
-}

@@ -22,6 +22,8 @@
 
 /* ---- bare peers ---- */
 
+CHECKED_FIXTURE(up, down);
+
 START_TEST(operations_are_answered_the_way_they_came)
 {
 	struct wire_peer worker, client;
@@ -66,20 +68,20 @@ START_TEST(frames_larger_than_the_ring_pass)
 {
 	struct scout__lookup_reply m;
 	struct wire_peer worker, client;
-	uint64_t corr[2000];
+	uint64_t corr[4000];
 
 	open_worker(&worker);
 	open_peer(&client);
 	ck_assert_uint_eq(rig_store(&worker, 1, 0, CHUNKS), CHUNKS);
-	ck_assert_int_eq(wire_lookup(&client, 2, 0, 10000, 0, &m), SCOUT_WIRE_OK); /* 160 KB through 4 */
+	ck_assert_int_eq(wire_lookup(&client, 2, 0, 40000, 0, &m), SCOUT_WIRE_OK); /* 640 KB through 256 */
 	ck_assert_uint_eq(m.hit, CHUNKS);
 	rig_finish(&client, 2);
-	for (unsigned i = 0; i < 2000; i++) { /* many answers: the way back is smaller still */
+	for (unsigned i = 0; i < 4000; i++) { /* many answers: the way back is smaller still */
 		(void)wire_begin(&client, SCOUT_OP_PING);
 		corr[i] = wire_end(&client);
 	}
 	wire_flush(&client);
-	for (unsigned i = 0; i < 2000; i++)
+	for (unsigned i = 0; i < 4000; i++)
 		wire_reply_free(wire_wait(&client, corr[i]));
 	ck_assert_uint_eq(status("frames.dropped"), 0);
 	wire_close(&client);
@@ -95,7 +97,7 @@ START_TEST(a_new_connection_ends_the_old_channel)
 	open_peer(&old);
 	ck_assert_int_eq(wire_ping(&old), SCOUT_WIRE_OK);
 	wire_open(&again, scout_server_endpoint(server));
-	again.hello.token = old.hello.token;
+	wire_as(&again, &old.hello);
 	ck_assert_int_eq(wire_hello(&again), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(status("channels"), 0);
 	(void)wire_begin(&old, SCOUT_OP_PING);
@@ -221,6 +223,14 @@ START_TEST(a_client_of_this_machine_uses_it)
 }
 END_TEST
 
+static void
+up_socket(void)
+{
+	up_with("local_transport", "socket");
+}
+
+CHECKED_FIXTURE(up_socket, down);
+
 START_TEST(a_server_that_has_none_is_used_through_the_socket)
 {
 	struct scout_client *client = client_new(NULL, NULL);
@@ -231,36 +241,3 @@ START_TEST(a_server_that_has_none_is_used_through_the_socket)
 	scout_client_free(client);
 }
 END_TEST
-
-static void
-up_socket(void)
-{
-	up_with("local_transport", "socket");
-}
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("server_shm");
-	TCase *tc = tcase_create("shm");
-	TCase *small = tcase_create("small_rings");
-	TCase *none = tcase_create("none");
-
-	tcase_add_checked_fixture(tc, up, down);
-	tcase_add_test(tc, operations_are_answered_the_way_they_came);
-	tcase_add_test(tc, a_channel_that_is_not_used_changes_nothing);
-	tcase_add_test(tc, a_new_connection_ends_the_old_channel);
-	tcase_add_test(tc, who_asks_again_is_told_that_there_is_none);
-	tcase_add_test(tc, a_client_of_this_machine_uses_it);
-	suite_add_tcase(s, tc);
-	tcase_add_checked_fixture(small, up_small, down);
-	tcase_add_test(small, operations_are_answered_the_way_they_came);
-	tcase_add_test(small, frames_larger_than_the_ring_pass);
-	tcase_add_test(small, answers_wait_for_a_peer_that_reads_late);
-	tcase_add_test(small, a_client_of_this_machine_uses_it);
-	suite_add_tcase(s, small);
-	tcase_add_checked_fixture(none, up_socket, down);
-	tcase_add_test(none, a_server_that_has_none_is_used_through_the_socket);
-	suite_add_tcase(s, none);
-	return s;
-}

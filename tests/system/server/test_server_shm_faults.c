@@ -55,7 +55,9 @@ expect_thrown_out(struct wire_peer *p, struct wire_peer *other)
 	wire_close(other);
 }
 
-START_TEST(nonsense_in_the_shared_words_ends_the_lease_of_that_peer_alone)
+CHECKED_FIXTURE(up, down);
+
+START_LOOP_TEST(nonsense_in_the_shared_words_ends_the_lease_of_that_peer_alone, 0, 3)
 {
 	static const struct {
 		size_t at;
@@ -207,6 +209,8 @@ up_doomed(void)
 	up();
 }
 
+CHECKED_FIXTURE(up_doomed, down);
+
 START_TEST(a_peer_that_dies_in_the_middle_of_a_frame_leaves_nothing)
 {
 	const char *endpoint = scout_server_endpoint(server);
@@ -225,6 +229,8 @@ START_TEST(a_peer_that_dies_in_the_middle_of_a_frame_leaves_nothing)
 	wire_close(&worker);
 }
 END_TEST
+
+CHECKED_FIXTURE(up, down);
 
 /*
  * A frame of a thousand operations that are refused, with a sentence each; the answer is not read. False: the server has ended the
@@ -329,7 +335,7 @@ flood_connections(void *arg)
 	return NULL;
 }
 
-START_TEST(floods_keep_nobody_waiting)
+START_LOOP_TEST(floods_keep_nobody_waiting, 0, 3)
 {
 	void *(*const floods[])(void *) = {flood_frames, flood_lease, flood_connections};
 	pthread_t threads[2];
@@ -397,29 +403,3 @@ START_TEST(answers_that_are_not_read_share_a_limit_and_leave_room_for_others)
 	wire_close(&good);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("server_shm_faults");
-	TCase *tc = tcase_create("shm");
-	TCase *dying = tcase_create("dying");
-	TCase *small = tcase_create("small_rings");
-
-	tcase_add_checked_fixture(tc, up, down);
-	tcase_add_loop_test(tc, nonsense_in_the_shared_words_ends_the_lease_of_that_peer_alone, 0, 3);
-	tcase_add_test(tc, a_frame_of_impossible_length_ends_the_lease);
-	tcase_add_test(tc, a_position_that_cannot_be_ends_the_lease_when_an_answer_finds_it);
-	tcase_add_test(tc, a_peer_whose_bell_is_full_and_would_block_holds_up_nobody);
-	tcase_add_test(tc, bytes_that_are_no_frame_are_counted);
-	tcase_add_loop_test(tc, floods_keep_nobody_waiting, 0, 3);
-	suite_add_tcase(s, tc);
-	tcase_add_checked_fixture(dying, up_doomed, down);
-	tcase_add_test(dying, a_peer_that_dies_in_the_middle_of_a_frame_leaves_nothing);
-	suite_add_tcase(s, dying);
-	tcase_add_checked_fixture(small, up_small, down);
-	tcase_add_test(small, a_peer_that_does_not_read_is_limited);
-	tcase_add_test(small, answers_that_are_not_read_share_a_limit_and_leave_room_for_others);
-	suite_add_tcase(s, small);
-	return s;
-}

@@ -510,35 +510,3 @@ END_TEST
 /* ---- REGISTER ---- */
 
 /* ---- weights ---- */
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("server_transfer");
-	TCase *store = tcase_create("store and retrieve");
-
-	tcase_add_test(store, both_ranks_make_a_hit);
-	tcase_add_test(store, the_second_writer_is_told_and_skips);
-	tcase_add_test(store, an_object_that_is_named_twice_gets_one_slot);
-	tcase_add_test(store, what_is_not_committed_is_not_readable);
-	tcase_add_test(store, the_bytes_that_were_stored_are_retrieved);
-	tcase_add_test(store, retrieve_turns_the_promise_into_a_hold);
-	tcase_add_test(store, each_reader_has_a_unit_of_its_own);
-	tcase_add_test(store, a_retrieve_after_a_withdrawal_gets_what_is_still_there);
-	tcase_add_test(store, a_retrieve_beyond_the_hit_is_missing_and_beyond_the_lookup_out_of_range);
-	tcase_add_test(store, done_twice_is_harmless);
-	tcase_add_test(store, a_prompt_longer_than_the_pool_keeps_its_head);
-	tcase_add_test(store, what_a_session_stored_stays_while_it_stores_more);
-	tcase_add_test(store, what_a_session_retrieved_stays_while_it_stores);
-	tcase_add_test(store, two_stores_of_one_session_in_a_pool_of_its_own_chunks_end);
-	tcase_add_test(store, nobody_gives_back_the_hold_of_another);
-	tcase_add_test(store, a_store_after_the_end_of_its_session_is_good);
-	tcase_add_test(store, finish_during_a_retrieve_keeps_the_hold);
-	tcase_add_test(store, mismatches_are_counted_as_bugs);
-	tcase_add_test(store, what_changed_under_a_retrieve_leaves_the_catalogue);
-	tcase_add_test(store, a_reused_slot_has_another_generation);
-	tcase_add_test(store, a_store_waits_for_the_memory_that_is_coming);
-	tcase_add_test(store, a_store_that_finds_no_room_gets_the_leading_ones);
-	suite_add_tcase(suite, store);
-	return suite;
-}

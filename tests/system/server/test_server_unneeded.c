@@ -137,7 +137,7 @@ press(struct groups_rig *rig, uint32_t n)
 	return press_on(rig, 1, n);
 }
 
-START_TEST(what_a_prompt_leaves_behind_goes_first)
+START_LOOP_TEST(what_a_prompt_leaves_behind_goes_first, 0, 3)
 {
 	struct groups_rig rig;
 
@@ -151,7 +151,7 @@ START_TEST(what_a_prompt_leaves_behind_goes_first)
 }
 END_TEST
 
-START_TEST(a_conversation_leaves_its_history_behind)
+START_LOOP_TEST(a_conversation_leaves_its_history_behind, 0, 3)
 {
 	struct groups_rig rig;
 
@@ -166,7 +166,7 @@ START_TEST(a_conversation_leaves_its_history_behind)
 END_TEST
 
 /* A beginning of 6 that all prompts share: the second prompt makes it known, and from then on it stays. */
-START_TEST(a_beginning_that_prompts_share_stays)
+START_LOOP_TEST(a_beginning_that_prompts_share_stays, 0, 3)
 {
 	struct groups_rig rig;
 
@@ -206,7 +206,7 @@ START_TEST(a_window_goes_with_the_full_group)
 }
 END_TEST
 
-START_TEST(the_state_at_the_end_stays)
+START_LOOP_TEST(the_state_at_the_end_stays, 0, 3)
 {
 	struct groups_rig rig;
 
@@ -219,7 +219,7 @@ START_TEST(the_state_at_the_end_stays)
 }
 END_TEST
 
-START_TEST(a_promise_takes_back_what_is_unneeded)
+START_LOOP_TEST(a_promise_takes_back_what_is_unneeded, 0, 3)
 {
 	struct groups_rig rig;
 
@@ -235,7 +235,7 @@ START_TEST(a_promise_takes_back_what_is_unneeded)
 END_TEST
 
 /* What an ADMIT gave back was not needed, and a session that ends without FINISH says nothing. */
-START_TEST(an_admit_says_what_is_needed)
+START_LOOP_TEST(an_admit_says_what_is_needed, 0, 3)
 {
 	struct groups_rig rig;
 	uint32_t kept;
@@ -253,20 +253,3 @@ START_TEST(an_admit_says_what_is_needed)
 	groups_down(&rig);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("server_unneeded");
-	TCase *tcase = tcase_create("unneeded");
-
-	tcase_add_loop_test(tcase, what_a_prompt_leaves_behind_goes_first, 0, 3);
-	tcase_add_loop_test(tcase, a_conversation_leaves_its_history_behind, 0, 3);
-	tcase_add_loop_test(tcase, a_beginning_that_prompts_share_stays, 0, 3);
-	tcase_add_test(tcase, a_window_goes_with_the_full_group);
-	tcase_add_loop_test(tcase, the_state_at_the_end_stays, 0, 3);
-	tcase_add_loop_test(tcase, a_promise_takes_back_what_is_unneeded, 0, 3);
-	tcase_add_loop_test(tcase, an_admit_says_what_is_needed, 0, 3);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

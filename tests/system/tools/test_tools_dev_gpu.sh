@@ -99,7 +99,7 @@ END
 	script kvscout-copy <<'END'
 case "$*" in
 --devices) echo 'device 0: pretended' ;;
-*--budget-s*--lines*--markdown*) echo 'goals: 3 passed, 1 failed, 2 incomplete' ;;
+*--budget-s*--lines*--json*) echo 'goals: 3 passed, 1 failed, 2 incomplete' ;;
 *) exit 9 ;;
 esac
 END

@@ -109,6 +109,23 @@ check "the server's key alone is no use" ends_with 2 "needs --curve-secret-file"
 	--curve-server-key "$(cat "$tap_dir/server.public")"
 check "a server with keys ends with 0" stop
 
+echo "$(cat "$tap_dir/clients") engine team/*" >"$tap_dir/rights"
+start rights --listen tcp://127.0.0.1:0 --curve-secret-file "$tap_dir/server.key" --curve-clients-file "$tap_dir/clients" \
+	--curve-rights-file "$tap_dir/rights"
+as_engine=$tap_dir/as_engine
+echo "exec '$kvscout' \"\$@\" --endpoint $endpoint --curve-secret-file '$tap_dir/client.key' --curve-server-key '$(cat "$tap_dir/server.public")'" >"$as_engine"
+check "an engine's key may not drop" ends_with 1 "this key is an engine's: dropping by name is the operator's" sh "$as_engine" clear --namespace team/a
+check "and the log names it" wait_until grep -qF "DROP of a peer without HELLO refused (RIGHTS): this key is an engine's: dropping by name is the operator's (key $(cat "$tap_dir/clients"))" "$tap_dir/rights.log"
+check "it may ask how the server is" ends_with 0 "server     $endpoint, up " sh "$as_engine" status
+echo wrong >"$tap_dir/rights"
+kill -HUP "$server"
+check "SIGHUP with a wrong file changes nothing" wait_until grep -q "SIGHUP: not applied: curve_rights_file .*line 1: must be" "$tap_dir/rights.log"
+check "nor may the key list peers" ends_with 1 "this key is an engine's: listing peers and tenants is the operator's" sh "$as_engine" peers
+echo "$(cat "$tap_dir/clients") operator" >"$tap_dir/rights"
+kill -HUP "$server"
+check "SIGHUP makes the key an operator's" wait_until sh "$as_engine" peers
+check "a server with rights ends with 0" stop
+
 # completed WORDS...: what bash offers for the last one.
 completed() {
 	# shellcheck disable=SC2016 # for the inner shell

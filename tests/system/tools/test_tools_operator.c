@@ -3,11 +3,13 @@
 #include "check_main.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <zmq.h>
 
 #include <kvscout/hash.h>
 
@@ -392,20 +394,166 @@ START_TEST(clear_drops_a_tenant_or_all)
 }
 END_TEST
 
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("tools_operator");
-	TCase *tcase = tcase_create("kvscout");
+/* A server that answers with what no server has. */
+struct hostile {
+	const char *ns; /* the name of its one namespace */
+	uint32_t hash_bytes, n_peers,
+		n_more; /* peers on a page, and by how much each page says that the next one begins later */
+	char endpoint[64];
+	void *ctx, *sock;
+	pthread_t thread;
+};
 
-	tcase_add_test(tcase, lookup_says_what_is_cached_and_leaves_nothing_behind);
-	tcase_add_test(tcase, lookup_of_what_cannot_be_looked_up_says_why);
-	tcase_add_test(tcase, lookup_asks_with_the_groups_of_the_namespace);
-	tcase_add_test(tcase, peers_are_listed);
-	tcase_add_test(tcase, status_and_top_say_what_happened);
-	tcase_add_test(tcase, status_says_what_more_memory_would_hit);
-	tcase_add_test(tcase, top_keeps_to_the_lines_of_a_terminal);
-	tcase_add_test(tcase, clear_drops_a_tenant_or_all);
-	suite_add_tcase(suite, tcase);
-	return suite;
+static uint32_t
+put_hostile_status(const struct hostile *h, struct scout__writer *w)
+{
+	static const char *const of_namespace[] = {"peers",      "sessions",   "bytes",        "lookups",
+						   "kv_ranks",   "rank_count", "chunk_tokens", "hash_tokens",
+						   "hash_bytes", "groups"};
+	static const char *const huge[] = {"l2.adapters", "uptime_ms", "lookups", "l2.0.bytes_loaded", "peers.died"};
+	char name[256];
+	uint32_t n = 0;
+
+	for (; n < 10; n++) {
+		(void)snprintf(name, sizeof(name), "ns.%s.%s", h->ns, of_namespace[n]);
+		scout__put_status_item(w, name, n == 8 ? h->hash_bytes : n == 4 || n == 5);
+	}
+	for (uint32_t i = 0; i < 5; i++, n++)
+		scout__put_status_item(w, huge[i], UINT64_MAX);
+	scout__put_status_item(w,
+			       "l2.0.url.\033[2J\xc2\x9b"
+			       "2J",
+			       0);
+	return n + 1;
 }
+
+static void
+put_hostile_peers(const struct hostile *h, struct scout__writer *w, uint32_t head)
+{
+	struct scout__peer_item item = {.role = SCOUT_ROLE_WORKER, .name_space = {h->ns, (uint16_t)strlen(h->ns)}};
+
+	scout__put_list_head(w, head + h->n_more, h->n_peers);
+	for (uint32_t i = 0; i < h->n_peers; i++)
+		scout__put_peer_item(w, &item);
+}
+
+static void
+answer_hostile(struct hostile *h, const void *data, size_t len, const zmq_msg_t *from)
+{
+	static uint8_t frame[1 << 20];
+	struct scout__writer w = {.buf = frame, .cap = sizeof(frame)};
+	struct scout__reader ops = scout__frame_ops(data, len);
+	struct scout__op op;
+	const char *field;
+	uint32_t head = 0;
+	size_t at, n_at;
+
+	if (!scout__frame_next(&ops, &op))
+		abort();
+	scout__frame_begin(&w);
+	at = scout__op_begin(&w, op.opcode, SCOUT_KIND_REPLY, SCOUT_WIRE_OK, op.corr, 0);
+	if (op.opcode == SCOUT_OP_STATUS) {
+		n_at = w.len;
+		scout__put_u32(&w, 0);
+		frame[n_at] = (uint8_t)put_hostile_status(h, &w);
+	} else if (op.opcode == SCOUT_OP_PEERS) {
+		(void)scout__get_peers(&op, &head, &field);
+		put_hostile_peers(h, &w, head);
+	} else {
+		scout__put_list_head(&w, UINT32_MAX, 0);
+	}
+	scout__op_end(&w, at);
+	scout__frame_end(&w, 1, 7, 0);
+	(void)zmq_send(h->sock, zmq_msg_data((zmq_msg_t *)(uintptr_t)from), zmq_msg_size(from), ZMQ_SNDMORE);
+	(void)zmq_send(h->sock, frame, w.len, 0);
+}
+
+static void *
+hostile_main(void *arg)
+{
+	struct hostile *h = arg;
+	zmq_msg_t from, frame;
+
+	for (;;) {
+		(void)zmq_msg_init(&from);
+		(void)zmq_msg_init(&frame);
+		if (zmq_msg_recv(&from, h->sock, 0) < 0 || zmq_msg_recv(&frame, h->sock, 0) < 0)
+			return NULL;
+		answer_hostile(h, zmq_msg_data(&frame), zmq_msg_size(&frame), &from);
+		(void)zmq_msg_close(&from);
+		(void)zmq_msg_close(&frame);
+	}
+}
+
+static void
+hostile_up(struct hostile *h)
+{
+	(void)snprintf(h->endpoint, sizeof(h->endpoint), "ipc:///tmp/kvscout-hostile-%d.sock", (int)getpid());
+	h->ctx = zmq_ctx_new();
+	h->sock = zmq_socket(h->ctx, ZMQ_ROUTER);
+	ck_assert_int_eq(zmq_bind(h->sock, h->endpoint), 0);
+	ck_assert_int_eq(pthread_create(&h->thread, NULL, hostile_main, h), 0);
+}
+
+static void
+hostile_down(struct hostile *h)
+{
+	ck_assert_int_eq(zmq_ctx_shutdown(h->ctx), 0);
+	ck_assert_int_eq(pthread_join(h->thread, NULL), 0);
+	(void)zmq_close(h->sock);
+	(void)zmq_ctx_term(h->ctx);
+	(void)unlink(h->endpoint + strlen("ipc://"));
+}
+
+#define UNSEEN                                                                                                         \
+	"a\033[31mb\xc2\x9b"                                                                                           \
+	"32mc\xe2\x80\xae"                                                                                             \
+	"d\xe2\x80\x8b"                                                                                                \
+	"e"
+
+/* No byte of a name that speaks to a terminal. */
+static void
+assert_clean(void)
+{
+	for (const char *c = said; *c; c++)
+		ck_assert_msg(*c == '\n' || (unsigned char)*c >= ' ', "a control character: %s", said);
+	ck_assert_ptr_null(strstr(said, "\xc2\x9b"));
+	ck_assert_ptr_null(strstr(said, "\xe2\x80\xae"));
+	ck_assert_ptr_null(strstr(said, "\xe2\x80\x8b"));
+}
+
+START_TEST(a_hostile_server_harms_no_terminal_and_no_command)
+{
+	struct hostile h = {.ns = UNSEEN};
+
+	(void)write_tokens(NULL);
+	hostile_up(&h);
+	ck_assert_int_eq(run("status", h.endpoint, ""), 0);
+	assert_clean();
+	ck_assert_int_eq(run("top", h.endpoint, "--count 2 --interval 0.1"), 0);
+	assert_clean();
+	ASSERT_SAID("a?[31mb?32mc?d?e");
+	ck_assert_int_eq(lookup(h.endpoint, ""), 1); /* chunk_tokens is 0 */
+	assert_clean();
+	ASSERT_SAID("that no namespace has: chunk_tokens 0, hash_tokens 0, hash_bytes 0");
+	h.n_peers = 1;
+	ck_assert_int_eq(run("peers", h.endpoint, ""), 1); /* its namespace has a name that none may have */
+	assert_clean();
+	hostile_down(&h);
+}
+END_TEST
+
+START_TEST(a_list_of_peers_without_end_is_refused)
+{
+	struct hostile full = {.ns = "a", .n_peers = 10000, .n_more = 1}, empty = {.ns = "a", .n_more = 1};
+
+	hostile_up(&full);
+	ck_assert_int_eq(run("peers", full.endpoint, ""), 1);
+	ASSERT_SAID("the answer to PEERS makes no sense");
+	hostile_down(&full);
+	hostile_up(&empty);
+	ck_assert_int_eq(run("top", empty.endpoint, "--count 1"), 1);
+	ASSERT_SAID("the answer to PEERS makes no sense");
+	hostile_down(&empty);
+}
+END_TEST

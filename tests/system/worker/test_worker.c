@@ -36,7 +36,9 @@ static const struct shape {
 
 #define N_SHAPES ((int)(sizeof(shapes) / sizeof(shapes[0])))
 
-START_TEST(what_was_stored_comes_back_in_other_pages)
+CHECKED_FIXTURE(setup, teardown);
+
+START_LOOP_TEST(what_was_stored_comes_back_in_other_pages, 0, N_SHAPES)
 {
 	const struct shape *s = &shapes[_i];
 	struct scout_hit hit;
@@ -510,35 +512,7 @@ START_TEST(a_forked_child_is_told_so)
 		scout_worker_free(rig.workers[0]);
 		_exit(good ? 0 : 1);
 	}
-	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-	ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	ck_assert(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	rig_store_all(&rig, 1, 2, 1);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("worker");
-	TCase *tc = tcase_create("worker");
-
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_loop_test(tc, what_was_stored_comes_back_in_other_pages, 0, N_SHAPES);
-	tcase_add_test(tc, only_the_asked_blocks_are_written);
-	tcase_add_test(tc, a_job_uses_only_its_range_of_the_block_table);
-	tcase_add_test(tc, a_range_without_a_block_to_write_ends_well_at_once);
-	tcase_add_test(tc, a_chunk_with_a_null_block_is_not_stored_and_counted);
-	tcase_add_test(tc, a_null_chunk_is_counted_by_its_reader);
-	tcase_add_test(tc, a_long_store_is_sent_in_parts);
-	tcase_add_test(tc, evicted_chunks_are_named_block_by_block);
-	tcase_add_test(tc, an_unknown_ticket_misses_everything);
-	tcase_add_test(tc, chunks_that_were_not_looked_up_are_missing);
-	tcase_add_test(tc, a_store_that_finds_no_room_keeps_its_head);
-	tcase_add_test(tc, the_second_writer_skips_what_is_there);
-	tcase_add_test(tc, two_readers_share_the_storing_and_both_read_all);
-	tcase_add_test(tc, first_token_decides_which_reader_stores);
-	tcase_add_test(tc, the_descriptor_is_readable_exactly_while_poll_has_something);
-	tcase_add_test(tc, a_forked_child_is_told_so);
-	suite_add_tcase(s, tc);
-	return s;
-}

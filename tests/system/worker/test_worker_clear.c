@@ -45,6 +45,8 @@ store_status(uint32_t w, uint32_t prompt)
 	return rig_wait(rig.workers[w], rig_store(&rig, w, prompt, 3, 1)).status;
 }
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(what_they_cannot_be_called_with)
 {
 	uint64_t generation = 7;
@@ -55,6 +57,13 @@ START_TEST(what_they_cannot_be_called_with)
 	ck_assert_int_eq(scout_clear(rig.client, SCOUT_GENERATION_NEWEST, &generation), SCOUT_ERR_INVALID);
 	ck_assert_uint_eq(generation, 7);
 	ck_assert_int_eq(store_status(0, 1), 0);
+	/* Numbers of the caller's own: nothing is dropped, nothing is out. */
+	ck_assert_int_eq(scout_worker_clear(rig.workers[0], 7, &generation), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_clear(rig.client, 7, &generation), SCOUT_ERR_INVALID);
+	ck_assert_uint_eq(generation, 7);
+	ck_assert_int_eq(store_status(0, 1), 0);
+	ck_assert_int_eq(scout_clear(rig.client, 0, &generation), 0);
+	ck_assert_int_eq(scout_worker_clear(rig.workers[0], generation + 1, NULL), SCOUT_ERR_INVALID);
 }
 END_TEST
 
@@ -229,22 +238,3 @@ START_TEST(a_restart_of_the_server_puts_nobody_out_or_in)
 	(void)rig_store_until(&rig, 1, 1, 3, 1, SCOUT_ERR_CLEARED);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("worker_clear");
-	TCase *tc = tcase_create("clear");
-
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_test(tc, what_they_cannot_be_called_with);
-	tcase_add_test(tc, a_clear_of_the_client_drops_all_and_the_worker_joins_by_its_own);
-	tcase_add_test(tc, an_operator_drops_all_and_the_worker_goes_on);
-	tcase_add_test(tc, a_worker_may_be_first);
-	tcase_add_test(tc, nothing_that_waits_or_runs_is_good_afterwards);
-	tcase_add_test(tc, the_worker_of_another_engine_is_out_until_it_joins);
-	tcase_add_test(tc, calls_that_meet_no_server_are_delivered_when_it_is_back);
-	tcase_add_test(tc, a_restart_of_the_server_puts_nobody_out_or_in);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

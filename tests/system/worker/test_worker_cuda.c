@@ -12,7 +12,7 @@
 #include "worker_internal.h"
 
 /*
- * The worker on the CUDA backend, which runs on a fake CUDA runtime (fake_cuda.h says what that shows and what not), and how it
+ * The worker on the CUDA backend, which runs on the stand-in for the CUDA driver (fake_cuda.h says what that shows and what not), and how it
  * chooses between the backends on a machine with and without a device.
  */
 
@@ -60,8 +60,7 @@ setup(void)
 	rig_init(&rig);
 	atomic_store(&passes, -1);
 	n_said = 0;
-	fake_cuda_enter_test_thread();
-	scout__copy_override(&fake_cuda_ops);
+	scout__copy_override(&scout__copy_cuda);
 }
 
 static void
@@ -137,9 +136,11 @@ assert_filled(const int64_t *ids, uint32_t prompt, const struct scout_done *done
 	ck_assert_uint_eq(m, done->n_missing);
 }
 
-START_TEST(what_was_stored_from_gpu_pages_comes_back_in_others)
+CHECKED_FIXTURE(setup, teardown);
+
+START_LOOP_TEST(what_was_stored_from_gpu_pages_comes_back_in_others, 0, 6)
 {
-	static const char *const methods[] = {"staged", "batch", "direct", "auto"};
+	static const char *const methods[] = {"staged", "batch", "auto"};
 	struct fake_cuda_options opt = options();
 	int64_t *ids = rig_ids(63, -1, BLOCKS);
 	struct scout_done done;
@@ -162,7 +163,7 @@ START_TEST(what_was_stored_from_gpu_pages_comes_back_in_others)
 END_TEST
 
 /* One process sees all devices, and the engine allocates on one of them. */
-START_TEST(the_device_is_that_of_the_pages)
+START_LOOP_TEST(the_device_is_that_of_the_pages, 0, 2)
 {
 	struct fake_cuda_options opt = options();
 	int64_t *ids = rig_ids(63, -1, BLOCKS);
@@ -196,7 +197,7 @@ START_TEST(cuda_refuses_pages_in_host_memory)
 END_TEST
 
 /* _i: no driver; a driver, no device; a device, but pages in host memory. */
-START_TEST(auto_copies_on_the_host_where_there_is_nothing_else)
+START_LOOP_TEST(auto_copies_on_the_host_where_there_is_nothing_else, 0, 3)
 {
 	struct fake_cuda_options opt = options();
 	struct scout_done done;
@@ -281,7 +282,7 @@ START_TEST(a_build_with_cuda_starts_without_a_driver)
 }
 END_TEST
 
-START_TEST(a_device_that_breaks_under_a_retrieve_names_what_is_not_filled)
+START_LOOP_TEST(a_device_that_breaks_under_a_retrieve_names_what_is_not_filled, 0, 12)
 {
 	struct fake_cuda_options opt = options();
 	int64_t *ids = rig_ids(63, -1, BLOCKS);
@@ -314,7 +315,7 @@ END_TEST
  * Another kernel faults, and the driver does not say that copies which ran meanwhile have stopped: nobody else gets their slots while
  * this process lives. What comes later touches none.
  */
-START_TEST(a_device_that_breaks_under_a_store_keeps_its_slots)
+START_LOOP_TEST(a_device_that_breaks_under_a_store_keeps_its_slots, 0, 5)
 {
 	struct fake_cuda_options opt = options();
 	struct wire_peer status;
@@ -337,7 +338,81 @@ START_TEST(a_device_that_breaks_under_a_store_keeps_its_slots)
 }
 END_TEST
 
-START_TEST(a_fence_lets_the_stream_wait_and_drops_the_rest)
+static uint64_t
+verify(uint64_t ticket, const int64_t *ids, void *after)
+{
+	struct scout_blocks blocks = {.ids = ids, .n = BLOCKS};
+	struct scout_retrieve v = {
+		.ticket = ticket, .to_token = BLOCKS * 16, .blocks = &blocks, .n_groups = 1, .after = after};
+	uint64_t job = 0;
+
+	ck_assert_int_eq(scout_worker_verify(rig.workers[0], &v, &job), 0);
+	return job;
+}
+
+/* Its pages are read when the event has come, and a retrieve that needs none does not wait for that. */
+START_LOOP_TEST(a_verification_waits_for_its_event_and_holds_up_no_retrieve, 0, 2)
+{
+	static const char *const methods[] = {"staged", "batch"};
+	struct fake_cuda_options opt = options();
+	int64_t *ids = rig_ids(1, 1, BLOCKS), *others = rig_ids(63, -1, BLOCKS);
+	struct scout_done done;
+	struct scout_hit hit;
+	void *stream, *event;
+	char err[256] = "";
+	uint64_t job;
+
+	ck_assert_int_eq(start(&opt, "cuda", methods[_i], true, err), 0);
+	hit = store_and_look_up(1);
+	ck_assert_int_eq(scout__cuda_api_stream_new(&stream), 0);
+	ck_assert_int_eq(scout__cuda_api_event_new(&event), 0);
+	fake_cuda_hold(stream);
+	ck_assert_int_eq(scout__cuda_api_event_record(event, stream), 0);
+	memset(rig_page(&rig.pages[0], 0, ids[9]), 0, 61); /* until the forward pass is over */
+	job = verify(hit.ticket, ids, event);
+	rig_wait_enqueued(rig.workers[0], job);
+	done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 0, others, BLOCKS, 0));
+	ck_assert_int_eq(done.status, 0);
+	rig_fill(&rig.pages[0], ids[9], 1, 0, 9);
+	fake_cuda_release(stream);
+	done = rig_wait(rig.workers[0], job);
+	ck_assert_int_eq(done.status, 0);
+	ck_assert_uint_eq(done.n_verified, CHUNKS);
+	ck_assert_uint_eq(done.mismatched, 0);
+	rig_page(&rig.pages[0], 2, ids[9])[19999] ^= 1;
+	done = rig_wait(rig.workers[0], verify(hit.ticket, ids, NULL));
+	ck_assert_uint_eq(done.mismatched, 1);
+	ck_assert(done.verified[2].differs && done.verified[2].plane == 2);
+	scout__cuda_api_event_free(event);
+	scout__cuda_api_stream_free(stream);
+	end();
+	free(ids);
+	free(others);
+}
+END_TEST
+
+START_LOOP_TEST(a_device_that_breaks_under_a_verification_ends_it, 0, 3)
+{
+	struct fake_cuda_options opt = options();
+	int64_t *ids = rig_ids(1, 1, BLOCKS);
+	struct scout_done done;
+	struct scout_hit hit;
+	char err[256] = "";
+
+	ck_assert_int_eq(start(&opt, "cuda", "staged", true, err), 0);
+	hit = store_and_look_up(1);
+	fake_cuda_break_at((uint64_t)_i * 2 + 1, FAKE_CUDA_ILLEGAL_ADDRESS);
+	done = rig_wait(rig.workers[0], verify(hit.ticket, ids, NULL));
+	ck_assert_int_eq(done.status, SCOUT_ERR_DEVICE);
+	ck_assert_uint_lt(done.n_verified, CHUNKS);
+	ck_assert_uint_eq(done.mismatched, 0);
+	ck_assert_int_eq(rig_wait(rig.workers[0], verify(hit.ticket, ids, NULL)).status, SCOUT_ERR_DEVICE);
+	end();
+	free(ids);
+}
+END_TEST
+
+START_LOOP_TEST(a_fence_lets_the_stream_wait_and_drops_the_rest, 0, 2)
 {
 	struct fake_cuda_options opt = options();
 	int64_t *ids = rig_ids(63, -1, BLOCKS);
@@ -349,8 +424,8 @@ START_TEST(a_fence_lets_the_stream_wait_and_drops_the_rest)
 
 	ck_assert_int_eq(start(&opt, "cuda", _i & 1 ? "batch" : "staged", true, err), 0);
 	hit = store_and_look_up(1);
-	ck_assert_int_eq(fake_cuda.stream_new(&stream, 0), 0);
-	ck_assert_int_eq(fake_cuda.event_new(&event), 0);
+	ck_assert_int_eq(scout__cuda_api_stream_new(&stream), 0);
+	ck_assert_int_eq(scout__cuda_api_event_new(&event), 0);
 	atomic_store(&passes, 0);
 	job = rig_retrieve(&rig, 0, hit.ticket, 0, ids, BLOCKS, 0);
 	wait_until(fake_cuda_pending() != 0)
@@ -358,18 +433,18 @@ START_TEST(a_fence_lets_the_stream_wait_and_drops_the_rest)
 	/* A page of the first chunk, which is in the span that is enqueued. No CPU waits: the gate is shut. */
 	ck_assert_int_eq(scout_worker_fence(rig.workers[0], 0, &ids[0], 1, stream), 0);
 	pending = fake_cuda_pending();
-	ck_assert_int_eq(fake_cuda.event_record(event, stream), 0);
+	ck_assert_int_eq(scout__cuda_api_event_record(event, stream), 0);
 	ck_assert(!fake_cuda_event_over(event));
 	ck_assert_uint_eq(fake_cuda_pending(), pending);
 	atomic_store(&passes, -1);
-	ck_assert_int_eq(fake_cuda.stream_sync(stream), 0);
+	ck_assert_int_eq(scout__cuda_api_stream_sync(stream), 0);
 	done = rig_wait(rig.workers[0], job);
 	ck_assert_uint_eq(fake_cuda_pending(), 0);
 	ck_assert(done.status == SCOUT_ERR_CANCELED || done.status == 0);
 	ck_assert_uint_eq(done.n_missing, BLOCKS - 4 * done.chunks);
 	assert_filled(ids, 1, &done);
-	fake_cuda.event_free(event);
-	fake_cuda.stream_free(stream);
+	scout__cuda_api_event_free(event);
+	scout__cuda_api_stream_free(stream);
 	end();
 	free(ids);
 }
@@ -401,7 +476,7 @@ START_TEST(a_fence_on_a_captured_stream_waits_itself_and_keeps_the_capture)
 
 	ck_assert_int_eq(start(&opt, "cuda", "staged", true, err), 0);
 	hit = store_and_look_up(1);
-	ck_assert_int_eq(fake_cuda.stream_new(&stream, 0), 0);
+	ck_assert_int_eq(scout__cuda_api_stream_new(&stream), 0);
 	fake_cuda_begin_capture(stream, false);
 	atomic_store(&passes, 0);
 	job = rig_retrieve(&rig, 0, hit.ticket, 0, ids, BLOCKS, 0);
@@ -416,7 +491,7 @@ START_TEST(a_fence_on_a_captured_stream_waits_itself_and_keeps_the_capture)
 	done = rig_wait(rig.workers[0], job);
 	ck_assert(done.status == SCOUT_ERR_CANCELED || done.status == 0);
 	assert_filled(ids, 1, &done);
-	fake_cuda.stream_free(stream);
+	scout__cuda_api_stream_free(stream);
 	end();
 	free(ids);
 }
@@ -438,7 +513,7 @@ START_TEST(layers_have_events_of_the_callers)
 	ck_assert_int_eq(start(&opt, "cuda", "staged", true, err), 0);
 	hit = store_and_look_up(1);
 	for (int i = 0; i < 3; i++)
-		ck_assert_int_eq(fake_cuda.event_new(&events[i]), 0);
+		ck_assert_int_eq(scout__cuda_api_event_new(&events[i]), 0);
 	retrieve = (struct scout_retrieve){
 		.ticket = hit.ticket,
 		.to_token = BLOCKS * 16,
@@ -463,7 +538,7 @@ START_TEST(layers_have_events_of_the_callers)
 	assert_filled(ids, 1, &done);
 	for (int i = 0; i < 3; i++) {
 		ck_assert(fake_cuda_event_over(events[i]));
-		fake_cuda.event_free(events[i]);
+		scout__cuda_api_event_free(events[i]);
 	}
 	end();
 	free(ids);
@@ -471,7 +546,7 @@ START_TEST(layers_have_events_of_the_callers)
 END_TEST
 
 /* _i: no blocks; all skipped; all null; chunks that nobody has stored. */
-START_TEST(a_retrieve_with_nothing_to_copy_records_its_events)
+START_LOOP_TEST(a_retrieve_with_nothing_to_copy_records_its_events, 0, 4)
 {
 	static const uint32_t layers[2] = {1, 2};
 	struct fake_cuda_options opt = options();
@@ -487,12 +562,12 @@ START_TEST(a_retrieve_with_nothing_to_copy_records_its_events)
 
 	ck_assert_int_eq(start(&opt, "cuda", "staged", true, err), 0);
 	hit = store_and_look_up(1);
-	ck_assert_int_eq(fake_cuda.stream_new(&stream, 0), 0);
-	ck_assert_int_eq(fake_cuda.event_new(&after), 0);
+	ck_assert_int_eq(scout__cuda_api_stream_new(&stream), 0);
+	ck_assert_int_eq(scout__cuda_api_event_new(&after), 0);
 	for (int i = 0; i < 3; i++)
-		ck_assert_int_eq(fake_cuda.event_new(&events[i]), 0);
+		ck_assert_int_eq(scout__cuda_api_event_new(&events[i]), 0);
 	fake_cuda_hold(stream);
-	ck_assert_int_eq(fake_cuda.event_record(after, stream), 0);
+	ck_assert_int_eq(scout__cuda_api_event_record(after, stream), 0);
 	retrieve = (struct scout_retrieve){
 		.ticket = hit.ticket,
 		/* Nothing to write, or behind what was looked up. */
@@ -524,37 +599,13 @@ START_TEST(a_retrieve_with_nothing_to_copy_records_its_events)
 	ck_assert_uint_eq(done.n_missing, _i == 3 ? BLOCKS : 0);
 	for (int i = 0; i < 3; i++) {
 		ck_assert(_i == 3 || fake_cuda_event_over(events[i]));
-		fake_cuda.event_free(events[i]);
+		scout__cuda_api_event_free(events[i]);
 	}
-	ck_assert_int_eq(fake_cuda.stream_sync(stream), 0);
-	fake_cuda.event_free(after);
-	fake_cuda.stream_free(stream);
+	ck_assert_int_eq(scout__cuda_api_stream_sync(stream), 0);
+	scout__cuda_api_event_free(after);
+	scout__cuda_api_stream_free(stream);
 	end();
 	free(ids);
 	free(none);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("worker_cuda");
-	TCase *tc = tcase_create("worker_cuda");
-
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_loop_test(tc, what_was_stored_from_gpu_pages_comes_back_in_others, 0, 8);
-	tcase_add_loop_test(tc, the_device_is_that_of_the_pages, 0, 2);
-	tcase_add_test(tc, cuda_refuses_pages_in_host_memory);
-	tcase_add_loop_test(tc, auto_copies_on_the_host_where_there_is_nothing_else, 0, 3);
-	tcase_add_test(tc, auto_calls_nothing_of_cuda_before_it_knows_the_pages);
-	tcase_add_test(tc, cuda_without_a_device_is_an_error);
-	tcase_add_test(tc, a_build_with_cuda_starts_without_a_driver);
-	tcase_add_loop_test(tc, a_device_that_breaks_under_a_retrieve_names_what_is_not_filled, 0, 12);
-	tcase_add_loop_test(tc, a_device_that_breaks_under_a_store_keeps_its_slots, 0, 5);
-	tcase_add_loop_test(tc, a_fence_lets_the_stream_wait_and_drops_the_rest, 0, 2);
-	tcase_add_test(tc, a_fence_on_a_captured_stream_waits_itself_and_keeps_the_capture);
-	tcase_add_test(tc, layers_have_events_of_the_callers);
-	tcase_add_loop_test(tc, a_retrieve_with_nothing_to_copy_records_its_events, 0, 4);
-	suite_add_tcase(s, tc);
-	return s;
-}

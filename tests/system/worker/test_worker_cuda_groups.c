@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A worker with the page tables of three groups on the CUDA backend, which runs on a fake CUDA runtime (fake_cuda.h says what that
+ * A worker with the page tables of three groups on the CUDA backend, which runs on the stand-in for the CUDA driver (fake_cuda.h says what that
  * shows and what not): bytes, layers with the caller's events, a fence, pages that are taken back under copies.
  */
 #include "worker_groups_rig.h"
@@ -14,7 +14,7 @@
 #include "fake_cuda.h"
 #include "worker_internal.h"
 
-static const char *const methods[] = {"staged", "batch", "direct", "auto"};
+static const char *const methods[] = {"staged", "batch", "auto"};
 
 static struct groups_world w;
 static atomic_bool is_shut; /* the fake GPU executes nothing */
@@ -51,8 +51,7 @@ static void
 setup(void)
 {
 	atomic_store(&is_shut, false);
-	fake_cuda_enter_test_thread();
-	scout__copy_override(&fake_cuda_ops);
+	scout__copy_override(&scout__copy_cuda);
 }
 
 static void
@@ -77,7 +76,9 @@ end(void)
 	ck_assert_uint_eq(counts.live, 0);
 }
 
-START_TEST(what_was_stored_of_all_groups_comes_back)
+CHECKED_FIXTURE(setup, teardown);
+
+START_LOOP_TEST(what_was_stored_of_all_groups_comes_back, 0, 6)
 {
 	start(_i & 1 ? "auto" : "cuda", methods[_i / 2]);
 	for (uint32_t prompt = 1; prompt < 4; prompt++) {
@@ -95,7 +96,7 @@ START_TEST(what_was_stored_of_all_groups_comes_back)
 END_TEST
 
 /* One event for each layer stands behind the planes of all groups, and the job's behind all of it. */
-START_TEST(an_event_of_a_layer_is_behind_all_groups)
+START_LOOP_TEST(an_event_of_a_layer_is_behind_all_groups, 0, 3)
 {
 	void *events[GROUPS_LAYERS + 1];
 	uint64_t job;
@@ -104,7 +105,7 @@ START_TEST(an_event_of_a_layer_is_behind_all_groups)
 	groups_store_all(&w, 1);
 	groups_wipe(&w);
 	for (uint32_t e = 0; e <= GROUPS_LAYERS; e++)
-		ck_assert_int_eq(fake_cuda.event_new(&events[e]), 0);
+		ck_assert_int_eq(scout__cuda_api_event_new(&events[e]), 0);
 	atomic_store(&is_shut, true);
 	job = groups_load(&w, 1, 30,
 			  (struct scout_retrieve){.n_layers = GROUPS_LAYERS,
@@ -123,24 +124,24 @@ START_TEST(an_event_of_a_layer_is_behind_all_groups)
 	groups_assert_loaded(&w, 1, 30, GROUPS_LAYERS);
 	ck_assert_int_eq(rig_wait(w.rig.workers[0], job).status, 0);
 	for (uint32_t e = 0; e <= GROUPS_LAYERS; e++)
-		fake_cuda.event_free(events[e]);
+		scout__cuda_api_event_free(events[e]);
 	end();
 }
 END_TEST
 
 /* The forward pass stands still before each layer: no group's store reads the layer before. */
-START_TEST(no_group_is_stored_before_the_event_of_its_layer)
+START_LOOP_TEST(no_group_is_stored_before_the_event_of_its_layer, 0, 3)
 {
 	void *forward, *events[GROUPS_LAYERS];
 	struct scout_done done;
 	uint64_t job;
 
 	start("cuda", methods[_i]);
-	ck_assert_int_eq(fake_cuda.stream_new(&forward, 0), 0);
+	ck_assert_int_eq(scout__cuda_api_stream_new(&forward), 0);
 	for (uint32_t l = 0; l < GROUPS_LAYERS; l++) {
-		ck_assert_int_eq(fake_cuda.event_new(&events[l]), 0);
+		ck_assert_int_eq(scout__cuda_api_event_new(&events[l]), 0);
 		fake_cuda_hold(forward);
-		ck_assert_int_eq(fake_cuda.event_record(events[l], forward), 0);
+		ck_assert_int_eq(scout__cuda_api_event_record(events[l], forward), 0);
 	}
 	job = groups_store(&w, 2,
 			   (struct scout_store){.n_layers = GROUPS_LAYERS,
@@ -160,10 +161,10 @@ START_TEST(no_group_is_stored_before_the_event_of_its_layer)
 	ck_assert_int_eq(
 		rig_wait(w.rig.workers[0], groups_load(&w, 2, 30, (struct scout_retrieve){.ticket = 0})).status, 0);
 	groups_assert_loaded(&w, 2, 30, GROUPS_LAYERS);
-	ck_assert_int_eq(fake_cuda.stream_sync(forward), 0);
+	ck_assert_int_eq(scout__cuda_api_stream_sync(forward), 0);
 	for (uint32_t l = 0; l < GROUPS_LAYERS; l++)
-		fake_cuda.event_free(events[l]);
-	fake_cuda.stream_free(forward);
+		scout__cuda_api_event_free(events[l]);
+	scout__cuda_api_stream_free(forward);
 	end();
 }
 END_TEST
@@ -181,7 +182,7 @@ open_gate(void *arg)
 }
 
 /* The engine sleeps while a copy of all groups is on its way and another waits; it wakes with other pages. */
-START_TEST(pages_taken_back_under_copies_are_not_touched_again)
+START_LOOP_TEST(pages_taken_back_under_copies_are_not_touched_again, 0, 3)
 {
 	struct rig_pages others[GROUPS], before[GROUPS];
 	uint64_t running;
@@ -229,7 +230,7 @@ START_TEST(pages_taken_back_under_copies_are_not_touched_again)
 END_TEST
 
 /* A page of one group: the stream waits for all that is enqueued, and what is not is dropped. */
-START_TEST(a_fence_on_a_page_of_one_group_stops_the_job)
+START_LOOP_TEST(a_fence_on_a_page_of_one_group_stops_the_job, 0, 9)
 {
 	uint64_t job, other;
 	struct scout_done done;
@@ -239,8 +240,8 @@ START_TEST(a_fence_on_a_page_of_one_group_stops_the_job)
 	start("cuda", methods[_i / GROUPS]);
 	groups_store_all(&w, 1);
 	groups_wipe(&w);
-	ck_assert_int_eq(fake_cuda.stream_new(&stream, 0), 0);
-	ck_assert_int_eq(fake_cuda.event_new(&event), 0);
+	ck_assert_int_eq(scout__cuda_api_stream_new(&stream), 0);
+	ck_assert_int_eq(scout__cuda_api_event_new(&event), 0);
 	atomic_store(&is_shut, true);
 	job = groups_load(&w, 1, 30, (struct scout_retrieve){.ticket = 0});
 	other = groups_load(&w, 1, 3, (struct scout_retrieve){.ticket = 0});
@@ -250,7 +251,7 @@ START_TEST(a_fence_on_a_page_of_one_group_stops_the_job)
 	ck_assert_int_eq(scout_worker_fence(w.rig.workers[0], g,
 					    (int64_t[]){30 + (int64_t)(GROUPS_UNITS * groups_bpc[g]) - 1}, 1, stream),
 			 0);
-	ck_assert_int_eq(fake_cuda.event_record(event, stream), 0);
+	ck_assert_int_eq(scout__cuda_api_event_record(event, stream), 0);
 	ck_assert(!fake_cuda_event_over(event));
 	ck_assert(atomic_load(&w.rig.workers[0]->jobs[job & SCOUT__SLOT_MASK].stop));
 	ck_assert(!atomic_load(&w.rig.workers[0]->jobs[other & SCOUT__SLOT_MASK].stop));
@@ -258,9 +259,9 @@ START_TEST(a_fence_on_a_page_of_one_group_stops_the_job)
 	done = rig_wait(w.rig.workers[0], job);
 	ck_assert(done.status == 0 || done.status == SCOUT_ERR_CANCELED);
 	ck_assert_int_eq(rig_wait(w.rig.workers[0], other).status, 0);
-	ck_assert_int_eq(fake_cuda.stream_sync(stream), 0);
-	fake_cuda.event_free(event);
-	fake_cuda.stream_free(stream);
+	ck_assert_int_eq(scout__cuda_api_stream_sync(stream), 0);
+	scout__cuda_api_event_free(event);
+	scout__cuda_api_stream_free(stream);
 	end();
 }
 END_TEST
@@ -289,7 +290,7 @@ START_TEST(a_fence_on_a_group_leaves_the_same_pages_of_others_alone)
 END_TEST
 
 /* With `auto` as with `cuda`: one table in this process's memory is an error that names its group, and nothing is kept. */
-START_TEST(a_table_that_is_no_gpu_memory_is_named)
+START_LOOP_TEST(a_table_that_is_no_gpu_memory_is_named, 0, 2)
 {
 	struct scout_table tables[GROUPS];
 	struct rig_pages other[GROUPS];
@@ -312,21 +313,3 @@ START_TEST(a_table_that_is_no_gpu_memory_is_named)
 		rig_pages_fini(&other[g]);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("worker_cuda_groups");
-	TCase *tc = tcase_create("cuda_groups");
-
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_loop_test(tc, what_was_stored_of_all_groups_comes_back, 0, 8);
-	tcase_add_loop_test(tc, an_event_of_a_layer_is_behind_all_groups, 0, 4);
-	tcase_add_loop_test(tc, no_group_is_stored_before_the_event_of_its_layer, 0, 4);
-	tcase_add_loop_test(tc, pages_taken_back_under_copies_are_not_touched_again, 0, 4);
-	tcase_add_loop_test(tc, a_fence_on_a_page_of_one_group_stops_the_job, 0, 12);
-	tcase_add_test(tc, a_fence_on_a_group_leaves_the_same_pages_of_others_alone);
-	tcase_add_loop_test(tc, a_table_that_is_no_gpu_memory_is_named, 0, 2);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -151,7 +151,9 @@ retrieve_one(uint32_t prompt)
 	(void)scout_finish(rig.client, id);
 }
 
-START_TEST(ten_thousand_stores_and_retrieves_move_every_byte)
+CHECKED_FIXTURE(setup, teardown);
+
+START_LOOP_TEST(ten_thousand_stores_and_retrieves_move_every_byte, 0, 3)
 {
 	uint64_t bytes[RIG_MAX_PLANES], padding[RIG_MAX_PLANES];
 
@@ -181,15 +183,3 @@ START_TEST(ten_thousand_stores_and_retrieves_move_every_byte)
 	ck_assert_uint_gt(n_stored, 1u << 20);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("worker_end_to_end");
-	TCase *tc = tcase_create("copy_end_to_end");
-
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_loop_test(tc, ten_thousand_stores_and_retrieves_move_every_byte, 0, 3);
-	suite_add_tcase(s, tc);
-	return s;
-}

@@ -80,6 +80,8 @@ count_fds(void)
 
 /* ---- sharing ---- */
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(a_small_pool_is_made_of_eight_extents_and_holds_all_its_chunks)
 {
 	rig_start(&rig);
@@ -175,6 +177,8 @@ END_TEST
 
 START_TEST(with_prealloc_a_worker_maps_the_whole_pool_before_it_stores)
 {
+	uint32_t prompt = 10 + CHUNKS;
+
 	rig.prealloc = 1;
 	rig_start(&rig);
 	open_status();
@@ -185,10 +189,12 @@ START_TEST(with_prealloc_a_worker_maps_the_whole_pool_before_it_stores)
 	start_worker_in(&rig, 1, "other");
 	for (uint32_t i = 0; i < CHUNKS; i++)
 		ck_assert_uint_eq(store_some(&rig, 1, 10 + i, 1), 0);
+	/* An extent that its mappers let go of late comes with a later store: until then the namespace evicts from its own. */
+	wait_until(counter("ns.other.slots") == CHUNKS / 2)
+		ck_assert_uint_eq(store_some(&rig, 1, prompt++, 1), 0);
 	wire_wait_status(&status, "l1.extents_leaving", 0);
-	ck_assert_uint_eq(counter("ns.other.slots"), CHUNKS / 2);
 	ck_assert_uint_eq(counter("ns.rig.slots"), CHUNKS / 2);
-	ck_assert_uint_eq(counter("l1.evictions"), CHUNKS / 2);
+	ck_assert_uint_ge(counter("l1.evictions"), CHUNKS / 2);
 	wire_close(&status);
 }
 END_TEST
@@ -302,7 +308,7 @@ START_TEST(a_stopped_worker_delays_only_the_return_of_its_extent)
 }
 END_TEST
 
-START_TEST(a_worker_that_dies_or_leaves_lets_go_of_everything)
+START_LOOP_TEST(a_worker_that_dies_or_leaves_lets_go_of_everything, 0, 2)
 {
 	struct helper filler;
 	int code;
@@ -422,7 +428,7 @@ fill_raw(struct wire_peer *p, uint32_t n)
 	free(g.grants);
 }
 
-START_TEST(memory_is_back_when_the_worker_says_so_or_connects_anew)
+START_LOOP_TEST(memory_is_back_when_the_worker_says_so_or_connects_anew, 0, 2)
 {
 	struct wire_peer raw;
 	struct wire_grants g;
@@ -599,26 +605,3 @@ START_TEST(a_forked_child_keeps_neither_the_lease_connection_nor_the_pool)
 	ck_assert(WIFEXITED(code) && WEXITSTATUS(code) == 0);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("worker_extents");
-	TCase *tcase = tcase_create("extents");
-
-	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_add_test(tcase, a_small_pool_is_made_of_eight_extents_and_holds_all_its_chunks);
-	tcase_add_test(tcase, a_namespace_that_filled_the_pool_gives_another_its_share);
-	tcase_add_test(tcase, thousands_of_extents_are_grown_and_mapped);
-	tcase_add_test(tcase, with_prealloc_a_worker_maps_the_whole_pool_before_it_stores);
-	tcase_add_test(tcase, bytes_are_right_while_extents_move);
-	tcase_add_test(tcase, a_stopped_worker_delays_only_the_return_of_its_extent);
-	tcase_add_loop_test(tcase, a_worker_that_dies_or_leaves_lets_go_of_everything, 0, 2);
-	tcase_add_test(tcase, a_giver_whose_chunks_are_all_pinned_is_a_typed_refusal);
-	tcase_add_loop_test(tcase, memory_is_back_when_the_worker_says_so_or_connects_anew, 0, 2);
-	tcase_add_test(tcase, another_layout_of_the_only_worker_gives_back_the_memory_of_the_first);
-	tcase_add_test(tcase, a_restarted_server_serves_again_and_nothing_is_left);
-	tcase_add_test(tcase, a_forked_child_keeps_neither_the_lease_connection_nor_the_pool);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

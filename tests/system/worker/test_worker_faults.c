@@ -46,6 +46,8 @@ wait_sent(const struct scout_worker *worker, uint64_t before)
 
 /* ---- the copy engine ---- */
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(jobs_beyond_max_jobs_are_refused_until_one_was_polled)
 {
 	int64_t ids[4] = {1, 2, 3, 4};
@@ -501,32 +503,3 @@ START_TEST(the_courier_sleeps_when_its_copies_are_done)
 		;
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("worker_faults");
-	TCase *tc = tcase_create("worker_faults");
-
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_test(tc, jobs_beyond_max_jobs_are_refused_until_one_was_polled);
-	tcase_add_test(tc, a_retrieve_whose_copy_fails_names_the_rest);
-	tcase_add_test(tc, a_store_whose_copy_fails_commits_its_head);
-	tcase_add_test(tc, a_slot_that_changes_under_a_copy_is_never_reported_as_good);
-	tcase_add_test(tc, a_cancelled_job_ends_once_and_at_once_while_the_server_stands_still);
-	tcase_add_test(tc, a_cancel_after_the_copy_began_waits_for_it);
-	tcase_add_test(tc, a_fence_waits_for_the_copies_on_its_pages);
-	tcase_add_test(tc, a_fence_drops_the_jobs_on_its_pages_that_did_not_start);
-	tcase_add_test(tc, a_fence_stops_a_long_store_after_the_part_that_runs);
-	tcase_add_test(tc, free_waits_for_the_running_copies_and_commits_them);
-	tcase_add_test(tc, a_job_that_cannot_start_in_time_ends_as_timed_out);
-	tcase_add_test(tc, a_server_that_dies_before_it_grants_leaves_no_job_behind);
-	tcase_add_test(tc, a_copy_outlives_its_server);
-	tcase_add_test(tc, after_a_restart_the_worker_registers_by_itself);
-	tcase_add_test(tc, a_store_of_the_old_epoch_is_not_good_in_the_new_one);
-	tcase_add_test(tc, a_silent_server_that_wakes_up_is_told_late);
-	tcase_add_test(tc, what_retrieves_held_is_given_back);
-	tcase_add_test(tc, the_courier_sleeps_when_its_copies_are_done);
-	suite_add_tcase(s, tc);
-	return s;
-}

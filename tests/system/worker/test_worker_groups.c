@@ -148,6 +148,8 @@ assert_loaded(uint32_t prompt, uint32_t n)
 	}
 }
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(a_hit_is_a_length_that_all_groups_can_restore)
 {
 	uint8_t *hashes = rig_hashes(1, HASHES);
@@ -350,22 +352,3 @@ START_TEST(groups_of_a_job_are_checked)
 	ck_assert_int_eq(scout_worker_fence(rig.workers[0], 2, ids, 1, NULL), 0);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("worker_groups");
-	TCase *tc = tcase_create("groups");
-
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_test(tc, a_hit_is_a_length_that_all_groups_can_restore);
-	tcase_add_test(tc, a_hit_is_not_cut_to_the_prompt);
-	tcase_add_test(tc, an_answer_ahead_is_evaluated_with_what_the_gpu_has);
-	tcase_add_test(tc, hashes_may_begin_behind_what_the_engine_has);
-	tcase_add_test(tc, missing_pages_are_named_on_from_group_to_group);
-	tcase_add_test(tc, keys_are_loaded_by_their_place);
-	tcase_add_test(tc, a_range_of_keys_names_those_that_are_no_hits);
-	tcase_add_test(tc, groups_of_a_job_are_checked);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

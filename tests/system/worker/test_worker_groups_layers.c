@@ -51,6 +51,8 @@ assert_stored(uint32_t prompt)
 	groups_assert_loaded(&w, prompt, 30, GROUPS_LAYERS);
 }
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(a_layer_is_there_in_all_groups_before_the_next_is_copied)
 {
 	struct scout_progress progress;
@@ -136,7 +138,7 @@ START_TEST(a_layer_of_a_store_is_copied_when_it_is_of_all_groups)
 END_TEST
 
 /* Item _i of a retrieve fails: what is named as filled is there in all layers, of whichever group. */
-START_TEST(a_copy_that_fails_in_a_layer_names_blocks_of_each_group)
+START_LOOP_TEST(a_copy_that_fails_in_a_layer_names_blocks_of_each_group, 0, 24)
 {
 	struct scout__copy_faults faults = {.fail_item = (uint64_t)_i + 1};
 	uint32_t n_all = GROUPS_LAYERS * NEEDED, filled = _i < 16 ? 0 : (uint32_t)_i - 16, blocks = 0;
@@ -260,22 +262,3 @@ START_TEST(layers_of_several_groups_are_checked)
 	ck_assert_int_ne(rig_wait(w.rig.workers[0], job).status, 0); /* no such ticket */
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("worker_groups_layers");
-	TCase *tc = tcase_create("groups_layers");
-
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_test(tc, a_layer_is_there_in_all_groups_before_the_next_is_copied);
-	tcase_add_test(tc, a_layer_of_a_store_is_read_when_it_is_announced);
-	tcase_add_test(tc, a_layer_of_a_store_is_copied_when_it_is_of_all_groups);
-	tcase_add_loop_test(tc, a_copy_that_fails_in_a_layer_names_blocks_of_each_group, 0, 24);
-	tcase_add_test(tc, a_group_that_fails_ends_the_wait_for_a_layer);
-	tcase_add_test(tc, a_store_is_cancelled_in_all_groups_between_two_layers);
-	tcase_add_test(tc, a_group_without_pages_has_its_layers_copied);
-	tcase_add_test(tc, layers_of_several_groups_are_checked);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

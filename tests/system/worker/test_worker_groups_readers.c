@@ -183,7 +183,7 @@ look_up(uint32_t prompt, char id[32])
 	return hit;
 }
 
-START_TEST(each_worker_stores_its_share_and_loads_its_shards)
+START_LOOP_TEST(each_worker_stores_its_share_and_loads_its_shards, 0, 4)
 {
 	char id[32];
 
@@ -218,7 +218,7 @@ START_TEST(each_worker_stores_its_share_and_loads_its_shards)
 END_TEST
 
 /* The shards of a group are known when a worker of each has come, in whichever order. */
-START_TEST(workers_come_in_any_order)
+START_LOOP_TEST(workers_come_in_any_order, 0, 8)
 {
 	static const uint32_t orders[][WORKERS] = {{3, 2, 1, 0}, {1, 3, 0, 2}};
 	char err[512] = "", id[32];
@@ -232,15 +232,3 @@ START_TEST(workers_come_in_any_order)
 	end();
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("worker_groups_readers");
-	TCase *tc = tcase_create("groups_readers");
-
-	tcase_add_loop_test(tc, each_worker_stores_its_share_and_loads_its_shards, 0, 4);
-	tcase_add_loop_test(tc, workers_come_in_any_order, 0, 8);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -54,6 +54,8 @@ accepted(struct scout_worker *worker, const struct scout_table *tables, size_t n
 	ck_assert_msg(scout_worker_register(worker, tables, n, wait_limit_ms(), err, sizeof(err)) == 0, "%s", err);
 }
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(tables_are_checked_by_the_worker)
 {
 	struct scout_table good[GROUPS], t[GROUPS + 1];
@@ -230,21 +232,3 @@ START_TEST(a_job_of_a_group_without_a_table_is_refused)
 	ck_assert_int_eq(rig_wait(others[0], job).status, 0);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("worker_groups_register");
-	TCase *tc = tcase_create("groups_register");
-
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_test(tc, tables_are_checked_by_the_worker);
-	tcase_add_test(tc, all_tables_together_have_planes_enough);
-	tcase_add_test(tc, workers_of_one_shard_must_agree_on_each_group);
-	tcase_add_test(tc, a_group_without_a_table_stays_without);
-	tcase_add_test(tc, kv_ranks_may_have_other_layouts);
-	tcase_add_test(tc, groups_must_be_those_of_the_namespace);
-	tcase_add_test(tc, a_job_of_a_group_without_a_table_is_refused);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

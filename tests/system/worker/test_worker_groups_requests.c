@@ -56,6 +56,8 @@ assert_said(const char *call, int code, const char *text)
 	memset(&worker->refusal_limit, 0, sizeof(worker->refusal_limit)); /* as ten seconds later */
 }
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(a_refused_retrieve_says_why)
 {
 	static const uint32_t layers[6] = {4, 1, 0, 0, 0, 1}, empty[6] = {4, 1, 2, 0, 0, 0};
@@ -171,18 +173,3 @@ START_TEST(the_same_mistake_is_said_once_in_a_while)
 	ck_assert_uint_eq(n_said, 1);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("worker_groups_requests");
-	TCase *tc = tcase_create("groups_requests");
-
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_test(tc, a_refused_retrieve_says_why);
-	tcase_add_test(tc, a_refused_store_says_why);
-	tcase_add_test(tc, what_fills_no_unit_is_left_out);
-	tcase_add_test(tc, the_same_mistake_is_said_once_in_a_while);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -4,12 +4,12 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <time.h>
 
 #include "check_main.h"
 #include "host_gate.h"
 #include "worker_internal.h"
 #include "layers_rig.h"
+#include "own_use.h"
 
 /*
  * Jobs that are copied layer by layer, on the host backend. The gate lets a number of items pass and
@@ -40,6 +40,8 @@ layered_retrieve(uint64_t ticket, const struct scout_blocks *blocks)
 		.layer_planes = layers,
 	};
 }
+
+CHECKED_FIXTURE(setup, teardown);
 
 START_TEST(a_layer_is_there_and_polled_before_the_next_is_copied)
 {
@@ -127,7 +129,7 @@ START_TEST(a_store_reads_layer_after_layer)
 END_TEST
 
 /* Item _i + 1 of the nine fails: only chunks with all their layers are filled. */
-START_TEST(a_copy_that_fails_in_a_layer_names_what_is_not_whole)
+START_LOOP_TEST(a_copy_that_fails_in_a_layer_names_what_is_not_whole, 0, 9)
 {
 	struct scout__copy_faults faults = {.fail_item = (uint64_t)_i + 1};
 	int64_t *ids = rig_ids(60, -2, BLOCKS);
@@ -308,15 +310,6 @@ open_for_sleeper(void *arg)
 	return NULL;
 }
 
-static uint64_t
-cpu_us(void)
-{
-	struct timespec ts;
-
-	(void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
-	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
-}
-
 START_TEST(waiting_for_a_layer_sleeps_until_it_is_copied)
 {
 	int64_t *ids = rig_ids(60, -2, BLOCKS);
@@ -372,22 +365,3 @@ START_TEST(the_end_of_a_job_ends_the_waiting_for_its_layers)
 END_TEST
 
 /* ---- announced layers ---- */
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("worker_layers");
-	TCase *tc = tcase_create("worker_layers");
-
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_test(tc, a_layer_is_there_and_polled_before_the_next_is_copied);
-	tcase_add_test(tc, a_store_reads_layer_after_layer);
-	tcase_add_loop_test(tc, a_copy_that_fails_in_a_layer_names_what_is_not_whole, 0, 9);
-	tcase_add_test(tc, a_job_without_layers_has_one);
-	tcase_add_test(tc, wrong_layers_are_refused);
-	tcase_add_test(tc, what_a_newer_caller_has_beyond_is_refused_unless_it_is_0);
-	tcase_add_test(tc, waiting_for_a_layer_sleeps_until_it_is_copied);
-	tcase_add_test(tc, the_end_of_a_job_ends_the_waiting_for_its_layers);
-	suite_add_tcase(s, tc);
-	return s;
-}

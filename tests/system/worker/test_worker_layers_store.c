@@ -38,6 +38,8 @@ write_layer(const int64_t *ids, uint32_t l, uint32_t prompt)
 					prompt ? rig_byte(prompt, 0, b, p, o) : RIG_CANARY;
 }
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(a_layer_is_read_when_it_is_announced_and_retrieves_overtake)
 {
 	int64_t *ids = rig_ids(1, 1, BLOCKS), *back = rig_ids(40, 1, BLOCKS);
@@ -85,7 +87,7 @@ START_TEST(a_layer_is_read_when_it_is_announced_and_retrieves_overtake)
 END_TEST
 
 /* After _i layers. By cancel, by fence, by the end of the worker. */
-START_TEST(a_store_that_waits_for_a_layer_can_be_ended)
+START_LOOP_TEST(a_store_that_waits_for_a_layer_can_be_ended, 0, 12)
 {
 	int64_t *ids = rig_ids(1, 1, BLOCKS);
 	uint8_t *hashes = rig_hashes(9, CHUNKS);
@@ -122,7 +124,7 @@ START_TEST(a_store_that_waits_for_a_layer_can_be_ended)
 END_TEST
 
 /* Item _i + 1 of the nine fails, each layer in a batch of its own: only whole chunks are committed. */
-START_TEST(an_announced_layer_that_fails_commits_whole_chunks_only)
+START_LOOP_TEST(an_announced_layer_that_fails_commits_whole_chunks_only, 0, 9)
 {
 	struct scout__copy_faults faults = {.fail_item = (uint64_t)_i + 1};
 	int64_t *ids = rig_ids(1, 1, BLOCKS);
@@ -175,18 +177,3 @@ START_TEST(announcing_what_cannot_be_announced_is_refused)
 	free(ids);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("worker_layers_store");
-	TCase *tc = tcase_create("worker_layers");
-
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_test(tc, a_layer_is_read_when_it_is_announced_and_retrieves_overtake);
-	tcase_add_loop_test(tc, a_store_that_waits_for_a_layer_can_be_ended, 0, 12);
-	tcase_add_loop_test(tc, an_announced_layer_that_fails_commits_whole_chunks_only, 0, 9);
-	tcase_add_test(tc, announcing_what_cannot_be_announced_is_refused);
-	suite_add_tcase(s, tc);
-	return s;
-}

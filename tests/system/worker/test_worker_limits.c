@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker_rig.h"
 
-#include <time.h>
-
 #include "own_memory.h"
 #include "check_main.h"
 #include "host_gate.h"
 #include "worker_internal.h"
+#include "own_use.h"
 
 /* Limits as an engine meets them: a whole queue of jobs, and what a large limit costs while it is not used. */
 
@@ -66,6 +65,8 @@ collect(uint32_t n)
 	}
 }
 
+CHECKED_FIXTURE(setup, teardown);
+
 /* Twice: the slots of the first round come back. */
 START_TEST(a_queue_of_4096_stores_is_taken_by_default)
 {
@@ -83,15 +84,6 @@ START_TEST(a_queue_of_4096_stores_is_taken_by_default)
 	collect(1);
 }
 END_TEST
-
-static uint64_t
-cpu_us(void)
-{
-	struct timespec ts;
-
-	(void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
-	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
-}
 
 /* A walk over 65,536 slots takes some 100 us: 10,000 of them a second. */
 START_TEST(fence_and_poll_do_not_walk_all_slots)
@@ -204,21 +196,3 @@ START_TEST(an_idle_worker_takes_two_mebibytes_at_any_limit)
 }
 END_TEST
 #endif
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("worker_limits");
-	TCase *tc = tcase_create("worker_limits");
-
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_test(tc, a_queue_of_4096_stores_is_taken_by_default);
-	tcase_add_test(tc, fence_and_poll_do_not_walk_all_slots);
-	tcase_add_test(tc, fence_does_not_walk_the_jobs_for_pages_of_none);
-	tcase_add_test(tc, a_fence_finds_its_jobs_among_many);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-	tcase_add_test(tc, an_idle_worker_takes_two_mebibytes_at_any_limit);
-#endif
-	suite_add_tcase(s, tc);
-	return s;
-}

@@ -38,6 +38,8 @@ teardown(void)
 		blocks = was;                                                                                          \
 	} while (0)
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(a_wrong_retrieve_is_refused_with_its_code)
 {
 	int64_t ids[4] = {1, 2, 3, 4}, beyond[4] = {1, 2, 3, 512}, far[4] = {INT64_MAX, 1, 2, 3};
@@ -93,6 +95,7 @@ END_TEST
 START_TEST(a_wrong_store_is_refused_with_its_code)
 {
 	int64_t ids[8] = {1, 2, 3, 4, 5, 6, 7, 8}, beyond[8] = {1, 2, 3, 4, 5, 6, 7, 512};
+	int64_t twice[8] = {1, 2, 3, 4, 5, 6, 7, 1}, null_twice[8] = {1, 2, 3, 4, -1, -1, 7, 8};
 	uint8_t *hashes = rig_hashes(1, 2);
 	struct scout_blocks blocks = {.ids = ids, .n = 8};
 	struct scout_store good = {
@@ -128,6 +131,17 @@ START_TEST(a_wrong_store_is_refused_with_its_code)
 	REFUSED(SCOUT_ERR_TENANT, tenant, "a\nb");
 	REFUSED_BLOCKS(SCOUT_ERR_BLOCK_ID, ids, beyond);
 	REFUSED(SCOUT_ERR_UNSUPPORTED, event, &dummy);
+	REFUSED_BLOCKS(SCOUT_ERR_BLOCK_ID, ids, twice);
+	REFUSED_BLOCKS(SCOUT_ERR_BLOCK_ID, ids, twice); /* the first refusal left no mark */
+	blocks.ids = null_twice;
+	ck_assert_int_eq(scout_worker_store(rig.workers[0], &good, &job), 0);
+	ck_assert_int_eq(rig_wait(rig.workers[0], job).null_chunks, 1);
+	good.n = 1; /* the job needs no other ids than the first four */
+	blocks.ids = twice;
+	ck_assert_int_eq(scout_worker_store(rig.workers[0], &good, &job), 0);
+	ck_assert_int_eq(rig_wait(rig.workers[0], job).status, 0);
+	good.n = 2;
+	blocks.ids = ids;
 	tenant[255] = '\0';
 	good.tenant = tenant;
 	ck_assert_int_eq(scout_worker_store(rig.workers[0], &good, &job), 0);
@@ -217,7 +231,7 @@ END_TEST
 
 START_TEST(a_wrong_layout_is_refused_and_the_right_one_still_taken)
 {
-	struct scout_plane narrow, big, empty;
+	struct scout_plane narrow, big, empty, same[2];
 	struct scout_table good, twice[2];
 	struct scout_worker *worker;
 	char err[512], long_tag[257];
@@ -263,6 +277,9 @@ START_TEST(a_wrong_layout_is_refused_and_the_right_one_still_taken)
 	REFUSED(planes, &big);
 	REFUSED(planes, &empty);
 	good.n_planes = 2;
+	same[0] = same[1] = good.planes[1];
+	REFUSED(planes, same);
+	ck_assert_msg(strstr(err, "planes[0] and planes[1] share memory") != NULL, "%s", err);
 	ck_assert_int_eq(scout_worker_register(worker, &good, 1, wait_limit_ms(), err, sizeof(err)), 0);
 	scout_worker_free(worker);
 }
@@ -323,21 +340,3 @@ START_TEST(a_bad_configuration_makes_no_worker)
 	scout_worker_free(NULL);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("worker_refusals");
-	TCase *tc = tcase_create("worker");
-
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_test(tc, a_wrong_retrieve_is_refused_with_its_code);
-	tcase_add_test(tc, a_wrong_store_is_refused_with_its_code);
-	tcase_add_test(tc, nothing_goes_before_register_and_register_goes_once);
-	tcase_add_test(tc, a_registration_that_does_not_fit_is_refused_at_once);
-	tcase_add_test(tc, a_wrong_layout_is_refused_and_the_right_one_still_taken);
-	tcase_add_test(tc, pages_that_are_no_host_memory_are_refused_and_kill_nobody);
-	tcase_add_test(tc, a_bad_configuration_makes_no_worker);
-	suite_add_tcase(s, tc);
-	return s;
-}

@@ -67,6 +67,8 @@ try_register(uint32_t timeout_ms, char *err, size_t err_len)
 	return scout_worker_register(rig.workers[0], &layout, 1, timeout_ms, err, err_len);
 }
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(an_engine_starts_without_a_server_and_has_a_cache_when_one_comes)
 {
 	struct scout_table layout;
@@ -218,21 +220,3 @@ START_TEST(a_worker_that_never_met_its_server_is_freed_with_its_jobs)
 	rig.workers[0] = NULL;
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("worker_register");
-	TCase *tc = tcase_create("worker_register");
-
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_test(tc, an_engine_starts_without_a_server_and_has_a_cache_when_one_comes);
-	tcase_add_test(tc, a_wait_that_is_over_goes_on_in_the_background);
-	tcase_add_test(tc, jobs_wait_for_a_registration_that_is_under_way);
-	tcase_add_test(tc, a_refusal_that_no_caller_waits_for_is_logged_and_ends_jobs);
-	tcase_add_test(tc, a_refused_connection_ends_jobs_with_its_reason);
-	tcase_add_test(tc, a_caller_that_waits_is_told_of_a_refusal_and_may_come_again);
-	tcase_add_test(tc, a_worker_that_never_met_its_server_is_freed_with_its_jobs);
-	suite_add_tcase(s, tc);
-	return s;
-}

@@ -64,6 +64,8 @@ wake_into(const struct rig_pages *pages)
 		ck_assert(rig_page_is(pages, 20 + (int64_t)b, 1, 0, b));
 }
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(a_running_copy_is_waited_for_and_no_other_starts)
 {
 	struct scout_worker *worker = rig.workers[0];
@@ -171,18 +173,3 @@ START_TEST(a_restart_of_the_server_while_it_sleeps_is_no_matter)
 	rig_store_all(&rig, 2, CHUNKS, 1);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("worker_sleep");
-	TCase *tc = tcase_create("sleep");
-
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_test(tc, a_running_copy_is_waited_for_and_no_other_starts);
-	tcase_add_test(tc, jobs_are_refused_while_the_pages_are_away);
-	tcase_add_test(tc, it_wakes_with_fewer_pages_while_an_old_job_is_not_polled);
-	tcase_add_test(tc, a_restart_of_the_server_while_it_sleeps_is_no_matter);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

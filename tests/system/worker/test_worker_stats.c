@@ -54,6 +54,8 @@ assert_times(const struct scout_done *done, uint64_t elapsed_us)
 	ck_assert_uint_gt(done->total_us, 0);
 }
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(a_job_tells_where_its_time_went)
 {
 	uint64_t begin_us, job, frames;
@@ -253,24 +255,10 @@ START_TEST(statistics_of_older_and_newer_callers)
 	ck_assert_int_eq(scout_worker_stats_sized(rig.workers[0], &big.stats, sizeof(big)), 0);
 	ck_assert_uint_eq(big.stats.stores_ok, 1);
 	ck_assert_uint_eq(big.beyond, 0);
-	ck_assert_int_eq(scout_worker_stats_sized(rig.workers[0], &small, sizeof(small) - 8), SCOUT_ERR_UNSUPPORTED);
+	ck_assert_int_eq(scout_worker_stats_sized(rig.workers[0], &small,
+						  offsetof(struct scout_worker_counters, protocol_errors)),
+			 SCOUT_ERR_UNSUPPORTED);
 	ck_assert_int_eq(scout_worker_stats(rig.workers[0], NULL), SCOUT_ERR_INVALID);
 	ck_assert_int_eq(scout_worker_stats(NULL, &small), SCOUT_ERR_INVALID);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("worker_stats");
-	TCase *tc = tcase_create("worker_stats");
-
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_test(tc, a_job_tells_where_its_time_went);
-	tcase_add_test(tc, time_before_the_registration_is_queued);
-	tcase_add_test(tc, each_job_is_live_or_counted_in_one_end_of_its_kind);
-	tcase_add_test(tc, statistics_of_older_and_newer_callers);
-	tcase_add_test(tc, a_poll_strides_by_the_callers_structure);
-	suite_add_tcase(s, tc);
-	return s;
-}

@@ -64,6 +64,8 @@ check_all_missing(const struct scout_done *done, uint32_t n)
 		ck_assert_uint_eq(done->missing[i], i);
 }
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(what_it_cannot_be_called_with)
 {
 	rig_start(&rig);
@@ -301,7 +303,7 @@ START_TEST(a_worker_that_cannot_register_for_its_weights_can_after_it)
 END_TEST
 
 /* Both have gone over before, or one of them only afterwards, or none. */
-START_TEST(a_server_that_was_restarted_is_told_by_everybody)
+START_LOOP_TEST(a_server_that_was_restarted_is_told_by_everybody, 0, 4)
 {
 	bool worker_before = _i & 1, client_before = _i & 2;
 
@@ -380,27 +382,3 @@ START_TEST(many_resets_in_a_row_let_nothing_old_pass)
 	ck_assert_uint_eq(hit_of(5000, 3), 3);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("worker_weights");
-	TCase *tc = tcase_create("worker_weights");
-
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_test(tc, what_it_cannot_be_called_with);
-	tcase_add_test(tc, nothing_that_waits_or_runs_is_good_afterwards);
-	tcase_add_test(tc, what_ended_well_but_was_not_polled_is_not_good_afterwards);
-	tcase_add_test(tc, another_error_is_still_told);
-	tcase_add_test(tc, a_worker_that_is_first_takes_everybody_along);
-	tcase_add_test(tc, a_worker_that_is_second_is_refused_until_it_follows);
-	tcase_add_test(tc, the_version_that_it_has_changes_nothing);
-	tcase_add_test(tc, old_bytes_without_a_version_do_not_get_the_new_one);
-	tcase_add_test(tc, a_worker_that_had_no_version_leaves_the_matter_to_the_client);
-	tcase_add_test(tc, a_rank_that_comes_late_with_an_older_version_harms_only_itself);
-	tcase_add_test(tc, a_worker_that_cannot_register_for_its_weights_can_after_it);
-	tcase_add_loop_test(tc, a_server_that_was_restarted_is_told_by_everybody, 0, 4);
-	tcase_add_test(tc, many_resets_in_a_row_let_nothing_old_pass);
-	suite_add_tcase(s, tc);
-	return s;
-}

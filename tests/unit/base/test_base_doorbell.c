@@ -124,6 +124,8 @@ teardown(void)
 	free(pair);
 }
 
+CHECKED_FIXTURE(setup, teardown);
+
 static bool
 is_raised(int timeout_ms)
 {
@@ -258,20 +260,3 @@ START_TEST(a_bell_that_is_not_raised_stays_as_it_is)
 	ck_assert_uint_eq(atomic_load(&pair->bell.parked), 1);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("base_doorbell");
-	TCase *tc = tcase_create("doorbell");
-
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_test(tc, either_the_sleeper_sees_the_work_or_the_waker_sees_it_parked);
-	tcase_add_test(tc, a_sleeper_that_parks_gets_all);
-	tcase_add_test(tc, a_sleeper_that_stays_parked_gets_all);
-	tcase_add_test(tc, nobody_rings_a_thread_that_is_awake);
-	tcase_add_test(tc, a_burst_rings_once);
-	tcase_add_test(tc, a_bell_that_is_not_raised_stays_as_it_is);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

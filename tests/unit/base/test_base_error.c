@@ -25,7 +25,7 @@ static const struct row rows[] = {
 
 #define N_ROWS ((int)(sizeof(rows) / sizeof(rows[0])))
 
-START_TEST(each_code_has_its_row)
+START_LOOP_TEST(each_code_has_its_row, 0, N_ROWS)
 {
 	const struct row *row = &rows[_i];
 
@@ -36,7 +36,7 @@ START_TEST(each_code_has_its_row)
 }
 END_TEST
 
-START_TEST(texts_are_one_sentence_without_full_stop)
+START_LOOP_TEST(texts_are_one_sentence_without_full_stop, 0, N_ROWS)
 {
 	const char *text = rows[_i].text;
 
@@ -111,20 +111,3 @@ START_TEST(version_is_that_of_the_header)
 	ck_assert_str_eq(scout_version(), text);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("base_error");
-	TCase *tcase = tcase_create("error");
-
-	tcase_add_loop_test(tcase, each_code_has_its_row, 0, N_ROWS);
-	tcase_add_loop_test(tcase, texts_are_one_sentence_without_full_stop, 0, N_ROWS);
-	tcase_add_test(tcase, numbers_are_the_published_ones);
-	tcase_add_test(tcase, names_are_unique);
-	tcase_add_test(tcase, success_and_not_yet_are_no_errors);
-	tcase_add_test(tcase, unknown_codes_are_said_to_be_unknown);
-	tcase_add_test(tcase, version_is_that_of_the_header);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

@@ -55,15 +55,3 @@ START_TEST(a_node_leaves_from_anywhere_and_may_leave_again)
 	ck_assert_int_eq(pop(), 0);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("base_list");
-	TCase *tc = tcase_create("base_list");
-
-	tcase_add_test(tc, what_is_added_last_comes_out_last);
-	tcase_add_test(tc, a_node_leaves_from_anywhere_and_may_leave_again);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -233,7 +233,7 @@ START_TEST(fail_returns_its_code_and_fills_what_is_there)
 }
 END_TEST
 
-START_TEST(a_failed_assertion_aborts)
+START_SIGNAL_TEST(a_failed_assertion_aborts, SIGABRT)
 {
 	SCOUT_ASSERT(sink.n == 1);
 }
@@ -341,7 +341,7 @@ START_TEST(a_thread_has_its_name)
 }
 END_TEST
 
-START_TEST(a_name_too_long_for_the_kernel_aborts)
+START_SIGNAL_TEST(a_name_too_long_for_the_kernel_aborts, SIGABRT)
 {
 	pthread_t thread;
 
@@ -357,32 +357,3 @@ START_TEST(an_errno_value_has_words)
 	ck_assert_int_eq(errno, EINTR);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("base_log");
-	TCase *tcase = tcase_create("log");
-
-	tcase_add_test(tcase, a_line_has_its_prefix_and_level);
-	tcase_add_test(tcase, a_line_without_prefix_is_only_its_text);
-	tcase_add_test(tcase, a_shut_log_calls_no_callback);
-	tcase_add_test(tcase, shutting_waits_for_the_callbacks_that_run);
-	tcase_add_test(tcase, shutting_from_inside_the_callback_does_not_wait_for_itself);
-	tcase_add_test(tcase, a_silent_log_costs_nothing_and_counts_nothing);
-	tcase_add_test(tcase, a_text_from_a_peer_stays_one_line);
-	tcase_add_test(tcase, a_long_text_is_cut);
-	tcase_add_test(tcase, a_storm_becomes_one_line_with_the_number_dropped);
-	tcase_add_test(tcase, a_burst_passes_and_the_rest_is_counted);
-	tcase_add_test(tcase, the_number_dropped_is_said_behind_a_cut_text);
-	tcase_add_test(tcase, fail_returns_its_code_and_fills_what_is_there);
-	tcase_add_test(tcase, an_errno_value_has_words);
-	tcase_add_test_raise_signal(tcase, a_failed_assertion_aborts, SIGABRT);
-	tcase_add_test(tcase, a_true_assertion_goes_on);
-	tcase_add_test(tcase, a_failed_assertion_writes_one_line_with_its_place);
-	tcase_add_test(tcase, a_thread_blocks_what_the_host_may_handle);
-	tcase_add_test(tcase, a_thread_has_its_name);
-	tcase_add_test_raise_signal(tcase, a_name_too_long_for_the_kernel_aborts, SIGABRT);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

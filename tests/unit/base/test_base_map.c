@@ -7,15 +7,7 @@
 
 #include "check_main.h"
 #include "map.h"
-
-static uint64_t
-next_random(uint64_t *state)
-{
-	*state ^= *state << 13;
-	*state ^= *state >> 7;
-	*state ^= *state << 17;
-	return *state;
-}
+#include "random.h"
 
 START_TEST(a_new_map_is_empty)
 {
@@ -47,7 +39,7 @@ START_TEST(zero_and_all_ones_are_ordinary_keys)
 END_TEST
 
 /* Each size around the powers of two, where the cells are fullest. */
-START_TEST(exactly_max_entries_fit)
+START_LOOP_TEST(exactly_max_entries_fit, 0, 100)
 {
 	size_t max = (size_t)_i;
 	struct scout__map map;
@@ -93,7 +85,7 @@ START_TEST(fini_is_legal_twice)
 }
 END_TEST
 
-START_TEST(the_value_that_means_none_cannot_be_stored)
+START_SIGNAL_TEST(the_value_that_means_none_cannot_be_stored, SIGABRT)
 {
 	struct scout__map map;
 
@@ -126,12 +118,12 @@ check_against(const struct scout__map *map, const struct model *model)
 static void
 random_step(struct scout__map *map, struct model *model, size_t max, uint64_t *seed)
 {
-	size_t i = (size_t)(next_random(seed) % MODEL_KEYS);
+	size_t i = (size_t)(xorshift(seed) % MODEL_KEYS);
 	bool was_there = model->values[i] != SCOUT__MAP_NONE;
-	uint32_t value = (uint32_t)(next_random(seed) >> 33);
+	uint32_t value = (uint32_t)(xorshift(seed) >> 33);
 	bool fits = was_there || model->n < max;
 
-	if (next_random(seed) % 5 < 2) {
+	if (xorshift(seed) % 5 < 2) {
 		ck_assert(scout__map_del(map, model->keys[i]) == was_there);
 		model->values[i] = SCOUT__MAP_NONE;
 		model->n -= was_there ? 1 : 0;
@@ -145,7 +137,7 @@ random_step(struct scout__map *map, struct model *model, size_t max, uint64_t *s
 }
 
 /* 48 of 64 cells: runs are long and wrap around the end, so deletion has much to move. */
-START_TEST(random_operations_agree_with_a_naive_model)
+START_LOOP_TEST(random_operations_agree_with_a_naive_model, 0, 8)
 {
 	uint64_t seed = 0x9e3779b97f4a7c15u * ((uint64_t)_i + 1);
 	const size_t max = 48;
@@ -153,7 +145,7 @@ START_TEST(random_operations_agree_with_a_naive_model)
 	struct scout__map map;
 
 	for (size_t i = 0; i < MODEL_KEYS; i++) {
-		model.keys[i] = _i % 2 ? next_random(&seed) : i << (_i / 2);
+		model.keys[i] = _i % 2 ? xorshift(&seed) : i << (_i / 2);
 		model.values[i] = SCOUT__MAP_NONE;
 	}
 	ck_assert_int_eq(scout__map_init(&map, max), 0);
@@ -215,21 +207,3 @@ START_TEST(deleting_from_a_cluster_keeps_the_others)
 	}
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("base_map");
-	TCase *tcase = tcase_create("map");
-
-	tcase_add_test(tcase, a_new_map_is_empty);
-	tcase_add_test(tcase, zero_and_all_ones_are_ordinary_keys);
-	tcase_add_loop_test(tcase, exactly_max_entries_fit, 0, 100);
-	tcase_add_test(tcase, a_map_too_large_to_count_is_refused);
-	tcase_add_test(tcase, fini_is_legal_twice);
-	tcase_add_test_raise_signal(tcase, the_value_that_means_none_cannot_be_stored, SIGABRT);
-	tcase_add_loop_test(tcase, random_operations_agree_with_a_naive_model, 0, 8);
-	tcase_add_test(tcase, deleting_from_a_cluster_keeps_the_others);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

@@ -27,7 +27,17 @@ static const struct {
 	{"\xe2\x80\xa7", 3, 3},
 	{"\xe2\x80\xa8", 3, 0}, /* separators of lines and paragraphs */
 	{"\xe2\x80\xa9", 3, 0},
-	{"\xe2\x80\xaa", 3, 3},
+	{"\xe2\x80\xaa", 3, 0}, /* U+202A to 202E turn the direction of writing */
+	{"\xe2\x80\xae", 3, 0},
+	{"\xe2\x80\xaf", 3, 3},
+	{"\xe2\x80\x8a", 3, 3},
+	{"\xe2\x80\x8b", 3, 0}, /* of no width */
+	{"\xe2\x81\xa6", 3, 0}, /* isolates a direction */
+	{"\xc2\xad", 2, 0},     /* a soft hyphen */
+	{"\xd8\x9c", 2, 0},     /* Arabic letter mark */
+	{"\xef\xbb\xbf", 3, 0}, /* a byte order mark */
+	{"\xef\xbf\xb9", 3, 0},
+	{"\xf3\xa0\x81\x81", 4, 0}, /* a tag */
 	{"\xed\x9f\xbf", 3, 3},
 	{"\xf0\x9f\x98\x80", 4, 4},
 	{"\xf4\x8f\xbf\xbf", 4, 4},
@@ -47,7 +57,7 @@ static const struct {
 	{"\xc3(", 0, 0},
 };
 
-START_TEST(each_kind_of_character_is_known)
+START_LOOP_TEST(each_kind_of_character_is_known, 0, sizeof(characters) / sizeof(characters[0]))
 {
 	const char *bytes = characters[_i].bytes;
 
@@ -66,15 +76,3 @@ START_TEST(a_name_has_printable_characters_only)
 	ck_assert(!scout__utf8_is_name("ab\xc3\xa9", 3)); /* cut in its last character */
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("base_utf8");
-	TCase *tc = tcase_create("utf8");
-
-	tcase_add_loop_test(tc, each_kind_of_character_is_known, 0, sizeof(characters) / sizeof(characters[0]));
-	tcase_add_test(tc, a_name_has_printable_characters_only);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -280,7 +280,7 @@ START_TEST(a_missing_value_and_a_value_too_many_are_refused)
 }
 END_TEST
 
-START_TEST(help_prints_every_default_whatever_stands_before_it)
+START_LOOP_TEST(help_prints_every_default_whatever_stands_before_it, 0, 2)
 {
 	int status = -1;
 
@@ -377,29 +377,3 @@ START_TEST(a_file_that_cannot_be_written_is_told_by_its_close)
 	ck_assert_ptr_eq(say_open("-"), stdout);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("bench_cli");
-	TCase *tc = tcase_create("command line");
-
-	tcase_add_test(tc, no_arguments_leave_the_defaults);
-	tcase_add_test(tc, values_are_taken_behind_a_blank_or_an_equals_sign);
-	tcase_add_test(tc, a_name_is_written_with_dashes_or_underscores);
-	tcase_add_test(tc, the_last_of_two_values_counts);
-	tcase_add_test(tc, a_list_keeps_all_of_its_values);
-	tcase_add_test(tc, the_ends_of_a_range_are_in_it);
-	tcase_add_test(tc, sizes_take_units);
-	tcase_add_test(tc, a_value_out_of_range_is_refused_by_name_value_and_range);
-	tcase_add_test(tc, what_is_no_number_is_refused);
-	tcase_add_test(tc, an_unknown_word_is_refused_with_the_known_ones);
-	tcase_add_test(tc, unknown_options_and_loose_arguments_are_refused);
-	tcase_add_test(tc, a_missing_value_and_a_value_too_many_are_refused);
-	tcase_add_loop_test(tc, help_prints_every_default_whatever_stands_before_it, 0, 2);
-	tcase_add_test(tc, version_is_printed);
-	tcase_add_test(tc, standard_output_that_cannot_be_written_fails_the_tool);
-	tcase_add_test(tc, a_file_that_cannot_be_written_is_told_by_its_close);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

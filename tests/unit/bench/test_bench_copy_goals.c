@@ -17,58 +17,46 @@ sweep(void)
 
 /* A result of method auto. */
 static struct copy_result
-measured(double ratio, double slower)
+measured(double ratio)
 {
 	struct copy_result result = {.status = COPY_MEASURED};
 
 	result.ways[COPY_AUTO].ran = true;
 	result.ways[COPY_AUTO].ratio.p50 = ratio;
-	result.ways[COPY_AUTO].slower.p50 = slower;
 	return result;
 }
 
 static enum copy_verdict
-judged(uint64_t piece, enum copy_load load, struct copy_result result)
+judged(uint64_t piece, struct copy_result result)
 {
-	struct copy_point point = {.piece_bytes = piece, .load = load, .groups = 1};
+	struct copy_point point = {.piece_bytes = piece, .groups = 1};
 
 	return copy_judge(&point, &result, COPY_AUTO);
 }
 
 START_TEST(a_copy_passes_at_95_percent)
 {
-	ck_assert_int_eq(judged(4096, COPY_NO_LOAD, measured(0.95, 0)), COPY_PASS);
-	ck_assert_int_eq(judged(4096, COPY_NO_LOAD, measured(0.9499, 0)), COPY_FAIL);
-	ck_assert_int_eq(judged(2048, COPY_NO_LOAD, measured(1.2, 0)), COPY_PASS);
+	ck_assert_int_eq(judged(4096, measured(0.95)), COPY_PASS);
+	ck_assert_int_eq(judged(4096, measured(0.9499)), COPY_FAIL);
+	ck_assert_int_eq(judged(2048, measured(1.2)), COPY_PASS);
 	/* Smaller pieces are measured for information. */
-	ck_assert_int_eq(judged(1024, COPY_NO_LOAD, measured(0.3, 0)), COPY_NO_GOAL);
-}
-END_TEST
-
-START_TEST(a_kernel_passes_at_2_percent_if_the_copy_moves)
-{
-	ck_assert_int_eq(judged(4096, COPY_GEMM, measured(0.9, 2.0)), COPY_PASS);
-	ck_assert_int_eq(judged(4096, COPY_GEMM, measured(0.9, -3.0)), COPY_PASS);
-	ck_assert_int_eq(judged(4096, COPY_GEMM, measured(0.9, 2.1)), COPY_FAIL);
-	/* What waits costs nothing, and is worth nothing. */
-	ck_assert_int_eq(judged(4096, COPY_GEMM, measured(0.49, 0)), COPY_FAIL);
-	ck_assert_int_eq(judged(4096, COPY_GEMM, measured(0, 0)), COPY_FAIL);
+	ck_assert_int_eq(judged(1024, measured(0.3)), COPY_NO_GOAL);
 }
 END_TEST
 
 START_TEST(what_failed_or_is_wrong_fails_at_any_size)
 {
-	struct copy_result result = measured(1, 0);
+	struct copy_result result = measured(1);
 
 	result.wrong_bytes = 1;
-	ck_assert_int_eq(judged(256, COPY_NO_LOAD, result), COPY_FAIL);
-	ck_assert_int_eq(judged(4096, COPY_NO_LOAD, result), COPY_FAIL);
+	ck_assert_int_eq(judged(256, result), COPY_FAIL);
+	ck_assert_int_eq(judged(4096, result), COPY_FAIL);
 	result = (struct copy_result){.status = COPY_FAILED};
-	ck_assert_int_eq(judged(4096, COPY_GRAPH, result), COPY_FAIL);
+	ck_assert_int_eq(judged(4096, result), COPY_FAIL);
 	result.status = COPY_UNAVAILABLE;
-	ck_assert_int_eq(judged(4096, COPY_NO_LOAD, result), COPY_INCOMPLETE);
+	ck_assert_int_eq(judged(4096, result), COPY_INCOMPLETE);
 	result.status = COPY_NOT_MEASURED;
-	ck_assert_int_eq(judged(4096, COPY_NO_LOAD, result), COPY_INCOMPLETE);
+	ck_assert_int_eq(judged(4096, result), COPY_INCOMPLETE);
 }
 END_TEST
 
@@ -88,9 +76,9 @@ START_TEST(a_goal_is_as_good_as_its_worst_point)
 	unsigned int n_points = copy_plan(&opt, points), n;
 
 	for (unsigned int i = 0; i < n_points; i++)
-		results[i] = measured(points[i].piece_bytes == 8192 && points[i].course == COPY_D2H ? 0.9 : 0.97, 1.5);
+		results[i] = measured(points[i].piece_bytes == 8192 && points[i].course == COPY_D2H ? 0.9 : 0.97);
 	n = copy_goals(points, results, n_points, COPY_AUTO, goals);
-	ck_assert_uint_eq(n, 13);
+	ck_assert_uint_eq(n, 9);
 	ck_assert_int_eq(goal_of(n, "h2d")->verdict, COPY_PASS);
 	ck_assert_int_eq(goal_of(n, "d2h")->verdict, COPY_FAIL);
 	ck_assert_uint_eq(goal_of(n, "d2h")->worst_piece, 8192);
@@ -98,7 +86,6 @@ START_TEST(a_goal_is_as_good_as_its_worst_point)
 	/* 2 KiB to 2 MiB. */
 	ck_assert_uint_eq(goal_of(n, "h2d")->n_points, 11);
 	ck_assert_uint_eq(goal_of(n, "h2d")->n_measured, 11);
-	ck_assert_int_eq(goal_of(n, "beside a memory-bound kernel")->verdict, COPY_PASS);
 }
 END_TEST
 
@@ -108,7 +95,7 @@ START_TEST(a_goal_without_all_of_its_points_is_incomplete)
 	unsigned int n_points = copy_plan(&opt, points), n;
 
 	for (unsigned int i = 0; i < n_points; i++)
-		results[i] = i < 3 ? measured(0.97, 0) : (struct copy_result){.status = COPY_NOT_MEASURED};
+		results[i] = i < 3 ? measured(0.97) : (struct copy_result){.status = COPY_NOT_MEASURED};
 	n = copy_goals(points, results, n_points, COPY_AUTO, goals);
 	for (unsigned int i = 0; i < n; i++)
 		ck_assert_int_eq(goals[i].verdict, COPY_INCOMPLETE);
@@ -120,38 +107,22 @@ START_TEST(a_goal_without_all_of_its_points_is_incomplete)
 }
 END_TEST
 
-START_TEST(a_copy_that_waited_is_named)
-{
-	struct copy_options opt = sweep();
-	unsigned int n_points = copy_plan(&opt, points), n;
-
-	for (unsigned int i = 0; i < n_points; i++)
-		results[i] = measured(points[i].load == COPY_PERSISTENT ? 0 : 1, 0);
-	n = copy_goals(points, results, n_points, COPY_AUTO, goals);
-	ck_assert(goal_of(n, "beside a persistent kernel")->waited);
-	ck_assert_int_eq(goal_of(n, "beside a persistent kernel")->verdict, COPY_FAIL);
-	ck_assert(!goal_of(n, "beside a matrix product")->waited);
-}
-END_TEST
-
 START_TEST(a_sweep_measures_every_size_once_and_what_matters_first)
 {
 	struct copy_options opt = sweep();
-	unsigned int n = copy_plan(&opt, points), n_plain = 0, n_loads = 0;
+	unsigned int n = copy_plan(&opt, points), n_plain = 0;
 
 	ck_assert_uint_lt(n, COPY_MAX_POINTS);
 	ck_assert_uint_eq(points[0].piece_bytes, 16384);
 	for (unsigned int i = 0; i < n; i++) {
-		n_plain += !points[i].layered && !points[i].only_auto && points[i].load == COPY_NO_LOAD;
-		n_loads += points[i].load != COPY_NO_LOAD;
+		n_plain += !points[i].layered && !points[i].only_auto;
 		for (unsigned int k = 0; k < i; k++)
 			ck_assert(!copy_same_setup(&points[i], &points[k]) || points[i].course != points[k].course ||
-				  points[i].load != points[k].load || points[i].layered != points[k].layered);
+				  points[i].layered != points[k].layered);
 		/* The goal's own sizes come before the smaller ones. */
 		ck_assert(i > 30 || points[i].piece_bytes >= COPY_GOAL_PIECE);
 	}
 	ck_assert_uint_eq(n_plain, 14 * 3);
-	ck_assert_uint_eq(n_loads, 3 * 4);
 	opt.quick = true;
 	ck_assert_uint_lt(copy_plan(&opt, points), n);
 }
@@ -173,7 +144,7 @@ START_TEST(options_narrow_the_plan)
 				    .has_piece_bytes = true};
 	opt.groups = 3;
 	n = copy_plan(&opt, points);
-	ck_assert_uint_eq(n, 10);
+	ck_assert_uint_eq(n, 6);
 	for (unsigned int i = 0; i < n; i++) {
 		ck_assert_uint_eq(points[i].piece_bytes, 1000);
 		ck_assert_uint_eq(points[i].groups, 3);
@@ -184,21 +155,3 @@ START_TEST(options_narrow_the_plan)
 	ck_assert_int_eq(copy_goal_way(&opt), COPY_BATCH);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("bench_copy_goals");
-	TCase *tc = tcase_create("copy_goals");
-
-	tcase_add_test(tc, a_copy_passes_at_95_percent);
-	tcase_add_test(tc, a_kernel_passes_at_2_percent_if_the_copy_moves);
-	tcase_add_test(tc, what_failed_or_is_wrong_fails_at_any_size);
-	tcase_add_test(tc, a_goal_is_as_good_as_its_worst_point);
-	tcase_add_test(tc, a_goal_without_all_of_its_points_is_incomplete);
-	tcase_add_test(tc, a_copy_that_waited_is_named);
-	tcase_add_test(tc, a_sweep_measures_every_size_once_and_what_matters_first);
-	tcase_add_test(tc, options_narrow_the_plan);
-	suite_add_tcase(s, tc);
-	return s;
-}

@@ -6,15 +6,7 @@
 
 #include "check_main.h"
 #include "hist.h"
-
-static uint64_t
-next_random(uint64_t *state)
-{
-	*state ^= *state << 13;
-	*state ^= *state >> 7;
-	*state ^= *state << 17;
-	return *state;
-}
+#include "random.h"
 
 /* Large: the histogram alone is 60 KiB. */
 static struct scout__hist hist;
@@ -97,7 +89,7 @@ START_TEST(the_error_bound_holds_over_the_full_range)
 	uint64_t seed = 88172645463325252u;
 
 	for (int step = 0; step < 3000; step++) {
-		uint64_t value = next_random(&seed) >> (step % 64);
+		uint64_t value = xorshift(&seed) >> (step % 64);
 		uint64_t seen;
 
 		scout__hist_init(&hist);
@@ -111,7 +103,7 @@ START_TEST(the_error_bound_holds_over_the_full_range)
 }
 END_TEST
 
-START_TEST(a_bucket_that_is_none_aborts)
+START_SIGNAL_TEST(a_bucket_that_is_none_aborts, SIGABRT)
 {
 	(void)scout__hist_bucket_low(SCOUT__HIST_BUCKETS);
 }
@@ -156,7 +148,7 @@ check_quantiles(const struct scout__hist *h, const uint64_t *sorted, size_t n)
 static uint64_t
 sample(int shape, uint64_t *seed)
 {
-	uint64_t x = next_random(seed);
+	uint64_t x = xorshift(seed);
 
 	switch (shape) {
 	case 0:
@@ -170,7 +162,7 @@ sample(int shape, uint64_t *seed)
 	}
 }
 
-START_TEST(quantiles_agree_with_sorted_data)
+START_LOOP_TEST(quantiles_agree_with_sorted_data, 0, 4)
 {
 	uint64_t *data = calloc(N_SAMPLES, sizeof(*data));
 	uint64_t seed = 0x2545f4914f6cdd1du + (uint64_t)_i;
@@ -238,7 +230,7 @@ START_TEST(merged_parts_equal_the_whole)
 	scout__hist_init(&other);
 	scout__hist_init(&whole);
 	for (int i = 0; i < 5000; i++) {
-		uint64_t value = next_random(&seed) >> (20 + i % 30);
+		uint64_t value = xorshift(&seed) >> (20 + i % 30);
 
 		scout__hist_add(i % 3 ? &hist : &other, value);
 		scout__hist_add(&whole, value);
@@ -267,26 +259,3 @@ START_TEST(merging_an_empty_histogram_changes_nothing)
 	ck_assert_uint_eq(scout__hist_quantile(&other, 0.5), 5);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("base_hist");
-	TCase *tcase = tcase_create("hist");
-
-	tcase_add_test(tcase, an_empty_histogram_has_no_percentile);
-	tcase_add_test(tcase, buckets_cover_all_values_without_gap);
-	tcase_add_test(tcase, bounds_of_a_bucket_are_counted_in_it);
-	tcase_add_test(tcase, small_values_are_exact);
-	tcase_add_test(tcase, no_bucket_is_wider_than_the_error_bound);
-	tcase_add_test(tcase, the_error_bound_holds_over_the_full_range);
-	tcase_add_test_raise_signal(tcase, a_bucket_that_is_none_aborts, SIGABRT);
-	tcase_add_loop_test(tcase, quantiles_agree_with_sorted_data, 0, 4);
-	tcase_add_test(tcase, few_samples_follow_the_rank_rule);
-	tcase_add_test(tcase, shares_outside_0_to_1_are_clamped);
-	tcase_add_test(tcase, no_quantile_is_above_max);
-	tcase_add_test(tcase, merged_parts_equal_the_whole);
-	tcase_add_test(tcase, merging_an_empty_histogram_changes_nothing);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

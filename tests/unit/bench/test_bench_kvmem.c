@@ -44,6 +44,8 @@ byte_at(uint32_t plane, uint64_t id, uint64_t offset)
 	return (uint8_t *)mem.planes[plane].base + id * mem.planes[plane].stride + offset;
 }
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(what_was_filled_is_right)
 {
 	ck_assert_uint_eq(kvmem_block_bytes(&mem), BLOCK_BYTES);
@@ -149,22 +151,3 @@ START_TEST(sizes_that_overflow_are_refused)
 	ck_assert_int_eq(kvmem_init(&refused, 0, huge, 1, 1), SCOUT_ERR_NOMEM);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("bench_kvmem");
-	TCase *tcase = tcase_create("kvmem");
-
-	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_add_test(tcase, what_was_filled_is_right);
-	tcase_add_test(tcase, every_byte_of_a_scrubbed_page_is_wrong);
-	tcase_add_test(tcase, every_single_byte_counts);
-	tcase_add_test(tcase, writing_behind_a_block_counts);
-	tcase_add_test(tcase, bytes_of_another_block_chunk_or_rank_are_wrong);
-	tcase_add_test(tcase, bytes_of_another_plane_are_wrong);
-	tcase_add_test(tcase, a_page_that_was_never_filled_is_wrong);
-	tcase_add_test(tcase, sizes_that_overflow_are_refused);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

@@ -107,7 +107,7 @@ best_from(size_t i, uint32_t cached, uint32_t room)
 	return hits + best;
 }
 
-START_TEST(oracle_optimum_is_the_best_of_all_choices)
+START_LOOP_TEST(oracle_optimum_is_the_best_of_all_choices, 0, 20)
 {
 	uint64_t random = (uint64_t)_i;
 
@@ -122,16 +122,3 @@ START_TEST(oracle_optimum_is_the_best_of_all_choices)
 		ck_assert_uint_eq(oracle_optimum(&load, room), best_from(0, 0, room));
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("bench_oracle");
-	TCase *tc = tcase_create("oracle");
-
-	tcase_add_test(tc, oracle_text_is_two_percentages);
-	tcase_add_test(tc, oracle_knows_which_requests_are_continued);
-	tcase_add_loop_test(tc, oracle_optimum_is_the_best_of_all_choices, 0, 20);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

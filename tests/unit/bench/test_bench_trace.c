@@ -66,6 +66,8 @@ assert_refused(const char *bytes, size_t len, uint64_t line, const char *text)
 	trace_close(trace);
 }
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(a_request_has_every_field)
 {
 	struct trace *trace = trace_of(GOOD "\n", strlen(GOOD) + 1);
@@ -181,7 +183,7 @@ static const struct {
 };
 #define N_BAD ((int)(sizeof(bad) / sizeof(bad[0])))
 
-START_TEST(a_bad_line_is_refused_with_its_number_and_field)
+START_LOOP_TEST(a_bad_line_is_refused_with_its_number_and_field, 0, N_BAD)
 {
 	char text[1024];
 	int len = snprintf(text, sizeof(text), "%s\n%s\n%s\n", GOOD, GOOD, bad[_i].line);
@@ -260,25 +262,3 @@ START_TEST(other_ids_have_other_hashes)
 	ck_assert_uint_eq(same_words, 0);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("bench_trace");
-	TCase *tcase = tcase_create("trace");
-
-	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_add_test(tcase, a_request_has_every_field);
-	tcase_add_test(tcase, blank_lines_and_a_missing_last_newline_are_no_errors);
-	tcase_add_test(tcase, an_empty_file_has_no_request);
-	tcase_add_test(tcase, a_request_without_blocks_and_other_fields_are_taken);
-	tcase_add_test(tcase, a_missing_file_is_named);
-	tcase_add_test(tcase, a_folder_is_no_trace);
-	tcase_add_loop_test(tcase, a_bad_line_is_refused_with_its_number_and_field, 0, N_BAD);
-	tcase_add_test(tcase, a_nul_byte_is_refused);
-	tcase_add_test(tcase, a_line_that_is_too_long_is_refused);
-	tcase_add_test(tcase, too_many_ids_are_refused_and_as_many_as_allowed_are_not);
-	tcase_add_test(tcase, other_ids_have_other_hashes);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

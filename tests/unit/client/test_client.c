@@ -12,6 +12,8 @@
 
 /* ---- answers ---- */
 
+CHECKED_FIXTURE(rig_up, rig_down);
+
 START_TEST(first_call_is_not_yet_then_the_hit)
 {
 	struct scout_query q = rig_question("r1", 8);
@@ -330,7 +332,7 @@ START_TEST(the_latest_of_several_clears_reaches_a_server_that_was_away)
 }
 END_TEST
 
-START_TEST(a_clear_that_was_lost_is_said_again)
+START_LOOP_TEST(a_clear_that_was_lost_is_said_again, 0, 2)
 {
 	uint64_t generation = 0;
 
@@ -348,7 +350,7 @@ END_TEST
 /* ---- steps ---- */
 
 /* A server that is stopping answers SHUTDOWN to everything, one without room LIMIT: neither carries out what it was told. */
-START_TEST(a_reset_or_clear_that_is_put_off_is_said_again_before_any_lookup)
+START_LOOP_TEST(a_reset_or_clear_that_is_put_off_is_said_again_before_any_lookup, 0, 4)
 {
 	unsigned opcode = _i < 2 ? SCOUT_OP_RESET : SCOUT_OP_CLEAR;
 	uint64_t number = 7;
@@ -515,7 +517,7 @@ START_TEST(several_servers_the_hit_is_the_minimum_and_longer_tails_are_given_bac
 END_TEST
 
 #ifdef SCOUT_DEBUG
-START_TEST(two_threads_in_one_client_abort_a_debug_build)
+START_SIGNAL_TEST(two_threads_in_one_client_abort_a_debug_build, SIGABRT)
 {
 	fake_remove_files(fake);
 	atomic_store(&client->busy_check, 1); /* as if another thread were inside a call */
@@ -523,44 +525,3 @@ START_TEST(two_threads_in_one_client_abort_a_debug_build)
 }
 END_TEST
 #endif
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("client");
-	TCase *tc = tcase_create("client");
-
-	tcase_add_checked_fixture(tc, rig_up, rig_down);
-	tcase_add_test(tc, first_call_is_not_yet_then_the_hit);
-	tcase_add_test(tc, asking_twice_gives_the_same_answer_and_one_lookup);
-	tcase_add_test(tc, last_prompt_token_is_never_part_of_the_hit);
-	tcase_add_test(tc, no_full_chunk_is_a_miss_at_once_without_a_lookup);
-	tcase_add_test(tc, smaller_computed_tokens_starts_a_new_lookup);
-	tcase_add_test(tc, polled_mode_waits_for_the_answer);
-	tcase_add_test(tc, async_mode_does_not_wait);
-	tcase_add_test(tc, try_then_wait_is_one_lookup);
-	tcase_add_test(tc, admit_rounds_down_counts_from_the_end_and_clamps);
-	tcase_add_test(tc, admitting_the_reported_tokens_keeps_the_last_chunk);
-	tcase_add_test(tc, admit_before_the_answer_twice_or_of_an_unknown_id_is_a_state_error);
-	tcase_add_test(tc, asking_after_admit_is_a_new_generation);
-	tcase_add_test(tc, finish_of_an_unknown_id_is_no_error);
-	tcase_add_test(tc, slots_come_back_after_finish);
-	tcase_add_test(tc, reset_ends_live_requests_and_reaches_the_server);
-	tcase_add_test(tc, the_latest_of_several_resets_reaches_a_server_that_was_away);
-	tcase_add_test(tc, resets_that_are_not_waited_for_are_all_taken);
-	tcase_add_test(tc, a_clear_ends_live_requests_and_reaches_the_server);
-	tcase_add_test(tc, the_latest_of_several_clears_reaches_a_server_that_was_away);
-	tcase_add_loop_test(tc, a_clear_that_was_lost_is_said_again, 0, 2);
-	tcase_add_loop_test(tc, a_reset_or_clear_that_is_put_off_is_said_again_before_any_lookup, 0, 4);
-	tcase_add_test(tc, step_travels_in_one_frame_and_rings_at_most_once);
-	tcase_add_test(tc, waiting_inside_a_step_sends_what_is_queued);
-	tcase_add_test(tc, submit_outside_a_step_is_sent_at_once);
-	tcase_add_test(tc, forked_child_gets_an_error_and_the_parent_goes_on);
-	tcase_add_test(tc, client_fd_is_readable_when_an_answer_lands);
-	tcase_add_test(tc, several_servers_the_hit_is_the_minimum_and_longer_tails_are_given_back);
-#ifdef SCOUT_DEBUG
-	tcase_add_test_raise_signal(tc, two_threads_in_one_client_abort_a_debug_build, SIGABRT);
-#endif
-	suite_add_tcase(s, tc);
-	return s;
-}

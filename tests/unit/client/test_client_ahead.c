@@ -38,6 +38,8 @@ check_admit(unsigned nth, uint32_t from, uint32_t to)
 	ck_assert_uint_eq(got_to, to);
 }
 
+CHECKED_FIXTURE(rig_up, rig_down);
+
 START_TEST(a_head_that_only_the_gpu_has_is_no_miss)
 {
 	struct scout_hit hit;
@@ -288,29 +290,3 @@ START_TEST(a_step_of_them_travels_in_one_frame)
 	ck_assert_uint_ge(fake_max_ops(fake), 64);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("client_ahead");
-	TCase *tc = tcase_create("ahead");
-
-	tcase_add_checked_fixture(tc, rig_up, rig_down);
-	tcase_add_test(tc, a_head_that_only_the_gpu_has_is_no_miss);
-	tcase_add_test(tc, what_the_gpu_has_is_given_back);
-	tcase_add_test(tc, without_a_head_it_is_a_miss);
-	tcase_add_test(tc, the_last_token_of_a_full_hit_is_computed);
-	tcase_add_test(tc, limited_is_told_where_the_run_was_cut);
-	tcase_add_test(tc, an_admit_before_the_first_ask_is_a_state_error);
-	tcase_add_test(tc, what_is_never_asked_for_ends_with_finish);
-	tcase_add_test(tc, asked_ahead_twice_it_is_one_lookup);
-	tcase_add_test(tc, nobody_is_asked_while_the_server_is_gone);
-	tcase_add_test(tc, a_failed_one_is_that_failure);
-	tcase_add_test(tc, after_a_restart_it_is_asked_anew);
-	tcase_add_test(tc, it_is_renewed_from_where_it_was_settled);
-	tcase_add_test(tc, a_gpu_that_lost_what_it_had_asks_anew);
-	tcase_add_test(tc, of_several_servers_it_is_what_all_have);
-	tcase_add_test(tc, a_step_of_them_travels_in_one_frame);
-	suite_add_tcase(s, tc);
-	return s;
-}

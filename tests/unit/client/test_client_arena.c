@@ -4,6 +4,7 @@
 
 #include "arena.h"
 #include "check_main.h"
+#include "random.h"
 
 #define SIZE 4096u
 #define MAX_REGIONS 256u
@@ -70,14 +71,14 @@ give(uint32_t i)
 	memmove(&regions[i], &regions[i + 1], (--n_regions - i) * sizeof(regions[0]));
 }
 
-START_TEST(regions_never_overlap)
+CHECKED_FIXTURE(up, down);
+
+START_LOOP_TEST(regions_never_overlap, 0, 4)
 {
 	uint64_t state = 88172645463325252u + (uint64_t)_i, refused = 0;
 
 	for (uint32_t n = 0; n < 100000; n++) {
-		state ^= state << 13;
-		state ^= state >> 7;
-		state ^= state << 17;
+		(void)xorshift(&state);
 		if ((state >> 8) % 8 < 4 && n_regions < MAX_REGIONS)
 			refused += !take(1 + (state >> 16) % 700, (uint8_t)n);
 		else if ((state >> 8) % 8 < 6 && n_seen < n_regions)
@@ -148,18 +149,3 @@ START_TEST(half_of_it_always_fits_an_empty_one)
 	}
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("client_arena");
-	TCase *tc = tcase_create("arena");
-
-	tcase_add_checked_fixture(tc, up, down);
-	tcase_add_loop_test(tc, regions_never_overlap, 0, 4);
-	tcase_add_test(tc, empty_arena_starts_over);
-	tcase_add_test(tc, full_arena_refuses_and_takes_again_when_the_oldest_is_given);
-	tcase_add_test(tc, half_of_it_always_fits_an_empty_one);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -8,6 +8,8 @@
 
 /* ---- bounds ---- */
 
+CHECKED_FIXTURE(rig_up, rig_down);
+
 START_TEST(more_live_requests_than_max_lookups_is_busy)
 {
 	struct scout_hit hit;
@@ -300,25 +302,3 @@ START_TEST(bad_configurations_name_the_field)
 	}
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("client_bounds");
-	TCase *tc = tcase_create("bounds");
-
-	tcase_add_checked_fixture(tc, rig_up, rig_down);
-	tcase_add_test(tc, more_live_requests_than_max_lookups_is_busy);
-	tcase_add_test(tc, full_hash_arena_is_busy_and_drains);
-	tcase_add_test(tc, frames_large_and_small_in_turn_arrive_whole);
-	tcase_add_test(tc, few_credits_delay_lookups_but_lose_none);
-	tcase_add_test(tc, queued_lookups_end_at_their_deadline_too);
-	tcase_add_test(tc, bad_request_ids);
-	tcase_add_test(tc, bad_hash_lengths);
-	tcase_add_test(tc, other_hashes_for_a_live_id);
-	tcase_add_test(tc, bad_arguments);
-	tcase_add_test(tc, larger_structures_of_a_newer_caller_work_while_what_is_unknown_is_0);
-	tcase_add_test(tc, bad_configurations_name_the_field);
-	suite_add_tcase(s, tc);
-	return s;
-}

@@ -68,8 +68,10 @@ add(uint32_t i, uint64_t now_us, uint32_t timeout_ms)
 	scout__deadlines_add(c, i);
 }
 
+CHECKED_FIXTURE(setup, teardown);
+
 /* Answers come in any order, before their deadlines and at them. @_i: of how many lookups one in so many has a timeout of its own. */
-START_TEST(the_first_is_the_nearest_whatever_comes_and_goes)
+START_LOOP_TEST(the_first_is_the_nearest_whatever_comes_and_goes, 1, 5)
 {
 	uint64_t now_us = 1;
 
@@ -98,15 +100,3 @@ START_TEST(the_first_is_the_nearest_whatever_comes_and_goes)
 	ck_assert_uint_eq(nearest(), UINT64_MAX);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("client_deadlines");
-	TCase *tc = tcase_create("deadlines");
-
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_loop_test(tc, the_first_is_the_nearest_whatever_comes_and_goes, 1, 5);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

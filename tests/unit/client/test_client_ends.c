@@ -10,6 +10,8 @@
 
 /* Ends of a lookup that are no answer: silence, loss, refusal, bytes that mean nothing. */
 
+CHECKED_FIXTURE(rig_up, rig_down);
+
 START_TEST(silent_server_is_a_timeout_that_stays_readable)
 {
 	struct scout_query q = rig_question("r1", 8);
@@ -137,7 +139,7 @@ END_TEST
 static const enum fake_action broken[] = {FAKE_GARBAGE, FAKE_BAD_EPOCH, FAKE_BAD_VERSION, FAKE_SHORT_BODY,
 					  FAKE_BIG_HIT};
 
-START_TEST(broken_reply_never_counts_and_the_next_lookup_works)
+START_LOOP_TEST(broken_reply_never_counts_and_the_next_lookup_works, 0, (sizeof(broken) / sizeof(broken[0])))
 {
 	struct scout_hit hit;
 
@@ -311,19 +313,62 @@ START_TEST(a_server_that_is_not_there_is_named_with_what_can_be_seen)
 }
 END_TEST
 
+/* The server knows the token by then, and the client does not know the secret: neither of its sides can go on. */
+START_TEST(a_lost_reply_to_the_first_hello_makes_the_client_a_new_peer)
+{
+	unsigned n = fake_count(fake, SCOUT_OP_HELLO);
+	uint64_t token[4];
+	bool shows[4];
+
+	scout_client_free(client);
+	fake_script(fake, SCOUT_OP_HELLO, FAKE_DROP, 0);
+	fake_script(fake, SCOUT_OP_HELLO, FAKE_REFUSE, SCOUT_WIRE_SECRET);
+	rig_client("heartbeat_ms", "100"); /* silence for three of them ends the first try */
+	rig_ready();
+	(void)rig_answer("r1", 2);
+	fake_unbind(fake);
+	rig_wait_gone();
+	fake_bind(fake, false);
+	rig_ready();
+	ck_assert_uint_eq(fake_count(fake, SCOUT_OP_HELLO), n + 4);
+	for (unsigned i = 0; i < 4; i++)
+		token[i] = fake_said_token(fake, n + i, &shows[i]);
+	ck_assert(token[0] == token[1] && token[1] != token[2] && token[2] == token[3]);
+	ck_assert(!shows[0] && !shows[1] && !shows[2] && shows[3]);
+}
+END_TEST
+
+/* They name what a worker holds. */
+START_TEST(ids_of_operations_begin_at_random)
+{
+	uint64_t first;
+
+	(void)rig_answer("r1", 2);
+	first = fake_last_corr(fake, SCOUT_OP_LOOKUP);
+	rig_reopen(NULL, NULL);
+	(void)rig_answer("r1", 2);
+	ck_assert_uint_ne(first >> 32, 1);
+	ck_assert_uint_ne(first >> 32, fake_last_corr(fake, SCOUT_OP_LOOKUP) >> 32);
+}
+END_TEST
+
 /* Whether the server answers in its own version, or in ours that it does not speak it: both versions are named. */
-START_TEST(server_of_another_version_is_a_typed_error_that_names_both)
+START_LOOP_TEST(server_of_another_version_is_a_typed_error_that_names_both, 0, 3)
 {
 	static const enum fake_action answers[] = {FAKE_BAD_VERSION, FAKE_NO_CORR, FAKE_OLD_VERSION};
 	char err[256] = "", ours[32], theirs[32];
 	struct scout_hit hit;
+	uint64_t begin_us;
+	unsigned n;
 
 	scout_client_free(client);
 	fake_always(fake, SCOUT_OP_HELLO, answers[_i], SCOUT_WIRE_BAD_VERSION);
+	n = fake_count(fake, SCOUT_OP_HELLO);
+	begin_us = scout__now_us();
 	rig_client(NULL, NULL);
 	ck_assert_int_eq(scout_client_wait_ready(client, wait_limit_ms(), err, sizeof(err)), SCOUT_ERR_VERSION);
 	(void)snprintf(ours, sizeof(ours), "speaks version %d", SCOUT_WIRE_VERSION);
-	(void)snprintf(theirs, sizeof(theirs), "protocol version %d", _i == 2 ? 1 : FAKE_VERSION);
+	(void)snprintf(theirs, sizeof(theirs), "protocol version %d", _i == 2 ? SCOUT_WIRE_VERSION - 1 : FAKE_VERSION);
 	if (_i != 1)
 		ck_assert_msg(strstr(err, ours) && strstr(err, theirs) &&
 				      strstr(err, _i == 2 ? "upgrade the server" : "upgrade this library"),
@@ -333,6 +378,11 @@ START_TEST(server_of_another_version_is_a_typed_error_that_names_both)
 	hit = rig_answer("r1", 2);
 	ck_assert_int_eq(hit.reason, SCOUT_REASON_REFUSED);
 	ck_assert_int_eq(hit.error, SCOUT_ERR_VERSION);
+	/* At once, and no storm of HELLOs: one in a second. */
+	ck_assert_int_eq(scout_finish(client, "r1"), 0);
+	wait_until(fake_count(fake, SCOUT_OP_HELLO) >= n + 3)
+		ck_assert_int_eq(scout_client_wait_ready(client, 10, err, sizeof(err)), SCOUT_ERR_VERSION);
+	ck_assert_uint_ge(scout__now_us() - begin_us, 2000000);
 	/* Once it is replaced by one that does, lookups work by themselves. */
 	fake_always(fake, SCOUT_OP_HELLO, FAKE_ANSWER, 0);
 	wait_until(hit.error == 0) {
@@ -341,29 +391,3 @@ START_TEST(server_of_another_version_is_a_typed_error_that_names_both)
 	}
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("client_ends");
-	TCase *tc = tcase_create("ends");
-
-	tcase_add_checked_fixture(tc, rig_up, rig_down);
-	tcase_add_test(tc, silent_server_is_a_timeout_that_stays_readable);
-	tcase_add_test(tc, late_answer_is_dropped_and_given_back);
-	tcase_add_test(tc, finish_while_pending_then_the_same_id_is_a_new_request);
-	tcase_add_test(tc, refusal_is_an_answer_with_the_servers_error);
-	tcase_add_test(tc, lost_connection_ends_lookups_at_once_and_it_works_again);
-	tcase_add_test(tc, same_server_start_gets_back_what_a_lost_connection_left);
-	tcase_add_loop_test(tc, broken_reply_never_counts_and_the_next_lookup_works, 0,
-			    (int)(sizeof(broken) / sizeof(broken[0])));
-	tcase_add_test(tc, answer_that_comes_twice_is_counted_and_dropped);
-	tcase_add_test(tc, silent_server_is_noticed_by_heartbeat);
-	tcase_add_test(tc, server_counts_as_up_until_the_client_takes_it_for_down);
-	tcase_add_test(tc, who_hangs_up_before_a_word_may_want_keys);
-	tcase_add_test(tc, refused_hello_is_a_refused_answer_and_named_by_wait_ready);
-	tcase_add_test(tc, a_server_that_is_not_there_is_named_with_what_can_be_seen);
-	tcase_add_loop_test(tc, server_of_another_version_is_a_typed_error_that_names_both, 0, 3);
-	suite_add_tcase(s, tc);
-	return s;
-}

@@ -34,6 +34,8 @@ up_with_groups(void)
 	rig_reopen("group", "all window:512 state");
 }
 
+CHECKED_FIXTURE(rig_up, rig_down);
+
 START_TEST(each_key_has_its_state_in_the_order_of_the_query)
 {
 	static const uint8_t expected[N] = {SCOUT_KEY_RETRY, SCOUT_KEY_HIT, SCOUT_KEY_HIT, SCOUT_KEY_MISS};
@@ -405,27 +407,3 @@ START_TEST(all_servers_must_agree_on_a_hit)
 	rig_client(NULL, NULL);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("client_keys");
-	TCase *tc = tcase_create("all");
-
-	tcase_add_checked_fixture(tc, rig_up, rig_down);
-	tcase_add_test(tc, each_key_has_its_state_in_the_order_of_the_query);
-	tcase_add_test(tc, the_reason_says_why_there_is_no_more);
-	tcase_add_test(tc, the_questions_of_a_step_travel_in_one_frame);
-	tcase_add_test(tc, a_question_without_an_answer_ends_at_its_deadline_with_all_keys_to_be_retried);
-	tcase_add_test(tc, a_longer_time_of_its_own_counts);
-	tcase_add_test(tc, a_server_that_is_away_is_no_miss);
-	tcase_add_test(tc, after_a_restart_an_answer_is_asked_for_anew);
-	tcase_add_test(tc, a_refusal_and_a_broken_answer_are_no_miss);
-	tcase_add_test(tc, a_finished_question_leaves_nothing);
-	tcase_add_test(tc, wrong_arguments_have_codes_of_their_own);
-	tcase_add_test(tc, keys_that_do_not_fit_are_too_many);
-	tcase_add_test(tc, an_id_is_that_of_one_question);
-	tcase_add_test(tc, all_servers_must_agree_on_a_hit);
-	suite_add_tcase(s, tc);
-	return s;
-}

@@ -4,6 +4,8 @@
 
 /* scout_lookup_lengths(), and how many lengths, from which token on, a question may ask for. */
 
+CHECKED_FIXTURE(rig_up, rig_down);
+
 START_TEST(the_one_length_is_the_hit)
 {
 	uint64_t tokens[2] = {1, 2};
@@ -106,20 +108,3 @@ START_TEST(lengths_and_first_tokens_out_of_range_are_refused)
 	ck_assert_int_eq(scout_try_lookup(client, &asked, &hit), 0);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("client_lengths");
-	TCase *tc = tcase_create("all");
-
-	tcase_add_checked_fixture(tc, rig_up, rig_down);
-	tcase_add_test(tc, the_one_length_is_the_hit);
-	tcase_add_test(tc, nothing_cached_is_no_length);
-	tcase_add_test(tc, an_answer_that_has_not_come_has_no_lengths);
-	tcase_add_test(tc, wrong_arguments_are_told);
-	tcase_add_test(tc, a_hit_can_be_cut_at_each_chunk);
-	tcase_add_test(tc, lengths_and_first_tokens_out_of_range_are_refused);
-	suite_add_tcase(s, tc);
-	return s;
-}

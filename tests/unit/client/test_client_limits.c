@@ -42,6 +42,8 @@ ask_all(unsigned n)
 	return answered;
 }
 
+CHECKED_FIXTURE(rig_up, rig_down);
+
 START_TEST(a_queue_of_65536_is_asked_for_in_one_step_and_answered)
 {
 	char id[16];
@@ -117,19 +119,3 @@ START_TEST(an_idle_client_takes_two_mebibytes_at_any_limit)
 }
 END_TEST
 #endif
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("client_limits");
-	TCase *tc = tcase_create("limits");
-
-	tcase_add_checked_fixture(tc, rig_up, rig_down);
-	tcase_add_test(tc, a_queue_of_65536_is_asked_for_in_one_step_and_answered);
-	tcase_add_test(tc, requests_that_end_while_they_wait_leave_room);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-	tcase_add_test(tc, an_idle_client_takes_two_mebibytes_at_any_limit);
-#endif
-	suite_add_tcase(s, tc);
-	return s;
-}

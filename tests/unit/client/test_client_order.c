@@ -5,6 +5,7 @@
  */
 #include "check_main.h"
 #include "client_rig.h"
+#include "random.h"
 
 #define N 16u
 
@@ -53,6 +54,8 @@ expect(uint32_t i)
 	ck_assert_uint_eq(hit.chunks, i + 1);
 }
 
+CHECKED_FIXTURE(order_up, rig_down);
+
 START_TEST(each_gets_its_own_answer_in_any_order)
 {
 	uint64_t state = 88172645463325252u;
@@ -69,9 +72,7 @@ START_TEST(each_gets_its_own_answer_in_any_order)
 			expect(3);
 	}
 	for (uint32_t i = 0; i < 10000; i++) {
-		state ^= state << 13;
-		state ^= state >> 7;
-		state ^= state << 17;
+		(void)xorshift(&state);
 		expect((uint32_t)(state % N));
 	}
 	ck_assert_uint_eq(rig_stats().lookups, N);
@@ -110,6 +111,11 @@ START_TEST(wrong_question_where_a_right_one_is_expected)
 	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_ERR_INVALID);
 	q = question(1);
 	q.prompt_tokens = q.n * RIG_CHUNK - 1;
+	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_ERR_INVALID);
+	q = question(1);
+	q.computed_tokens = q.prompt_tokens + 1;
+	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_ERR_INVALID);
+	q.id = "new";
 	ck_assert_int_eq(scout_try_lookup(client, &q, &hit), SCOUT_ERR_INVALID);
 	q = question(1);
 	q.hash_len = RIG_HASH - 1;
@@ -206,21 +212,3 @@ START_TEST(tenant_shorter_than_the_slots_last)
 	}
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("client_order");
-	TCase *tc = tcase_create("order");
-
-	tcase_add_checked_fixture(tc, order_up, rig_down);
-	tcase_add_test(tc, each_gets_its_own_answer_in_any_order);
-	tcase_add_test(tc, wrong_question_where_a_right_one_is_expected);
-	tcase_add_test(tc, finished_request_is_not_found_where_it_is_expected);
-	tcase_add_test(tc, admitted_request_starts_anew_where_it_is_expected);
-	tcase_add_test(tc, shrunken_gpu_cache_starts_anew_where_it_is_expected);
-	tcase_add_test(tc, tenant_is_part_of_what_is_expected);
-	tcase_add_test(tc, tenant_shorter_than_the_slots_last);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -20,11 +20,15 @@
 #include "check_main.h"
 #include "client_rig.h"
 
+/* Sanitizers make system calls and allocations of their own: no case runs. */
+#define RUNS 1
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
+#undef RUNS
+#define RUNS 0
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
+#undef RUNS
+#define RUNS 0
 #endif
 #endif
 
@@ -152,7 +156,9 @@ ask_pending(struct measured *m)
 	}
 }
 
-START_TEST(pending_makes_no_system_call_and_no_allocation)
+CHECKED_FIXTURE(rig_up, rig_down);
+
+START_LOOP_TEST(pending_makes_no_system_call_and_no_allocation, 0, RUNS)
 {
 	static struct measured m = {.work = ask_pending};
 	struct scout_query q = rig_question("r1", RIG_MAX);
@@ -180,7 +186,7 @@ read_answer(struct measured *m)
 	}
 }
 
-START_TEST(reading_an_answer_makes_no_system_call_and_no_allocation)
+START_LOOP_TEST(reading_an_answer_makes_no_system_call_and_no_allocation, 0, RUNS)
 {
 	static struct measured m = {.work = read_answer};
 
@@ -190,7 +196,7 @@ START_TEST(reading_an_answer_makes_no_system_call_and_no_allocation)
 }
 END_TEST
 
-START_TEST(asking_anew_inside_a_step_makes_no_system_call_and_no_allocation)
+START_LOOP_TEST(asking_anew_inside_a_step_makes_no_system_call_and_no_allocation, 0, RUNS)
 {
 	static struct measured m = {.work = read_answer};
 	uint64_t before;
@@ -227,7 +233,7 @@ submit_in_step(struct measured *m)
 	}
 }
 
-START_TEST(submitting_inside_a_step_makes_no_system_call_and_no_allocation)
+START_LOOP_TEST(submitting_inside_a_step_makes_no_system_call_and_no_allocation, 0, RUNS)
 {
 	static struct measured m = {.work = submit_in_step};
 
@@ -250,7 +256,7 @@ ask_keys_in_step(struct measured *m)
 		m->wrong += scout_lookup_keys(client, &keys, states, NULL) != SCOUT_NOT_YET;
 }
 
-START_TEST(keys_make_no_system_call_and_no_allocation_until_they_are_answered)
+START_LOOP_TEST(keys_make_no_system_call_and_no_allocation_until_they_are_answered, 0, RUNS)
 {
 	static struct measured m = {.work = ask_keys_in_step};
 
@@ -271,7 +277,7 @@ read_keys(struct measured *m)
 		m->wrong += scout_lookup_keys(client, &keys, states, &answer) != 0 || answer.hits != 3;
 }
 
-START_TEST(reading_states_of_keys_makes_no_system_call_and_no_allocation)
+START_LOOP_TEST(reading_states_of_keys_makes_no_system_call_and_no_allocation, 0, RUNS)
 {
 	static struct measured m = {.work = read_keys};
 
@@ -281,29 +287,3 @@ START_TEST(reading_states_of_keys_makes_no_system_call_and_no_allocation)
 	run_measured(&m);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("client_pending");
-	TCase *tc = tcase_create("pending");
-
-	tcase_add_checked_fixture(tc, rig_up, rig_down);
-#ifndef SANITIZED /* sanitizers make system calls and allocations of their own */
-	tcase_add_test(tc, pending_makes_no_system_call_and_no_allocation);
-	tcase_add_test(tc, reading_an_answer_makes_no_system_call_and_no_allocation);
-	tcase_add_test(tc, asking_anew_inside_a_step_makes_no_system_call_and_no_allocation);
-	tcase_add_test(tc, submitting_inside_a_step_makes_no_system_call_and_no_allocation);
-	tcase_add_test(tc, keys_make_no_system_call_and_no_allocation_until_they_are_answered);
-	tcase_add_test(tc, reading_states_of_keys_makes_no_system_call_and_no_allocation);
-#else
-	(void)pending_makes_no_system_call_and_no_allocation;
-	(void)reading_an_answer_makes_no_system_call_and_no_allocation;
-	(void)asking_anew_inside_a_step_makes_no_system_call_and_no_allocation;
-	(void)submitting_inside_a_step_makes_no_system_call_and_no_allocation;
-	(void)keys_make_no_system_call_and_no_allocation_until_they_are_answered;
-	(void)reading_states_of_keys_makes_no_system_call_and_no_allocation;
-#endif
-	suite_add_tcase(s, tc);
-	return s;
-}

@@ -34,6 +34,8 @@ ask(const char *id, struct scout_hit *ret_hit)
 	return scout_try_lookup(client, &q, ret_hit);
 }
 
+CHECKED_FIXTURE(rig_up, rig_down);
+
 START_TEST(a_poll_reads_the_answer_of_the_lookup)
 {
 	struct scout_hit hit, again;
@@ -207,23 +209,3 @@ START_TEST(wrong_arguments_are_told)
 		ck_assert_int_eq(hits[i], 0);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("client_poll");
-	TCase *tc = tcase_create("poll");
-
-	tcase_add_checked_fixture(tc, rig_up, rig_down);
-	tcase_add_test(tc, a_poll_reads_the_answer_of_the_lookup);
-	tcase_add_test(tc, a_poll_of_a_pending_lookup_is_not_yet);
-	tcase_add_test(tc, what_was_never_asked_finished_or_admitted_needs_the_query);
-	tcase_add_test(tc, fewer_computed_tokens_need_the_query_and_start_a_new_lookup);
-	tcase_add_test(tc, the_first_ask_after_a_lookup_ahead_may_be_a_poll);
-	tcase_add_test(tc, an_old_answer_needs_the_query_and_is_renewed_by_it);
-	tcase_add_test(tc, while_a_renewal_is_under_way_polls_give_the_old_answer);
-	tcase_add_test(tc, after_a_restart_of_the_server_a_poll_needs_the_query);
-	tcase_add_test(tc, wrong_arguments_are_told);
-	suite_add_tcase(s, tc);
-	return s;
-}

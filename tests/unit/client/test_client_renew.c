@@ -109,6 +109,8 @@ wait_newer(void)
 		;
 }
 
+CHECKED_FIXTURE(renew_up, rig_down);
+
 START_TEST(an_old_answer_is_asked_anew_in_its_session)
 {
 	struct scout_hit first, hit;
@@ -517,31 +519,3 @@ START_TEST(a_lost_connection_ends_a_renewal_and_the_next_one_works)
 	ck_assert_uint_eq(hit.ticket, fake_lookup_ticket(fake, 0));
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("client_renew");
-	TCase *tc = tcase_create("renew");
-
-	tcase_add_checked_fixture(tc, renew_up, rig_down);
-	tcase_add_test(tc, an_old_answer_is_asked_anew_in_its_session);
-	tcase_add_test(tc, never_means_never);
-	tcase_add_test(tc, by_default_an_answer_is_young_for_a_second);
-	tcase_add_test(tc, tokens_never_decrease);
-	tcase_add_test(tc, an_answer_does_not_change_between_an_ask_and_its_admit);
-	tcase_add_test(tc, an_admit_while_it_is_under_way_gives_back_what_comes);
-	tcase_add_test(tc, a_finish_while_it_is_under_way_leaves_nothing);
-	tcase_add_test(tc, a_timeout_is_asked_again_under_another_ticket);
-	tcase_add_test(tc, an_admit_of_a_timeout_ends_what_asks_again);
-	tcase_add_test(tc, an_admit_of_a_timeout_gives_back_what_was_found_again);
-	tcase_add_test(tc, limited_is_told);
-	tcase_add_test(tc, a_crowd_that_waits_does_not_flood_the_server);
-	tcase_add_test(tc, a_full_arena_means_later_not_busy);
-	tcase_add_test(tc, of_several_servers_the_minimum_is_renewed);
-	tcase_add_test(tc, after_a_restart_an_answer_is_not_yet);
-	tcase_add_test(tc, an_admit_of_an_answer_of_before_promises_nothing);
-	tcase_add_test(tc, a_lost_connection_ends_a_renewal_and_the_next_one_works);
-	suite_add_tcase(s, tc);
-	return s;
-}

@@ -19,6 +19,8 @@ ask(unsigned i)
 	return scout_try_lookup(client, &q, &hit);
 }
 
+CHECKED_FIXTURE(rig_up, rig_down);
+
 START_TEST(all_that_a_step_submitted_is_waited_for_once)
 {
 	uint64_t rings = rig_stats().rings;
@@ -203,21 +205,114 @@ START_TEST(within_the_budget_the_first_ask_is_answered)
 }
 END_TEST
 
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("client_step");
-	TCase *tc = tcase_create("step");
+/* ---- the end of a step is a mark: what lies before it travels, whatever is open ---- */
 
-	tcase_add_checked_fixture(tc, rig_up, rig_down);
-	tcase_add_test(tc, all_that_a_step_submitted_is_waited_for_once);
-	tcase_add_test(tc, it_works_after_the_end_of_the_step_too);
-	tcase_add_test(tc, the_time_ends_it);
-	tcase_add_test(tc, what_is_finished_ahead_or_of_another_step_is_not_waited_for);
-	tcase_add_test(tc, a_lookup_ahead_is_waited_for_in_the_step_that_asks_first);
-	tcase_add_test(tc, a_step_waits_once_for_all_that_was_asked_ahead);
-	tcase_add_test(tc, a_step_has_one_budget_for_all_its_lookups);
-	tcase_add_test(tc, within_the_budget_the_first_ask_is_answered);
-	suite_add_tcase(s, tc);
-	return s;
+enum {
+	ROUNDS = 30
+};
+
+/* What comes before the open step: a step without a gap, one whose lookup the server has already, a submit outside of steps. */
+enum before {
+	STEP,
+	STEP_AND_PAUSE,
+	NO_STEP
+};
+
+START_LOOP_TEST(what_came_before_a_step_does_not_wait_for_its_end, STEP, NO_STEP + 1)
+{
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		unsigned before = 2 * round, inside = 2 * round + 1;
+		uint64_t rings = rig_stats().rings;
+
+		if (_i != NO_STEP)
+			scout_step_begin(client);
+		ck_assert_int_eq(ask(before), SCOUT_NOT_YET);
+		if (_i != NO_STEP)
+			scout_step_end(client);
+		if (_i == STEP_AND_PAUSE)
+			ck_assert(fake_wait(fake, SCOUT_OP_LOOKUP, inside));
+		scout_step_begin(client);
+		ck_assert_int_eq(ask(inside), SCOUT_NOT_YET);
+		wait_until(ask(before) == 0)
+			;
+		ck_assert_uint_eq(fake_count(fake, SCOUT_OP_LOOKUP), inside);
+		ck_assert_uint_le(rig_stats().rings, rings + 1);
+		scout_step_end(client);
+		ck_assert_uint_le(rig_stats().rings, rings + 2);
+		wait_until(ask(inside) == 0)
+			;
+	}
+	/* A step without a submit leaves no mark, and rings nobody. */
+	uint64_t rings = rig_stats().rings;
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		scout_step_begin(client);
+		ck_assert_int_eq(ask(0), 0);
+		scout_step_end(client);
+	}
+	scout_step_end(client);
+	ck_assert_uint_eq(rig_stats().rings, rings);
+	/* The client's end is the end of an open step. */
+	scout_step_begin(client);
+	ck_assert_int_eq(ask(2 * ROUNDS), SCOUT_NOT_YET);
+	ck_assert_int_eq(scout_finish(client, "r0"), 0);
+	scout_client_free(client);
+	client = NULL;
+	ck_assert(fake_wait(fake, SCOUT_OP_FINISH, 1));
 }
+END_TEST
+
+/* Two credits: most of the ended step, and what it finished, waits for answers that come while the next step is open. */
+START_TEST(what_waited_for_credit_travels_while_the_next_step_is_open)
+{
+	fake_set_credits(fake, 2);
+	rig_reopen(NULL, NULL);
+	scout_step_begin(client);
+	for (unsigned i = 0; i < 32; i++)
+		ck_assert_int_eq(ask(i), SCOUT_NOT_YET);
+	scout_step_end(client);
+	scout_step_begin(client);
+	ck_assert_int_eq(ask(32), SCOUT_NOT_YET);
+	for (unsigned i = 0; i < 32; i++)
+		wait_until(ask(i) == 0)
+			;
+	scout_step_end(client);
+	wait_until(ask(32) == 0)
+		;
+	scout_step_begin(client);
+	for (unsigned i = 0; i < 32; i++) {
+		char id[16];
+
+		snprintf(id, sizeof(id), "r%u", i);
+		ck_assert_int_eq(scout_finish(client, id), 0);
+	}
+	scout_step_end(client);
+	scout_step_begin(client);
+	ck_assert_int_eq(scout_finish(client, "r32"), 0);
+	ck_assert(fake_wait(fake, SCOUT_OP_FINISH, 32));
+	ck_assert_uint_eq(fake_count(fake, SCOUT_OP_FINISH), 32);
+	scout_step_end(client);
+	ck_assert(fake_wait(fake, SCOUT_OP_FINISH, 33));
+}
+END_TEST
+
+/* The courier looks at the ring all the time, so it meets the RESET within the step; what the RESET ends goes before it. */
+START_TEST(a_reset_does_not_wait_for_the_end_of_a_step)
+{
+	rig_reopen("spin_us", "1000000");
+	ck_assert_int_eq(ask(0), SCOUT_NOT_YET);
+	wait_until(ask(0) == 0)
+		;
+	scout_step_begin(client);
+	ck_assert_int_eq(ask(1), SCOUT_NOT_YET);
+	ck_assert_int_eq(scout_reset(client, 7), 0);
+	ck_assert_int_eq(ask(2), SCOUT_NOT_YET);
+	ck_assert(fake_wait(fake, SCOUT_OP_RESET, 1));
+	ck_assert_uint_eq(fake_count(fake, SCOUT_OP_FINISH), 1);
+	ck_assert_uint_lt(fake_last_order(fake, SCOUT_OP_FINISH), fake_last_order(fake, SCOUT_OP_RESET));
+	ck_assert_uint_eq(fake_count(fake, SCOUT_OP_LOOKUP), 1); /* r1 was over before it travelled */
+	scout_step_end(client);
+	wait_until(ask(2) == 0)
+		;
+	ck_assert_uint_eq(fake_count(fake, SCOUT_OP_LOOKUP), 2);
+}
+END_TEST

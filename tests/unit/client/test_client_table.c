@@ -5,6 +5,7 @@
 
 #include "check_main.h"
 #include "client_internal.h"
+#include "random.h"
 
 /* The table of live requests against an array of flags, while it grows, shrinks and is emptied. No courier. */
 
@@ -18,10 +19,7 @@ static uint64_t seed = 88172645463325252u;
 static uint32_t
 random_below(uint32_t n)
 {
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	seed ^= seed << 17;
-	return (uint32_t)(seed >> 32) % n;
+	return (uint32_t)(xorshift(&seed) >> 32) % n;
 }
 
 static size_t
@@ -79,6 +77,8 @@ is_as_it_should(uint32_t i)
 	ck_assert_uint_eq(scout__table_find(client, id, len, scout__id_hash(id, len)), slot_of[i]);
 }
 
+CHECKED_FIXTURE(up, down);
+
 START_TEST(every_live_request_is_found_and_no_other)
 {
 	uint32_t most = 0;
@@ -127,16 +127,3 @@ START_TEST(all_can_be_forgotten_while_the_table_shrinks)
 	}
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("client_table");
-	TCase *tc = tcase_create("table");
-
-	tcase_add_checked_fixture(tc, up, down);
-	tcase_add_test(tc, every_live_request_is_found_and_no_other);
-	tcase_add_test(tc, all_can_be_forgotten_while_the_table_shrinks);
-	suite_add_tcase(s, tc);
-	return s;
-}

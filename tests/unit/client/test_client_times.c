@@ -29,7 +29,9 @@ static const struct {
 	{"90000", "7", "1", 3 * RIG_CHUNK, 3, 90000},
 };
 
-START_TEST(the_server_is_told_to_wait_for_late_keys_when_both_times_are_set)
+CHECKED_FIXTURE(rig_up, rig_down);
+
+START_LOOP_TEST(the_server_is_told_to_wait_for_late_keys_when_both_times_are_set, 0, (sizeof(polls) / sizeof(polls[0])))
 {
 	struct scout_client_config cfg;
 	struct scout_query q = rig_question("r1", 8);
@@ -268,22 +270,3 @@ START_TEST(each_lookup_is_counted_once_as_answered_or_dropped)
 	ck_assert_uint_eq(rig_stats().answers, 3);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("client_times");
-	TCase *tc = tcase_create("times");
-
-	tcase_add_checked_fixture(tc, rig_up, rig_down);
-	tcase_add_loop_test(tc, the_server_is_told_to_wait_for_late_keys_when_both_times_are_set, 0,
-			    (int)(sizeof(polls) / sizeof(polls[0])));
-	tcase_add_test(tc, a_lookups_own_timeout_counts_where_it_is_the_largest);
-	tcase_add_test(tc, a_timeout_that_is_too_long_is_refused);
-	tcase_add_test(tc, a_pause_of_our_own_is_no_silence);
-	tcase_add_test(tc, timeouts_are_logged_at_most_once_a_second);
-	tcase_add_test(tc, a_refusal_is_logged_with_the_servers_sentence_at_most_once_in_ten_seconds);
-	tcase_add_test(tc, each_lookup_is_counted_once_as_answered_or_dropped);
-	suite_add_tcase(s, tc);
-	return s;
-}

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_CONFIG_SETTINGS_H
-#define KVSCOUT_TESTS_CONFIG_SETTINGS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -28,5 +27,3 @@ const char *file_with(const void *text, size_t n);
 
 /* @text has each of the @n words that are no NULL. */
 void check_names(const char *text, const char *const *words, size_t n);
-
-#endif

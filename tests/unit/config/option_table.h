@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef KVSCOUT_TESTS_OPTION_TABLE_H
-#define KVSCOUT_TESTS_OPTION_TABLE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -48,5 +47,3 @@ void teardown(void);
 /* Each field of @config has its default. */
 void check_defaults(const struct config *config);
 int set(const char *key, const char *value);
-
-#endif

@@ -9,6 +9,8 @@
 #include "option_list.h"
 #include "option_table.h"
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(accept_replaces_zero_by_the_default)
 {
 	memset(&cfg, 0, sizeof(cfg));
@@ -70,7 +72,7 @@ static const struct setting not_accepted[] = {
 	{"late_name = \"\": must be 1..9 bytes", NULL, TEXT(struct config, late_name, "")},
 };
 
-START_TEST(accept_checks_each_field)
+START_LOOP_TEST(accept_checks_each_field, 0, N_OF(not_accepted))
 {
 	const struct setting *s = &not_accepted[_i];
 
@@ -258,32 +260,3 @@ START_TEST(a_list_is_split_at_blanks)
 	}
 }
 END_TEST
-
-static void
-add_accept_tests(TCase *tcase)
-{
-	tcase_add_test(tcase, accept_replaces_zero_by_the_default);
-	tcase_add_test(tcase, accept_takes_what_was_set_and_copies_strings);
-	tcase_add_loop_test(tcase, accept_checks_each_field, 0, N_OF(not_accepted));
-	tcase_add_test(tcase, accept_of_an_older_structure_takes_defaults_for_the_rest);
-	tcase_add_test(tcase, accept_ignores_a_field_that_is_there_in_part);
-	tcase_add_test(tcase, accept_refuses_sizes_that_no_version_had);
-	tcase_add_test(tcase, a_list_grows_with_each_set);
-	tcase_add_test(tcase, a_list_has_its_length_checked);
-	tcase_add_test(tcase, a_list_has_its_items_counted);
-	tcase_add_test(tcase, a_row_judges_each_item_of_its_list_and_its_string);
-	tcase_add_test(tcase, a_list_is_split_at_blanks);
-	tcase_add_test(tcase, accept_of_a_newer_structure_wants_its_unknown_fields_zero);
-}
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("config_accept");
-	TCase *tcase = tcase_create("option_accept");
-
-	tcase_add_checked_fixture(tcase, setup, teardown);
-	add_accept_tests(tcase);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

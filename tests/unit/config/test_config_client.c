@@ -196,21 +196,3 @@ START_TEST(endpoints_of_a_file_and_of_the_environment_add_up)
 	scout_client_config_fini(&cfg);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("config_client");
-	TCase *tcase = tcase_create("config");
-
-	tcase_add_test(tcase, each_client_key_sets_its_field);
-	tcase_add_test(tcase, a_time_may_be_never);
-	tcase_add_test(tcase, a_client_without_an_endpoint_is_accepted);
-	tcase_add_test(tcase, endpoints_are_written_with_blanks_and_not_with_commas);
-	tcase_add_test(tcase, endpoints_that_libzmq_would_take_for_others_are_refused);
-	tcase_add_test(tcase, an_inproc_endpoint_is_refused_and_the_sentence_says_what_is_allowed);
-	tcase_add_test(tcase, endpoints_of_a_file_and_of_the_environment_add_up);
-	tcase_add_test(tcase, a_variable_without_its_unit_is_named_and_others_names_are_left_alone);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

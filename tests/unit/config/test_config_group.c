@@ -156,7 +156,7 @@ static const struct {
 	{"sliding", 0, SCOUT_ERR_CONFIG_SYNTAX, "sliding"},
 };
 
-START_TEST(client_and_worker_take_what_fits_together)
+START_LOOP_TEST(client_and_worker_take_what_fits_together, 0, (sizeof(keys_together) / sizeof(keys_together[0])))
 {
 	struct scout_client_config client, client_taken;
 	struct scout_worker_config worker, worker_taken;
@@ -202,22 +202,3 @@ START_TEST(one_group_of_all_chunks_may_be_spelled_out)
 	scout_client_config_fini(&client);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("config_group");
-	TCase *tc = tcase_create("all");
-
-	tcase_add_test(tc, nothing_said_is_one_group_of_all_chunks);
-	tcase_add_test(tc, each_item_says_what_its_group_is);
-	tcase_add_test(tc, a_malformed_item_is_named_with_what_is_allowed);
-	tcase_add_test(tc, the_33rd_group_is_one_too_many);
-	tcase_add_test(tc, the_setter_and_a_field_refuse_the_33rd_group_too);
-	tcase_add_test(tc, a_unit_is_a_whole_number_of_hashes);
-	tcase_add_loop_test(tc, client_and_worker_take_what_fits_together, 0,
-			    (int)(sizeof(keys_together) / sizeof(keys_together[0])));
-	tcase_add_test(tc, one_group_of_all_chunks_may_be_spelled_out);
-	suite_add_tcase(s, tc);
-	return s;
-}

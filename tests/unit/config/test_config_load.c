@@ -39,6 +39,8 @@ check_load_error(const char *text, int code, const char *message)
 	ck_assert_str_eq(err, expected);
 }
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(a_file_of_settings_is_applied)
 {
 	ck_assert_int_eq(load("# a comment\n"
@@ -240,35 +242,3 @@ START_TEST(help_has_a_row_for_each_option)
 	ck_assert_int_eq(scout__options_row(&table, n, &row, sizeof(row)), SCOUT_ERR_INVALID);
 }
 END_TEST
-
-static void
-add_source_tests(TCase *tcase)
-{
-	tcase_add_test(tcase, a_file_of_settings_is_applied);
-	tcase_add_test(tcase, only_behind_a_blank_does_a_comment_begin);
-	tcase_add_test(tcase, an_empty_file_changes_nothing);
-	tcase_add_test(tcase, a_wrong_line_is_named_by_its_number);
-	tcase_add_test(tcase, a_line_without_equals_or_key_is_malformed);
-	tcase_add_test(tcase, a_nul_byte_is_malformed);
-	tcase_add_test(tcase, a_line_may_be_8191_bytes);
-	tcase_add_test(tcase, what_is_no_file_is_said);
-	tcase_add_test(tcase, the_environment_is_read_when_asked);
-	tcase_add_test(tcase, an_alias_works_in_the_environment_and_yields_to_the_name);
-	tcase_add_test(tcase, a_wrong_variable_is_named);
-	tcase_add_test(tcase, a_misspelt_variable_is_named_and_so_is_the_right_one);
-	tcase_add_test(tcase, a_variable_that_is_close_to_no_key_is_left_alone);
-	tcase_add_test(tcase, a_table_without_prefix_reads_no_environment);
-	tcase_add_test(tcase, help_has_a_row_for_each_option);
-}
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("config_load");
-	TCase *tcase = tcase_create("option_load");
-
-	tcase_add_checked_fixture(tcase, setup, teardown);
-	add_source_tests(tcase);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

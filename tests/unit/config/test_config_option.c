@@ -20,6 +20,8 @@ check_refused(const char *key, const char *value, int code, const char *text)
 	ck_assert_mem_eq(&before, &cfg, sizeof(cfg));
 }
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(init_applies_every_default)
 {
 	check_defaults(&cfg);
@@ -100,7 +102,7 @@ static const struct setting accepted[] = {
 	{"name", "", TEXT(struct config, name, "")},
 };
 
-START_TEST(a_value_within_its_range_is_set)
+START_LOOP_TEST(a_value_within_its_range_is_set, 0, N_OF(accepted))
 {
 	ck_assert_int_eq(set(accepted[_i].key, accepted[_i].value), 0);
 	check_settings(&cfg, &accepted[_i], 1);
@@ -165,7 +167,7 @@ static const struct {
 	{"mode", SCOUT_ERR_CONFIG_SYNTAX, "one of async, polled, sync", {"1", "poll", ""}},
 };
 
-START_TEST(a_refusal_names_key_value_and_what_is_allowed)
+START_LOOP_TEST(a_refusal_names_key_value_and_what_is_allowed, 0, N_OF(refusals))
 {
 	for (size_t i = 0; i < N_OF(refusals[_i].values) && refusals[_i].values[i]; i++) {
 		const char *value = refusals[_i].values[i];
@@ -338,37 +340,3 @@ START_TEST(fini_is_legal_twice_and_leaves_no_dangling_string)
 	ck_assert_str_eq(cfg.path, "again");
 }
 END_TEST
-
-static void
-add_setter_tests(TCase *tcase)
-{
-	tcase_add_test(tcase, init_applies_every_default);
-	tcase_add_test(tcase, init_of_an_older_structure_touches_nothing_behind_it);
-	tcase_add_test(tcase, init_of_a_newer_structure_clears_all_of_it);
-	tcase_add_loop_test(tcase, a_value_within_its_range_is_set, 0, N_OF(accepted));
-	tcase_add_test(tcase, zero_means_the_default_where_it_is_no_value_of_its_own);
-	tcase_add_loop_test(tcase, a_refusal_names_key_value_and_what_is_allowed, 0, N_OF(refusals));
-	tcase_add_test(tcase, an_alias_is_refused_by_the_name_of_its_key);
-	tcase_add_test(tcase, flags_take_their_words);
-	tcase_add_test(tcase, strings_are_copied);
-	tcase_add_test(tcase, long_and_unprintable_values_are_shown_short_and_clean);
-	tcase_add_test(tcase, an_unknown_key_gets_a_suggestion_when_one_is_close);
-	tcase_add_test(tcase, a_very_long_key_is_refused);
-	tcase_add_test(tcase, null_arguments_are_refused);
-	tcase_add_test(tcase, the_message_may_be_left_out_or_cut);
-	tcase_add_test(tcase, a_structure_that_was_not_initialised_is_refused);
-	tcase_add_test(tcase, a_key_beyond_an_older_structure_is_unknown_there);
-	tcase_add_test(tcase, fini_is_legal_twice_and_leaves_no_dangling_string);
-}
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("config_option");
-	TCase *tcase = tcase_create("option");
-
-	tcase_add_checked_fixture(tcase, setup, teardown);
-	add_setter_tests(tcase);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

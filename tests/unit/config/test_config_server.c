@@ -50,13 +50,13 @@ static const struct setting server_settings[] = {
 	{"bad_key_ms", "15", SERVER(bad_key_ms, 15)},
 	{"curve_secret_file", SERVER_TEXT(curve_secret_file, "/k")},
 	{"curve_clients_file", SERVER_TEXT(curve_clients_file, "/c")},
+	{"curve_rights_file", SERVER_TEXT(curve_rights_file, "/r")},
+	{"socket_group", SERVER_TEXT(socket_group, "engines")},
 	{"metrics", SERVER_TEXT(metrics, "127.0.0.1:0")},
 	{"spin_us", "16", SERVER(spin_us, 16)},
 	{"local_transport", "socket", SERVER(local_transport, SCOUT_LOCAL_SOCKET)},
-	{"shm_bytes", "17Ki", SERVER(shm_bytes, 17 << 10)},
 	{"credits", "10", SERVER(credits, 10)},
 	{"reply_delay_us", "11", SERVER(reply_delay_us, 11)},
-	{"reply_jitter_us", "12", SERVER(reply_jitter_us, 12)},
 	{"cpus", SERVER_TEXT(cpus, "inherit")},
 };
 
@@ -134,7 +134,7 @@ START_TEST(lines_of_a_file_add_to_the_second_tier)
 }
 END_TEST
 
-START_TEST(help_lists_every_key)
+START_LOOP_TEST(help_lists_every_key, 0, 3)
 {
 	int (*const helps[])(size_t, struct scout_config_row *) = {scout_client_config_help, scout_server_config_help,
 								   scout_worker_config_help};
@@ -154,18 +154,3 @@ START_TEST(help_lists_every_key)
 	ck_assert_int_eq(scout_client_config_help_sized(0, &row, 8), SCOUT_ERR_UNSUPPORTED);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("config_server");
-	TCase *tcase = tcase_create("config");
-
-	tcase_add_loop_test(tcase, help_lists_every_key, 0, 3);
-	tcase_add_test(tcase, each_server_key_sets_its_field);
-	tcase_add_test(tcase, limits_of_bytes_follow_the_size_of_the_pool);
-	tcase_add_test(tcase, one_url_of_l2_may_hold_commas_and_no_second_url);
-	tcase_add_test(tcase, lines_of_a_file_add_to_the_second_tier);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

@@ -53,7 +53,7 @@ n_words(const struct scout__option *option)
 	return n;
 }
 
-START_TEST(rows_are_sound)
+START_LOOP_TEST(rows_are_sound, 0, 3)
 {
 	const struct scout__option_table *table = tables[_i];
 
@@ -75,7 +75,7 @@ START_TEST(rows_are_sound)
 }
 END_TEST
 
-START_TEST(names_and_fields_are_unique)
+START_LOOP_TEST(names_and_fields_are_unique, 0, 3)
 {
 	const struct scout__option_table *table = tables[_i];
 
@@ -97,7 +97,7 @@ START_TEST(names_and_fields_are_unique)
 END_TEST
 
 /* What help prints as default and bounds can be given back to the setter. */
-START_TEST(each_bound_is_accepted_and_its_neighbour_is_not)
+START_LOOP_TEST(each_bound_is_accepted_and_its_neighbour_is_not, 0, 3)
 {
 	const struct scout__option_table *table = tables[_i];
 	union {
@@ -147,17 +147,3 @@ START_TEST(a_server_configuration_of_the_first_version_has_no_second_tier)
 	free(old);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("config_structs");
-	TCase *tcase = tcase_create("config");
-
-	tcase_add_loop_test(tcase, rows_are_sound, 0, 3);
-	tcase_add_loop_test(tcase, names_and_fields_are_unique, 0, 3);
-	tcase_add_loop_test(tcase, each_bound_is_accepted_and_its_neighbour_is_not, 0, 3);
-	tcase_add_test(tcase, a_server_configuration_of_the_first_version_has_no_second_tier);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

@@ -71,11 +71,7 @@ static const struct setting worker_settings[] = {
 	{"spin_us", "11", WORKER(spin_us, 11)},
 	{"weights_version", "12", WORKER(weights_version, 12)},
 	{"copy_method", WORKER_TEXT(copy_method, "batch")},
-	{"copy_priority", "2", WORKER(copy_priority, 2)},
 	{"stage_bytes", "64Mi", WORKER(stage_bytes, 64 << 20)},
-	{"copy_blocks", "8", WORKER(copy_blocks, 8)},
-	{"copy_threads", "128", WORKER(copy_threads, 128)},
-	{"copy_batch_from", "64Ki", WORKER(copy_batch_from, 64 << 10)},
 	{"numa_node", WORKER_TEXT(numa_node, "3")},
 	{"curve_secret_file", WORKER_TEXT(curve_secret_file, "/k")},
 	{"curve_server_key", WORKER_TEXT(curve_server_key, PUBLIC_KEY)},
@@ -240,7 +236,7 @@ static const struct {
 	{"ipc:///w", "one", 2, 2, 3, 0, SCOUT_ERR_CONFIG_RANGE, {"numa_node = \"one\"", "auto, none"}},
 };
 
-START_TEST(worker_fields_must_agree_with_each_other)
+START_LOOP_TEST(worker_fields_must_agree_with_each_other, 0, N_OF(disagreeing))
 {
 	static const struct scout_worker_config zero;
 	struct scout_worker_config cfg, taken;
@@ -258,21 +254,3 @@ START_TEST(worker_fields_must_agree_with_each_other)
 	ck_assert_mem_eq(&taken, &zero, sizeof(zero));
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("config_worker");
-	TCase *tcase = tcase_create("config");
-
-	tcase_add_test(tcase, a_server_holds_all_kv_ranks_where_nothing_is_said);
-	tcase_add_test(tcase, a_namespace_is_a_name);
-	tcase_add_test(tcase, numa_node_takes_auto_none_and_numbers);
-	tcase_add_test(tcase, numa_node_auto_is_none_on_a_machine_of_one_node);
-	tcase_add_test(tcase, the_kernel_names_the_node_of_a_device);
-	tcase_add_test(tcase, each_worker_key_sets_its_field);
-	tcase_add_test(tcase, a_worker_reads_a_file);
-	tcase_add_loop_test(tcase, worker_fields_must_agree_with_each_other, 0, N_OF(disagreeing));
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

@@ -48,7 +48,7 @@ static const struct {
 	{1, 1, 1, 64, 64, UINT32_MAX, false},
 };
 
-START_TEST(open_refuses_what_cannot_be)
+START_LOOP_TEST(open_refuses_what_cannot_be, 0, sizeof(refused) / sizeof(refused[0]))
 {
 	uint8_t page[64];
 	struct scout__copy_plane plane = {.base = refused[_i].no_base ? NULL : page,
@@ -136,7 +136,7 @@ world_random(struct world *w, uint64_t seed)
 	world_open(w, 4);
 }
 
-START_TEST(random_layouts_copy_every_byte_and_no_other)
+START_LOOP_TEST(random_layouts_copy_every_byte_and_no_other, 0, 24)
 {
 	struct world w;
 	int64_t *ids;
@@ -230,21 +230,3 @@ START_TEST(null_blocks_are_zeroed_in_slots_and_left_alone_in_pages)
 	world_fini(&w);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("copy");
-	TCase *tc = tcase_create("copy");
-
-	tcase_add_test(tc, shard_bytes_are_all_blocks_of_all_planes);
-	tcase_add_test(tc, backends_are_found_by_name);
-	tcase_add_loop_test(tc, open_refuses_what_cannot_be, 0, sizeof(refused) / sizeof(refused[0]));
-	tcase_add_test(tc, the_host_takes_any_memory_for_slots);
-	tcase_add_loop_test(tc, random_layouts_copy_every_byte_and_no_other, 0, 24);
-	tcase_add_test(tc, save_then_load_elsewhere_gives_the_same_blocks);
-	tcase_add_test(tc, neighbouring_blocks_merge_only_where_memory_is_dense);
-	tcase_add_test(tc, null_blocks_are_zeroed_in_slots_and_left_alone_in_pages);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

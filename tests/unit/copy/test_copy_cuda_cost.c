@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "copy_world.h"
+#include "cuda_driver.h"
 #include "cuda_engine.h"
 #include "check_main.h"
 
@@ -144,34 +145,34 @@ call(uint64_t cost)
 	sim.now += cost;
 }
 
-static int
-cost_driver_version(void)
+int
+scout__cuda_driver_version(void)
 {
 	return 12080;
 }
 
-static int
-cost_device_count(int *ret_n)
+int
+scout__cuda_api_device_count(int *ret_n)
 {
 	*ret_n = 1;
 	return 0;
 }
 
-static bool
-cost_is_in_use(int device)
+bool
+scout__cuda_api_is_in_use(int device)
 {
 	return device == 0;
 }
 
-static int
-cost_device_of(const void *p)
+int
+scout__cuda_api_device_of(const void *p)
 {
 	(void)p;
 	return 0;
 }
 
-static int
-cost_bus_id(char *ret_id, int len, int device)
+int
+scout__cuda_api_bus_id(char *ret_id, int len, int device)
 {
 	(void)ret_id;
 	(void)len;
@@ -179,70 +180,87 @@ cost_bus_id(char *ret_id, int len, int device)
 	return 1;
 }
 
-static int
-cost_enter(int device)
+int
+scout__cuda_api_enter(int device)
 {
 	return device;
 }
 
-static void
-cost_leave(void)
+int
+scout__cuda_api_enter_thread(int device)
+{
+	return device;
+}
+
+void
+scout__cuda_api_leave(void)
 {
 }
 
-static const char *
-cost_error_name(int error)
+const char *
+scout__cuda_api_error_name(int error)
 {
 	(void)error;
 	return "an error";
 }
 
 /* Nobody looks into it. */
-static int
-cost_malloc(void **ret_p, size_t bytes)
+int
+scout__cuda_api_malloc(void **ret_p, size_t bytes)
 {
 	*ret_p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	return *ret_p == MAP_FAILED;
 }
 
-static void
-cost_free(void *p)
+void
+scout__cuda_api_free(void *p)
 {
 	(void)p; /* the process ends soon */
 }
 
-static int
-cost_host_register(void *base, size_t bytes)
+int
+scout__cuda_api_host_register(void *base, size_t bytes)
 {
 	(void)base;
 	(void)bytes;
 	return 0;
 }
 
-static int
-cost_host_unregister(void *base)
+int
+scout__cuda_api_host_unregister(void *base)
 {
 	(void)base;
 	return 0;
 }
 
-static int
-cost_host_device_pointer(void **ret_p, void *host)
+int
+scout__cuda_api_host_device_pointer(void **ret_p, void *host)
 {
 	*ret_p = host;
 	return 0;
 }
 
-static int
-cost_stream_new(void **ret_stream, int priority)
+int
+scout__cuda_api_stream_new(void **ret_stream)
 {
-	(void)priority;
 	*ret_stream = calloc(1, sizeof(struct cost_stream));
 	return !*ret_stream;
 }
 
-static int
-cost_stream_sync(void *handle)
+void
+scout__cuda_api_stream_free(void *stream)
+{
+	free(stream);
+}
+
+void
+scout__cuda_api_event_free(void *event)
+{
+	free(event);
+}
+
+int
+scout__cuda_api_stream_sync(void *handle)
 {
 	struct cost_stream *stream = handle;
 
@@ -250,8 +268,8 @@ cost_stream_sync(void *handle)
 	return 0;
 }
 
-static int
-cost_stream_wait(void *handle, void *event_handle)
+int
+scout__cuda_api_stream_wait(void *handle, void *event_handle)
 {
 	struct cost_stream *stream = handle;
 	struct cost_event *event = event_handle;
@@ -261,22 +279,22 @@ cost_stream_wait(void *handle, void *event_handle)
 	return 0;
 }
 
-static bool
-cost_is_capturing(void *stream)
+bool
+scout__cuda_api_is_capturing(void *stream)
 {
 	(void)stream;
 	return false;
 }
 
-static int
-cost_event_new(void **ret_event)
+int
+scout__cuda_api_event_new(void **ret_event)
 {
 	*ret_event = calloc(1, sizeof(struct cost_event));
 	return !*ret_event;
 }
 
-static int
-cost_event_record(void *handle, void *stream_handle)
+int
+scout__cuda_api_event_record(void *handle, void *stream_handle)
 {
 	struct cost_event *event = handle;
 	struct cost_stream *stream = stream_handle;
@@ -287,8 +305,8 @@ cost_event_record(void *handle, void *stream_handle)
 	return 0;
 }
 
-static int
-cost_event_query(void *handle)
+int
+scout__cuda_api_event_query(void *handle)
 {
 	struct cost_event *event = handle;
 
@@ -305,8 +323,8 @@ use_link(struct cost_stream *stream, uint64_t bytes, bool to_device)
 	sim.link_free_at[to_device] = stream->free_at;
 }
 
-static int
-cost_copy(void *to, const void *from, size_t bytes, bool to_device, void *stream)
+int
+scout__cuda_api_copy(void *to, const void *from, size_t bytes, bool to_device, void *stream)
 {
 	(void)to;
 	(void)from;
@@ -315,14 +333,14 @@ cost_copy(void *to, const void *from, size_t bytes, bool to_device, void *stream
 	return 0;
 }
 
-static bool
-cost_has_batch(void)
+bool
+scout__cuda_api_has_batch(void)
 {
 	return true;
 }
 
-static int
-cost_copy_batch(void **to, void **from, size_t *bytes, size_t n, bool to_device, void *stream)
+int
+scout__cuda_api_copy_batch(void **to, void **from, size_t *bytes, size_t n, bool to_device, void *stream)
 {
 	uint64_t sum = 0;
 
@@ -336,16 +354,16 @@ cost_copy_batch(void **to, void **from, size_t *bytes, size_t n, bool to_device,
 	return 0;
 }
 
-static int
-cost_load_kernel(int device, struct scout__cuda_kernel *ret_kernel)
+int
+scout__cuda_api_load_kernel(int device, struct scout__cuda_kernel *ret_kernel)
 {
 	(void)device;
 	ret_kernel->module = &sim;
 	return 0;
 }
 
-static void
-cost_free_kernel(const struct scout__cuda_kernel *kernel)
+void
+scout__cuda_api_free_kernel(const struct scout__cuda_kernel *kernel)
 {
 	(void)kernel;
 }
@@ -356,50 +374,16 @@ bytes_of_launch(const struct scout__tile_span *span)
 	return span->n_tiles * SCOUT__TILE_BYTES;
 }
 
-static int
-cost_launch(const struct scout__cuda_kernel *kernel, const struct scout__tile_span *span, struct scout__cuda_grid grid,
-	    void *handle)
+int
+scout__cuda_api_launch(const struct scout__cuda_kernel *kernel, const struct scout__tile_span *span, void *handle)
 {
 	struct cost_stream *stream = handle;
 
 	(void)kernel;
-	(void)grid;
 	call(LAUNCH_COST);
 	stream->free_at = later(sim.now, stream->free_at) + bytes_of_launch(span) * 1000 / GPU_BYTES_PER_US;
 	return 0;
 }
-
-static const struct scout__cuda_api cost_cuda = {
-	.driver_version = cost_driver_version,
-	.device_count = cost_device_count,
-	.is_in_use = cost_is_in_use,
-	.device_of = cost_device_of,
-	.bus_id = cost_bus_id,
-	.enter_thread = cost_enter,
-	.enter = cost_enter,
-	.leave = cost_leave,
-	.error_name = cost_error_name,
-	.malloc = cost_malloc,
-	.free = cost_free,
-	.host_register = cost_host_register,
-	.host_unregister = cost_host_unregister,
-	.host_device_pointer = cost_host_device_pointer,
-	.stream_new = cost_stream_new,
-	.stream_free = free,
-	.stream_sync = cost_stream_sync,
-	.stream_wait = cost_stream_wait,
-	.is_capturing = cost_is_capturing,
-	.event_new = cost_event_new,
-	.event_free = free,
-	.event_record = cost_event_record,
-	.event_query = cost_event_query,
-	.copy = cost_copy,
-	.has_batch = cost_has_batch,
-	.copy_batch = cost_copy_batch,
-	.load_kernel = cost_load_kernel,
-	.free_kernel = cost_free_kernel,
-	.launch = cost_launch,
-};
 
 /* ---- jobs ---- */
 
@@ -449,7 +433,7 @@ open_engine(const struct shape *shape)
 	void *engine, *pages;
 
 	for (uint32_t p = 0; p < shape->n_planes; p++) {
-		ck_assert_int_eq(cost_malloc(&pages, cfg.layout.n_blocks * shape->block_bytes), 0);
+		ck_assert_int_eq(scout__cuda_api_malloc(&pages, cfg.layout.n_blocks * shape->block_bytes), 0);
 		job.planes[p] = (struct scout__copy_plane){pages, shape->block_bytes, shape->block_bytes};
 		job.first_plane[p + 1] = p + 1;
 	}
@@ -458,7 +442,7 @@ open_engine(const struct shape *shape)
 	memory.base = mmap(NULL, memory.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	ck_assert_ptr_ne(memory.base, MAP_FAILED);
 	job.slots = memory.base;
-	ck_assert_msg(scout__cuda_open(&cost_cuda, &cfg, &engine, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(scout__cuda_open(&cfg, &engine, err, sizeof(err)) == 0, "%s", err);
 	job.cuda = engine;
 	ck_assert_int_eq(scout__cuda_add_memory(engine, &memory), 0);
 	wait_until(scout__cuda_memory_find(&job.cuda->memory, job.slots + memory.bytes - 1, &address) ==
@@ -495,7 +479,7 @@ whole_job(const struct shape *shape, enum scout__copy_direction direction)
 }
 
 /* _i: the shape, and the direction. */
-START_TEST(a_job_takes_no_more_calls_than_ever)
+START_LOOP_TEST(a_job_takes_no_more_calls_than_ever, 0, 2 * N_SHAPES)
 {
 	const struct shape *shape = &shapes[_i / 2];
 	struct scout__copy_batch batch;
@@ -526,7 +510,7 @@ END_TEST
  * Both directions full of strangers' copies: how long the thread keeps a fence out at most, and how long the fence's stream waits.
  * _i: the shape.
  */
-START_TEST(a_fence_waits_for_one_span_and_for_no_strangers)
+START_LOOP_TEST(a_fence_waits_for_one_span_and_for_no_strangers, 0, N_SHAPES)
 {
 	struct scout__copy_batch batches[2];
 	uint64_t marks[2 * MAX_SLOTS * BLOCKS / 64 + 1] = {0}, called_at, wait_ns;
@@ -561,15 +545,3 @@ START_TEST(a_fence_waits_for_one_span_and_for_no_strangers)
 	close_engine();
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("copy_cuda_cost");
-	TCase *tc = tcase_create("cuda_cost");
-
-	tcase_add_loop_test(tc, a_job_takes_no_more_calls_than_ever, 0, 2 * N_SHAPES);
-	tcase_add_loop_test(tc, a_fence_waits_for_one_span_and_for_no_strangers, 0, N_SHAPES);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -45,7 +45,7 @@ START_TEST(what_a_copy_waits_for_is_pinned_first)
 	atomic_store(&pins_allowed, 0);
 	opt.pin_gate = hold_pin;
 	fake_cuda_start(&opt);
-	ck_assert_int_eq(scout__cuda_memory_init(&memory, &fake_cuda, 0, REGION_BYTES, 1, nothing, NULL, &test_log), 0);
+	ck_assert_int_eq(scout__cuda_memory_init(&memory, 0, REGION_BYTES, 1, nothing, NULL, &test_log), 0);
 	for (uint32_t i = 0; i < REGIONS; i++) {
 		struct scout__copy_memory one = {.base = pool + i * REGION_BYTES, .bytes = REGION_BYTES};
 
@@ -74,14 +74,3 @@ START_TEST(what_a_copy_waits_for_is_pinned_first)
 	free(pool);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("cuda_pinning");
-	TCase *tc = tcase_create("cuda_pinning");
-
-	tcase_add_test(tc, what_a_copy_waits_for_is_pinned_first);
-	suite_add_tcase(s, tc);
-	return s;
-}

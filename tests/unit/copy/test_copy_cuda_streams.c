@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The CUDA backend among the caller's streams, on a fake CUDA runtime (fake_cuda.h says what that shows and what not): streams
+ * The CUDA backend among the caller's streams, on the stand-in for the CUDA driver (fake_cuda.h says what that shows and what not): streams
  * that are captured, events that were recorded in one, CUDA's own default streams.
  */
 #include "cuda_rig.h"
@@ -17,8 +17,8 @@ start_held(int i)
 
 	world_layered(&world, 2);
 	gpu_begin(&world, &opt, methods[i]);
-	ck_assert_int_eq(fake_cuda.stream_new(&stream, 0), 0);
-	ck_assert_int_eq(fake_cuda.event_new(&event), 0);
+	ck_assert_int_eq(scout__cuda_api_stream_new(&stream), 0);
+	ck_assert_int_eq(scout__cuda_api_event_new(&event), 0);
 	single_init(&single, &world, SCOUT__COPY_SAVE, 0);
 	atomic_store(&gate_steps, 0);
 	ck_assert_int_eq(ops->start(world.engine, &single.batch), 0);
@@ -32,12 +32,12 @@ end_held(void)
 	atomic_store(&gate_steps, -1);
 	ck_assert_ptr_eq(next_ended(world.engine), &single.batch);
 	assert_copied(&single, &world);
-	fake_cuda.event_free(event);
-	fake_cuda.stream_free(stream);
+	scout__cuda_api_event_free(event);
+	scout__cuda_api_stream_free(stream);
 	gpu_end(&world);
 }
 
-START_TEST(a_fence_leaves_the_capture_of_its_stream_alone)
+START_LOOP_TEST(a_fence_leaves_the_capture_of_its_stream_alone, 0, 2)
 {
 	start_held(_i);
 	fake_cuda_begin_capture(stream, false);
@@ -45,17 +45,17 @@ START_TEST(a_fence_leaves_the_capture_of_its_stream_alone)
 	ck_assert(fake_cuda_end_capture(stream));
 	/* The same stream, no longer captured. */
 	ck_assert_int_eq(ops->fence(world.engine, stream, NULL), 0);
-	ck_assert_int_eq(fake_cuda.event_record(event, stream), 0);
+	ck_assert_int_eq(scout__cuda_api_event_record(event, stream), 0);
 	wait_queries(5);
 	ck_assert(!fake_cuda_event_over(event));
 	atomic_store(&gate_steps, -1);
-	ck_assert_int_eq(fake_cuda.stream_sync(stream), 0);
+	ck_assert_int_eq(scout__cuda_api_stream_sync(stream), 0);
 	end_held();
 }
 END_TEST
 
 /* _i: the legacy default stream, that of the thread. */
-START_TEST(the_default_streams_wait_like_any_other)
+START_LOOP_TEST(the_default_streams_wait_like_any_other, 0, 2)
 {
 	void *name = _i ? SCOUT_STREAM_PER_THREAD : scout_stream(NULL);
 
@@ -63,11 +63,11 @@ START_TEST(the_default_streams_wait_like_any_other)
 	ck_assert_ptr_eq(scout_stream(name), name);
 	start_held(0);
 	ck_assert_int_eq(ops->fence(world.engine, name, NULL), 0);
-	ck_assert_int_eq(fake_cuda.event_record(event, name), 0);
+	ck_assert_int_eq(scout__cuda_api_event_record(event, name), 0);
 	wait_queries(5);
 	ck_assert(!fake_cuda_event_over(event));
 	atomic_store(&gate_steps, -1);
-	ck_assert_int_eq(fake_cuda.stream_sync(name), 0);
+	ck_assert_int_eq(scout__cuda_api_stream_sync(name), 0);
 	ck_assert(fake_cuda_event_over(event));
 	end_held();
 }
@@ -86,7 +86,7 @@ START_TEST(a_fence_on_the_legacy_stream_leaves_the_capture_of_a_blocking_one_alo
 END_TEST
 
 /* An event that was recorded in a captured stream: waiting for it would draw the engine's streams into the capture. */
-START_TEST(an_event_of_a_capture_fails_its_job_and_no_other)
+START_LOOP_TEST(an_event_of_a_capture_fails_its_job_and_no_other, 0, 8)
 {
 	struct fake_cuda_options opt = options();
 	bool load = _i & 1, layered = _i & 2;
@@ -94,10 +94,10 @@ START_TEST(an_event_of_a_capture_fails_its_job_and_no_other)
 
 	world_layered(&world, 2);
 	gpu_begin(&world, &opt, methods[_i / 4]);
-	ck_assert_int_eq(fake_cuda.stream_new(&stream, 0), 0);
-	ck_assert_int_eq(fake_cuda.event_new(&event), 0);
+	ck_assert_int_eq(scout__cuda_api_stream_new(&stream), 0);
+	ck_assert_int_eq(scout__cuda_api_event_new(&event), 0);
 	fake_cuda_begin_capture(stream, false);
-	ck_assert_int_eq(fake_cuda.event_record(event, stream), 0);
+	ck_assert_int_eq(scout__cuda_api_event_record(event, stream), 0);
 	single_init(&single, &world, load ? SCOUT__COPY_LOAD : SCOUT__COPY_SAVE, 0);
 	layer[0] = event;
 	layer[1] = event;
@@ -117,8 +117,8 @@ START_TEST(an_event_of_a_capture_fails_its_job_and_no_other)
 	single_init(&single, &world, load ? SCOUT__COPY_LOAD : SCOUT__COPY_SAVE, 1);
 	run_batch(world.engine, &single.batch);
 	assert_copied(&single, &world);
-	fake_cuda.event_free(event);
-	fake_cuda.stream_free(stream);
+	scout__cuda_api_event_free(event);
+	scout__cuda_api_stream_free(stream);
 	gpu_end(&world);
 }
 END_TEST
@@ -127,7 +127,7 @@ END_TEST
  * Four batches of one direction. The event of the first is late, and those of the third and the fourth are; of these, that of the third
  * comes first, and the fourth is stopped.
  */
-START_TEST(a_batch_whose_event_is_late_holds_up_no_other)
+START_LOOP_TEST(a_batch_whose_event_is_late_holds_up_no_other, 0, 4)
 {
 	enum scout__copy_direction direction = _i & 1 ? SCOUT__COPY_LOAD : SCOUT__COPY_SAVE;
 	struct fake_cuda_options opt = options();
@@ -138,10 +138,10 @@ START_TEST(a_batch_whose_event_is_late_holds_up_no_other)
 	world_layered(&world, 4);
 	gpu_begin(&world, &opt, methods[_i / 2]);
 	for (int i = 0; i < 3; i++) {
-		ck_assert_int_eq(fake_cuda.stream_new(&forward[i], 0), 0);
-		ck_assert_int_eq(fake_cuda.event_new(&late[i]), 0);
+		ck_assert_int_eq(scout__cuda_api_stream_new(&forward[i]), 0);
+		ck_assert_int_eq(scout__cuda_api_event_new(&late[i]), 0);
 		fake_cuda_hold(forward[i]);
-		ck_assert_int_eq(fake_cuda.event_record(late[i], forward[i]), 0);
+		ck_assert_int_eq(scout__cuda_api_event_record(late[i], forward[i]), 0);
 	}
 	for (uint32_t i = 0; i < 4; i++)
 		single_init(&s[i], &world, direction, i);
@@ -173,15 +173,15 @@ START_TEST(a_batch_whose_event_is_late_holds_up_no_other)
 	for (int i = 0; i < 3; i++)
 		assert_copied(&s[i], &world);
 	for (int i = 0; i < 3; i++) {
-		fake_cuda.event_free(late[i]);
-		fake_cuda.stream_free(forward[i]);
+		scout__cuda_api_event_free(late[i]);
+		scout__cuda_api_stream_free(forward[i]);
 	}
 	gpu_end(&world);
 }
 END_TEST
 
 /* The first and the last are saves of one step whose second layer is late, the third is one of another step. */
-START_TEST(a_save_whose_layers_are_late_holds_up_no_other)
+START_LOOP_TEST(a_save_whose_layers_are_late_holds_up_no_other, 0, 2)
 {
 	struct fake_cuda_options opt = options();
 	void *early, *forward[2], *late[2], *layers[2][2];
@@ -189,14 +189,14 @@ START_TEST(a_save_whose_layers_are_late_holds_up_no_other)
 
 	world_layered(&world, 4);
 	gpu_begin(&world, &opt, methods[_i]);
-	ck_assert_int_eq(fake_cuda.event_new(&early), 0);
+	ck_assert_int_eq(scout__cuda_api_event_new(&early), 0);
 	for (int i = 0; i < 2; i++) {
-		ck_assert_int_eq(fake_cuda.stream_new(&forward[i], 0), 0);
-		ck_assert_int_eq(fake_cuda.event_new(&late[i]), 0);
-		ck_assert_int_eq(fake_cuda.event_record(early, forward[i]), 0);
-		ck_assert_int_eq(fake_cuda.stream_sync(forward[i]), 0);
+		ck_assert_int_eq(scout__cuda_api_stream_new(&forward[i]), 0);
+		ck_assert_int_eq(scout__cuda_api_event_new(&late[i]), 0);
+		ck_assert_int_eq(scout__cuda_api_event_record(early, forward[i]), 0);
+		ck_assert_int_eq(scout__cuda_api_stream_sync(forward[i]), 0);
 		fake_cuda_hold(forward[i]);
-		ck_assert_int_eq(fake_cuda.event_record(late[i], forward[i]), 0);
+		ck_assert_int_eq(scout__cuda_api_event_record(late[i], forward[i]), 0);
 		layers[i][0] = early;
 		layers[i][1] = late[i];
 	}
@@ -222,16 +222,16 @@ START_TEST(a_save_whose_layers_are_late_holds_up_no_other)
 		model_copy(&world, SCOUT__COPY_SAVE, i, s[i].ids);
 	}
 	assert_as_model(&world, "after all");
-	fake_cuda.event_free(early);
+	scout__cuda_api_event_free(early);
 	for (int i = 0; i < 2; i++) {
-		fake_cuda.event_free(late[i]);
-		fake_cuda.stream_free(forward[i]);
+		scout__cuda_api_event_free(late[i]);
+		scout__cuda_api_stream_free(forward[i]);
 	}
 	gpu_end(&world);
 }
 END_TEST
 
-START_TEST(a_batch_that_comes_after_its_event_passes_the_late_ones)
+START_LOOP_TEST(a_batch_that_comes_after_its_event_passes_the_late_ones, 0, 2)
 {
 	struct fake_cuda_options opt = options();
 	void *forward, *late, *early;
@@ -239,13 +239,13 @@ START_TEST(a_batch_that_comes_after_its_event_passes_the_late_ones)
 
 	world_layered(&world, 3);
 	gpu_begin(&world, &opt, methods[_i]);
-	ck_assert_int_eq(fake_cuda.stream_new(&forward, 0), 0);
-	ck_assert_int_eq(fake_cuda.event_new(&late), 0);
-	ck_assert_int_eq(fake_cuda.event_new(&early), 0);
-	ck_assert_int_eq(fake_cuda.event_record(early, forward), 0);
-	ck_assert_int_eq(fake_cuda.stream_sync(forward), 0);
+	ck_assert_int_eq(scout__cuda_api_stream_new(&forward), 0);
+	ck_assert_int_eq(scout__cuda_api_event_new(&late), 0);
+	ck_assert_int_eq(scout__cuda_api_event_new(&early), 0);
+	ck_assert_int_eq(scout__cuda_api_event_record(early, forward), 0);
+	ck_assert_int_eq(scout__cuda_api_stream_sync(forward), 0);
 	fake_cuda_hold(forward);
-	ck_assert_int_eq(fake_cuda.event_record(late, forward), 0);
+	ck_assert_int_eq(scout__cuda_api_event_record(late, forward), 0);
 	for (uint32_t i = 0; i < 3; i++) {
 		single_init(&s[i], &world, SCOUT__COPY_SAVE, i);
 		s[i].batch.after = i == 1 ? early : late;
@@ -264,9 +264,9 @@ START_TEST(a_batch_that_comes_after_its_event_passes_the_late_ones)
 		model_copy(&world, SCOUT__COPY_SAVE, i, s[i].ids);
 	}
 	assert_as_model(&world, "after all");
-	fake_cuda.event_free(early);
-	fake_cuda.event_free(late);
-	fake_cuda.stream_free(forward);
+	scout__cuda_api_event_free(early);
+	scout__cuda_api_event_free(late);
+	scout__cuda_api_stream_free(forward);
 	gpu_end(&world);
 }
 END_TEST
@@ -282,10 +282,10 @@ START_TEST(a_late_save_of_unpinned_memory_does_not_keep_the_thread)
 	opt.pageable = true;
 	world_layered(&world, 2);
 	gpu_begin(&world, &opt, "auto");
-	ck_assert_int_eq(fake_cuda.stream_new(&forward, 0), 0);
-	ck_assert_int_eq(fake_cuda.event_new(&late), 0);
+	ck_assert_int_eq(scout__cuda_api_stream_new(&forward), 0);
+	ck_assert_int_eq(scout__cuda_api_event_new(&late), 0);
 	fake_cuda_hold(forward);
-	ck_assert_int_eq(fake_cuda.event_record(late, forward), 0);
+	ck_assert_int_eq(scout__cuda_api_event_record(late, forward), 0);
 	single_init(&save, &world, SCOUT__COPY_SAVE, 0);
 	save.batch.after = late;
 	single_init(&load, &world, SCOUT__COPY_LOAD, 1);
@@ -296,8 +296,8 @@ START_TEST(a_late_save_of_unpinned_memory_does_not_keep_the_thread)
 	fake_cuda_release(forward);
 	ck_assert_ptr_eq(next_ended(world.engine), &save.batch);
 	assert_copied(&save, &world);
-	fake_cuda.event_free(late);
-	fake_cuda.stream_free(forward);
+	scout__cuda_api_event_free(late);
+	scout__cuda_api_stream_free(forward);
 	gpu_end(&world);
 }
 END_TEST
@@ -320,22 +320,3 @@ START_TEST(the_bus_names_a_device_in_the_kernel_s_words)
 	gpu_end(&world);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("copy_cuda_streams");
-	TCase *tc = tcase_create("cuda_streams");
-
-	tcase_add_loop_test(tc, a_fence_leaves_the_capture_of_its_stream_alone, 0, 3);
-	tcase_add_loop_test(tc, the_default_streams_wait_like_any_other, 0, 2);
-	tcase_add_test(tc, a_fence_on_the_legacy_stream_leaves_the_capture_of_a_blocking_one_alone);
-	tcase_add_loop_test(tc, an_event_of_a_capture_fails_its_job_and_no_other, 0, 12);
-	tcase_add_loop_test(tc, a_batch_whose_event_is_late_holds_up_no_other, 0, 6);
-	tcase_add_loop_test(tc, a_save_whose_layers_are_late_holds_up_no_other, 0, 3);
-	tcase_add_loop_test(tc, a_batch_that_comes_after_its_event_passes_the_late_ones, 0, 3);
-	tcase_add_test(tc, a_late_save_of_unpinned_memory_does_not_keep_the_thread);
-	tcase_add_test(tc, the_bus_names_a_device_in_the_kernel_s_words);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The CUDA backend with several page tables, on a fake CUDA runtime (fake_cuda.h says what that shows and what not): bytes by every
+ * The CUDA backend with several page tables, on the stand-in for the CUDA driver (fake_cuda.h says what that shows and what not): bytes by every
  * method, layers that are empty for some tables or for all items, the caller's events, steps that fail.
  */
 #include "cuda_rig.h"
@@ -12,8 +12,7 @@ static struct tables_world w;
 static void
 announce_pages(void)
 {
-	ops = &fake_cuda_ops;
-	fake_cuda_enter_test_thread();
+	ops = &scout__copy_cuda;
 	for (uint32_t t = 0; t < w.n_tables; t++)
 		for (uint32_t p = 0; p < w.layouts[t].n_planes; p++)
 			fake_cuda_device_range(w.tables[t].planes[p].base,
@@ -57,14 +56,14 @@ stop_fake(void)
 	tables_fini(&w);
 }
 
-START_TEST(every_method_copies_every_table)
+START_LOOP_TEST(every_method_copies_every_table, 0, 36)
 {
 	struct fake_cuda_options opt = options();
 
-	opt.no_batch = _i % 8 >= 4;
-	opt.alias = _i % 16 >= 8 ? UINT64_C(1) << 45 : 0;
+	opt.no_batch = _i / 3 % 2;
+	opt.alias = _i / 6 % 2 ? UINT64_C(1) << 45 : 0;
 	start_fake(7000 + (uint64_t)_i, &opt);
-	open_tables(methods[_i % 4]);
+	open_tables(methods[_i % 3]);
 	for (int round = 0; round < 6; round++)
 		tables_round_trip(&w);
 	stop_fake();
@@ -81,16 +80,16 @@ static void
 events_new(struct events *e)
 {
 	for (uint32_t l = 0; l < TABLES_LAYERS; l++)
-		ck_assert_int_eq(fake_cuda.event_new(&e->layers[l]), 0);
-	ck_assert_int_eq(fake_cuda.event_new(&e->whole), 0);
+		ck_assert_int_eq(scout__cuda_api_event_new(&e->layers[l]), 0);
+	ck_assert_int_eq(scout__cuda_api_event_new(&e->whole), 0);
 }
 
 static void
 events_free(struct events *e)
 {
 	for (uint32_t l = 0; l < TABLES_LAYERS; l++)
-		fake_cuda.event_free(e->layers[l]);
-	fake_cuda.event_free(e->whole);
+		scout__cuda_api_event_free(e->layers[l]);
+	scout__cuda_api_event_free(e->whole);
 }
 
 static void
@@ -132,7 +131,7 @@ watch_layers(const struct scout__copy_batch *batch, const struct scout__copy_pro
 	}
 }
 
-START_TEST(layers_of_several_tables_are_there_when_their_events_are)
+START_LOOP_TEST(layers_of_several_tables_are_there_when_their_events_are, 0, 24)
 {
 	struct fake_cuda_options opt = gated();
 	struct scout__copy_progress progress = {.copied = 0};
@@ -140,10 +139,10 @@ START_TEST(layers_of_several_tables_are_there_when_their_events_are)
 	struct events e;
 
 	start_fake(9000 + (uint64_t)_i, &opt);
-	open_tables(methods[_i % 4]);
+	open_tables(methods[_i % 3]);
 	events_new(&e);
 	tables_random_layers(&w);
-	batch.direction = _i & 4 ? SCOUT__COPY_LOAD : SCOUT__COPY_SAVE;
+	batch.direction = _i / 3 % 2 ? SCOUT__COPY_LOAD : SCOUT__COPY_SAVE;
 	batch.n = 1 + (uint32_t)random_below(&w.seed, TABLES_SLOTS);
 	batch.n_layers = w.n_layers;
 	tables_random_items(&w, batch.n, 1 + (uint32_t)random_below(&w.seed, w.n_tables));
@@ -170,7 +169,7 @@ START_TEST(layers_of_several_tables_are_there_when_their_events_are)
 END_TEST
 
 /* The forward pass: it computes layer after layer, and none of them may be read before its event. */
-START_TEST(no_layer_of_a_save_is_read_before_its_event)
+START_LOOP_TEST(no_layer_of_a_save_is_read_before_its_event, 0, 24)
 {
 	struct fake_cuda_options opt = options();
 	struct scout__copy_batch batch = {
@@ -179,9 +178,9 @@ START_TEST(no_layer_of_a_save_is_read_before_its_event)
 	void *forward;
 
 	start_fake(11000 + (uint64_t)_i, &opt);
-	open_tables(methods[_i % 4]);
+	open_tables(methods[_i % 3]);
 	events_new(&e);
-	ck_assert_int_eq(fake_cuda.stream_new(&forward, 0), 0);
+	ck_assert_int_eq(scout__cuda_api_stream_new(&forward), 0);
 	tables_random_layers(&w);
 	batch.n = 1 + (uint32_t)random_below(&w.seed, TABLES_SLOTS);
 	batch.n_layers = w.n_layers;
@@ -189,7 +188,7 @@ START_TEST(no_layer_of_a_save_is_read_before_its_event)
 	tables_random_items(&w, batch.n, 1 + (uint32_t)random_below(&w.seed, w.n_tables));
 	for (uint32_t l = 0; l < w.n_layers; l++) {
 		fake_cuda_hold(forward);
-		ck_assert_int_eq(fake_cuda.event_record(e.layers[l], forward), 0);
+		ck_assert_int_eq(scout__cuda_api_event_record(e.layers[l], forward), 0);
 	}
 	ck_assert_int_eq(ops->start(w.engine, &batch), 0);
 	for (uint32_t l = 0; l < w.n_layers; l++) {
@@ -212,8 +211,8 @@ START_TEST(no_layer_of_a_save_is_read_before_its_event)
 	ck_assert_int_eq(batch.status, 0);
 	tables_model_copy(&w, SCOUT__COPY_SAVE, batch.n, 0, w.n_layers);
 	tables_assert_as_model(&w, "after the forward pass");
-	ck_assert_int_eq(fake_cuda.stream_sync(forward), 0);
-	fake_cuda.stream_free(forward);
+	ck_assert_int_eq(scout__cuda_api_stream_sync(forward), 0);
+	scout__cuda_api_stream_free(forward);
 	events_free(&e);
 	stop_fake();
 }
@@ -222,7 +221,7 @@ END_TEST
 /* ---- failing ---- */
 
 /* Call number _i fails: the batch says so, what it counts as done is there, and the next one works. */
-START_TEST(a_failed_step_spoils_no_item_that_is_counted)
+START_LOOP_TEST(a_failed_step_spoils_no_item_that_is_counted, 0, 120)
 {
 	struct fake_cuda_options opt = options();
 	struct scout__copy_batch batch = {
@@ -230,14 +229,14 @@ START_TEST(a_failed_step_spoils_no_item_that_is_counted)
 	struct events e;
 
 	opt.seed = 5;
-	start_fake(77 + (uint64_t)_i % 3, &opt);
-	open_tables(methods[_i % 4]);
+	start_fake(77 + ((uint64_t)_i / 3 + (uint64_t)_i) % 3, &opt);
+	open_tables(methods[_i % 3]);
 	events_new(&e);
 	tables_random_layers(&w);
 	tables_random_items(&w, batch.n, w.n_tables);
 	batch.n_layers = w.n_layers;
 	batch.layer_events = e.layers;
-	fake_cuda_fail_call(1 + (uint64_t)_i / 4, FAKE_CUDA_OUT_OF_MEMORY);
+	fake_cuda_fail_call(1 + (uint64_t)_i / 3, FAKE_CUDA_OUT_OF_MEMORY);
 	run_batch(w.engine, &batch);
 	fake_cuda_fail_call(0, 0);
 	ck_assert(batch.status == 0 || batch.status == SCOUT_ERR_DEVICE);
@@ -277,18 +276,3 @@ START_TEST(each_table_must_be_the_devices)
 	stop_fake();
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("copy_cuda_tables");
-	TCase *tc = tcase_create("cuda_tables");
-
-	tcase_add_loop_test(tc, every_method_copies_every_table, 0, 48);
-	tcase_add_loop_test(tc, layers_of_several_tables_are_there_when_their_events_are, 0, 32);
-	tcase_add_loop_test(tc, no_layer_of_a_save_is_read_before_its_event, 0, 32);
-	tcase_add_loop_test(tc, a_failed_step_spoils_no_item_that_is_counted, 0, 160);
-	tcase_add_test(tc, each_table_must_be_the_devices);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -52,7 +52,7 @@ START_TEST(batches_in_flight_end_once_each_in_order_and_busy_is_the_limit)
 END_TEST
 
 /* Four batches of three items; item _i + 1 of the twelve fails. */
-START_TEST(a_failed_item_ends_its_batch_and_no_other)
+START_LOOP_TEST(a_failed_item_ends_its_batch_and_no_other, 0, 12)
 {
 	enum {
 		BATCHES = 4,
@@ -451,25 +451,3 @@ START_TEST(a_table_that_is_no_memory_of_ours_is_named)
 	ck_assert_ptr_null(engine);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("copy_host");
-	TCase *tc = tcase_create("copy_host");
-
-	tcase_add_test(tc, batches_in_flight_end_once_each_in_order_and_busy_is_the_limit);
-	tcase_add_loop_test(tc, a_failed_item_ends_its_batch_and_no_other, 0, 12);
-	tcase_add_test(tc, reports_come_in_reverse_on_demand);
-	tcase_add_test(tc, reverse_keeps_nothing_back_while_the_thread_waits);
-	tcase_add_test(tc, the_gate_holds_a_batch_and_all_behind_it);
-	tcase_add_test(tc, the_descriptor_is_readable_while_poll_has_something);
-	tcase_add_test(tc, no_wakeup_is_lost_and_few_are_for_nothing);
-	tcase_add_test(tc, start_and_poll_may_come_at_any_moment);
-	tcase_add_test(tc, a_batch_may_come_as_the_thread_falls_asleep);
-	tcase_add_test(tc, close_leaves_no_thread_and_no_descriptor);
-	tcase_add_test(tc, close_says_what_was_done);
-	tcase_add_test(tc, a_table_that_is_no_memory_of_ours_is_named);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

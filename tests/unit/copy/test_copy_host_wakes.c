@@ -155,15 +155,3 @@ START_TEST(start_writes_once_for_a_parked_thread)
 	world_fini(&w);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("copy_host_wakes");
-	TCase *tc = tcase_create("copy_host");
-
-	tcase_add_test(tc, start_writes_nothing_while_the_thread_is_busy);
-	tcase_add_test(tc, start_writes_once_for_a_parked_thread);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

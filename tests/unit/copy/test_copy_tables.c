@@ -132,7 +132,7 @@ START_TEST(a_layer_is_some_planes_of_each_table)
 }
 END_TEST
 
-START_TEST(any_tables_and_any_layers)
+START_LOOP_TEST(any_tables_and_any_layers, 0, 16)
 {
 	static struct tables_world w;
 	struct scout__copy_config cfg = {.max_batches = 4};
@@ -167,17 +167,3 @@ START_TEST(each_table_is_checked)
 	ops->close(t.engine);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("copy_tables");
-	TCase *tc = tcase_create("tables");
-
-	tcase_add_test(tc, a_slot_takes_the_planes_of_its_table);
-	tcase_add_test(tc, a_layer_is_some_planes_of_each_table);
-	tcase_add_loop_test(tc, any_tables_and_any_layers, 0, 16);
-	tcase_add_test(tc, each_table_is_checked);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -120,7 +120,7 @@ move_all(struct world *w, const struct scout__tile_plane *planes, const int64_t 
 	ck_assert_uint_eq(sum, w->n_slots * w->shard_bytes);
 }
 
-START_TEST(every_byte_of_every_shape_goes_where_it_belongs)
+START_LOOP_TEST(every_byte_of_every_shape_goes_where_it_belongs, 0, N_SHAPES)
 {
 	static const uint64_t limits[] = {2048, 2049, 5000, 65536, UINT64_C(1) << 40};
 	struct scout__tile_plane *planes;
@@ -172,7 +172,7 @@ START_TEST(a_range_of_planes_is_a_range_of_tiles)
 }
 END_TEST
 
-START_TEST(a_span_takes_parts_until_it_is_full)
+START_LOOP_TEST(a_span_takes_parts_until_it_is_full, 0, 2)
 {
 	struct scout__tile_plane planes[3];
 	struct scout__tile_span span;
@@ -236,18 +236,3 @@ START_TEST(a_launch_fits_what_every_device_takes)
 	ck_assert_uint_le(sizeof(struct scout__tile_span), 4096);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("copy_tile");
-	TCase *tc = tcase_create("tile");
-
-	tcase_add_loop_test(tc, every_byte_of_every_shape_goes_where_it_belongs, 0, (int)N_SHAPES);
-	tcase_add_test(tc, a_range_of_planes_is_a_range_of_tiles);
-	tcase_add_loop_test(tc, a_span_takes_parts_until_it_is_full, 0, 2);
-	tcase_add_test(tc, a_tile_moves_at_every_alignment_and_length);
-	tcase_add_test(tc, a_launch_fits_what_every_device_takes);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -66,11 +66,14 @@ static void
 take_lease(void)
 {
 	struct pollfd ready = {.fd = listener, .events = POLLIN};
+	struct scout__lease_msg said;
 
 	ck_assert_int_eq(poll(&ready, 1, wait_limit_ms()), 1);
 	lease = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 	ck_assert_int_ge(lease, 0);
-	ck_assert_int_eq(hear().type, SCOUT_LEASE_HELLO);
+	said = hear();
+	ck_assert_int_eq(said.type, SCOUT_LEASE_HELLO);
+	ck_assert(said.secret.half[0] != 0); /* of the reply to HELLO */
 	say(&(struct scout__lease_msg){.type = SCOUT_LEASE_OK, .word = fake_epoch(fake)}, NULL, 0);
 }
 
@@ -149,6 +152,8 @@ expect_answer(const char *id)
 	ck_assert_uint_eq(rig_answer(id, 2).tokens, RIG_CHUNK);
 }
 
+CHECKED_FIXTURE(up, down);
+
 /*
  * The question was not answered before the connection was lost (a server that stood still), and the lease connection stayed. Its answer
  * comes when the next question has been asked: what it brings, the server has closed meanwhile.
@@ -190,7 +195,7 @@ START_TEST(a_channel_without_a_question_is_not_used)
 END_TEST
 
 /* Descriptors that are something else, too few, too many. */
-START_TEST(wrong_descriptors_are_closed_and_the_socket_is_used)
+START_LOOP_TEST(wrong_descriptors_are_closed_and_the_socket_is_used, 0, 6)
 {
 	unsigned before = count_fds();
 	int fds[MAX_PASSED], n = 0, pipes[2];
@@ -301,11 +306,13 @@ down_worker(void)
 	fake_stop(fake);
 }
 
+CHECKED_FIXTURE(up_worker, down_worker);
+
 /*
  * So it looks where the worker's process has no descriptor left when a segment comes: before the channel's answer, or later. It is sent
  * once, so only a new lease connection brings it again.
  */
-START_TEST(a_segment_without_its_memory_is_asked_for_again)
+START_LOOP_TEST(a_segment_without_its_memory_is_asked_for_again, 0, 2)
 {
 	const struct scout__lease_msg segment = {.type = SCOUT_LEASE_SEGMENT,
 						 .segment = 1,
@@ -329,23 +336,3 @@ START_TEST(a_segment_without_its_memory_is_asked_for_again)
 	say_none();
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("courier_lease");
-	TCase *tc = tcase_create("lease");
-	TCase *of_worker = tcase_create("worker");
-
-	tcase_add_checked_fixture(tc, up, down);
-	tcase_add_test(tc, the_answer_to_an_earlier_question_is_not_used);
-	tcase_add_test(tc, a_channel_without_a_question_is_not_used);
-	tcase_add_loop_test(tc, wrong_descriptors_are_closed_and_the_socket_is_used, 0, 6);
-	tcase_add_test(tc, a_channel_that_the_server_closes_is_the_end_of_the_connection);
-	tcase_add_test(tc, a_server_that_reads_slowly_is_not_silent_until_it_stops_reading);
-	suite_add_tcase(s, tc);
-	tcase_add_checked_fixture(of_worker, up_worker, down_worker);
-	tcase_add_loop_test(of_worker, a_segment_without_its_memory_is_asked_for_again, 0, 2);
-	suite_add_tcase(s, of_worker);
-	return s;
-}

@@ -46,7 +46,9 @@ round_trip(const char *query)
 	}
 }
 
-START_TEST(what_was_stored_is_loaded_also_after_a_restart)
+CHECKED_FIXTURE(setup, teardown);
+
+START_LOOP_TEST(what_was_stored_is_loaded_also_after_a_restart, 0, 4)
 {
 	static const char *const queries[] = {"", "?sync=1", "?threads=1", "?shared=0&sync=1&threads=64"};
 
@@ -473,7 +475,7 @@ record(uint8_t what, struct scout__l2_digest *name, uint8_t *data, uint8_t *foun
 }
 
 /* Written over, apart from the objects, there after a restart, and never evicted. @_i: other servers write here, too. */
-START_TEST(a_record_is_written_over_and_outlives_everything)
+START_LOOP_TEST(a_record_is_written_over_and_outlives_everything, 0, 2)
 {
 	const char *query = _i ? "?shared=1" : "?max_bytes=64Ki";
 	struct scout__l2_digest name = {.lo = 7, .hi = 9}, other = {.lo = 7, .hi = 8};
@@ -506,7 +508,7 @@ START_TEST(a_record_is_written_over_and_outlives_everything)
 END_TEST
 
 /* One of another length is there, and reads as zeros: no record that anybody wrote. */
-START_TEST(a_record_of_another_length_reads_as_zeros)
+START_LOOP_TEST(a_record_of_another_length_reads_as_zeros, 0, 2)
 {
 	struct scout__l2_digest name = {.lo = 0x1122, .hi = 0x3344};
 	uint8_t data[RECORD_BYTES], zeros[RECORD_BYTES] = {0};
@@ -527,33 +529,3 @@ START_TEST(a_record_of_another_length_reads_as_zeros)
 	ck_assert_mem_eq(data, zeros, sizeof(data));
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("files_adapter");
-	TCase *tcase = tcase_create("files");
-
-	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_add_loop_test(tcase, what_was_stored_is_loaded_also_after_a_restart, 0, 4);
-	tcase_add_test(tcase, direct_io_reads_what_buffered_io_wrote_and_the_other_way_round);
-	tcase_add_test(tcase, direct_io_takes_slots_of_any_alignment);
-	tcase_add_test(tcase, a_huge_object_takes_its_time_and_is_right);
-	tcase_add_test(tcase, an_object_that_is_there_stays);
-	tcase_add_loop_test(tcase, a_record_is_written_over_and_outlives_everything, 0, 2);
-	tcase_add_loop_test(tcase, a_record_of_another_length_reads_as_zeros, 0, 2);
-	tcase_add_test(tcase, of_many_stores_of_one_key_one_writes);
-	tcase_add_test(tcase, stores_loads_and_evictions_of_the_same_keys_never_mix);
-	tcase_add_test(tcase, the_least_recently_used_go_first);
-	tcase_add_test(tcase, the_head_of_a_prefix_is_the_last_to_go);
-	tcase_add_test(tcase, what_is_pinned_is_never_evicted);
-	tcase_add_test(tcase, an_object_larger_than_the_limit_is_refused_and_evicts_nothing);
-	tcase_add_test(tcase, the_order_of_use_survives_a_restart);
-	tcase_add_test(tcase, a_load_writes_its_time_down);
-	tcase_add_test(tcase, an_operation_moves_with_each_piece_and_has_no_deadline_here);
-	tcase_add_test(tcase, an_adapter_of_files_wants_no_more_than_keeps_its_threads_busy);
-	tcase_add_test(tcase, stopping_ends_every_operation);
-	tcase_add_test(tcase, a_remove_takes_what_is_damaged_and_nothing_else);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

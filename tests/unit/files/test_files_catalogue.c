@@ -4,11 +4,11 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "check_main.h"
 #include "clock.h"
 #include "thread.h"
+#include "own_use.h"
 
 static struct scout__cat cat;
 
@@ -62,14 +62,7 @@ is_there(uint64_t i)
 	return found;
 }
 
-static uint64_t
-cpu_us(void)
-{
-	struct timespec ts;
-
-	(void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
-	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
-}
+CHECKED_FIXTURE(setup, teardown);
 
 START_TEST(a_million_objects_come_and_go)
 {
@@ -244,7 +237,7 @@ step(unsigned *seed, uint64_t now)
 	}
 }
 
-START_TEST(it_behaves_as_the_model_does)
+START_LOOP_TEST(it_behaves_as_the_model_does, 1, 9)
 {
 	unsigned seed = (unsigned)_i;
 
@@ -348,20 +341,3 @@ START_TEST(what_was_there_before_is_older_than_what_was_used_since)
 	}
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("files_catalogue");
-	TCase *tcase = tcase_create("catalogue");
-
-	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_add_test(tcase, a_million_objects_come_and_go);
-	tcase_add_loop_test(tcase, it_behaves_as_the_model_does, 1, 9);
-	tcase_add_test(tcase, a_limit_is_kept_by_the_oldest);
-	tcase_add_test(tcase, what_was_seen_is_not_taken_for_what_came_after_it);
-	tcase_add_test(tcase, who_waits_for_a_claim_gets_it_or_hears_of_the_end);
-	tcase_add_test(tcase, what_was_there_before_is_older_than_what_was_used_since);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

@@ -177,6 +177,8 @@ check_after_a_crash(void)
 	return gauges.leftover;
 }
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(a_process_killed_at_any_moment_leaves_whole_objects_only)
 {
 	unsigned seed = 1;
@@ -197,15 +199,3 @@ START_TEST(a_process_killed_at_any_moment_leaves_whole_objects_only)
 	ck_assert_uint_gt(atomic_load(&shared->stored), KILLS);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("files_crash");
-	TCase *tcase = tcase_create("crash");
-
-	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_add_test(tcase, a_process_killed_at_any_moment_leaves_whole_objects_only);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

@@ -59,6 +59,8 @@ check_gone_and_heals(void)
 	ck_assert_int_eq(rig_load(&rig, 1, OBJECT_BYTES), SCOUT__L2_OK);
 }
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(one_flipped_bit_anywhere_is_never_served)
 {
 	unsigned n_ok = 0;
@@ -171,7 +173,7 @@ START_TEST(a_pin_is_kept_apart_from_those_of_an_earlier_object)
 }
 END_TEST
 
-START_TEST(what_is_no_file_is_never_served)
+START_LOOP_TEST(what_is_no_file_is_never_served, 0, 3)
 {
 	ck_assert_int_eq(unlink(path), 0);
 	if (_i == 0)
@@ -307,26 +309,3 @@ START_TEST(folders_that_somebody_removed_are_made_again)
 	ck_assert_int_eq(rig_load(&rig, 3, OBJECT_BYTES), SCOUT__L2_OK);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("files_damage");
-	TCase *tcase = tcase_create("damage");
-
-	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_add_test(tcase, one_flipped_bit_anywhere_is_never_served);
-	tcase_add_test(tcase, a_file_cut_off_anywhere_is_never_served);
-	tcase_add_test(tcase, a_file_that_is_too_long_is_never_served);
-	tcase_add_test(tcase, an_object_of_another_length_is_never_served);
-	tcase_add_test(tcase, an_object_of_another_namespace_or_key_is_never_served);
-	tcase_add_test(tcase, a_file_deleted_between_exists_and_load_is_absent);
-	tcase_add_test(tcase, a_pin_is_kept_apart_from_those_of_an_earlier_object);
-	tcase_add_loop_test(tcase, what_is_no_file_is_never_served, 0, 3);
-	tcase_add_test(tcase, damage_that_is_found_at_the_start_is_removed_and_counted);
-	tcase_add_test(tcase, a_flipped_bit_in_a_header_is_found_at_the_start);
-	tcase_add_test(tcase, a_store_that_meets_a_file_keeps_a_good_one_and_replaces_another);
-	tcase_add_test(tcase, folders_that_somebody_removed_are_made_again);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

@@ -251,7 +251,9 @@ static const struct {
 	{"?max_bytes=48Ki&threads=1&sync=1", EINTR},
 };
 
-START_TEST(whichever_call_fails_nothing_wrong_is_served_and_it_heals)
+CHECKED_FIXTURE(setup, teardown);
+
+START_LOOP_TEST(whichever_call_fails_nothing_wrong_is_served_and_it_heals, 0, (sizeof(sweeps) / sizeof(sweeps[0])))
 {
 	unsigned before = 0, calls = 0;
 
@@ -333,7 +335,7 @@ START_TEST(what_the_disk_cannot_read_is_not_offered_again)
 	ck_assert_int_eq(op.detail, EIO);
 	disarm();
 	ck_assert(!rig_exists(&rig, 1, false));
-	ck_assert(rig_logged(&rig, "a load of "));
+	ck_assert_ptr_nonnull(strstr(op.why, "Input/output error ("));
 	ck_assert_int_eq(rig_store(&rig, 1, BYTES), SCOUT__L2_OK);
 	ck_assert_int_eq(rig_load(&rig, 1, BYTES), SCOUT__L2_OK);
 }
@@ -449,7 +451,19 @@ mount_small(const char *path)
 	return mount("tmpfs", path, "tmpfs", 0, "size=2m,mode=0700") == 0;
 }
 
-START_TEST(a_full_disk_evicts_what_is_not_pinned)
+/* In a child, so that this process stays in its own namespace. Without the right to mount, ENOSPC comes from the sweep only. */
+static bool
+may_mount(void)
+{
+	pid_t child = fork();
+	int status = 1;
+
+	if (child == 0)
+		_exit(mount_small("/tmp") ? 0 : 1);
+	return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
+START_LOOP_TEST(a_full_disk_evicts_what_is_not_pinned, 0, may_mount())
 {
 	unsigned n_full = 0, n_there = 0;
 
@@ -469,7 +483,6 @@ START_TEST(a_full_disk_evicts_what_is_not_pinned)
 	for (uint32_t i = 200; i < 210; i++)
 		n_full += rig_store(&rig, i, 60000) == SCOUT__L2_FULL;
 	ck_assert_uint_ge(n_full, 9);
-	ck_assert(rig_logged(&rig, "a store of "));
 	rig_check_folder(&rig, n_there + 10 - n_full);
 	for (uint32_t i = 0; i < 100; i++)
 		rig_unpin(&rig, i);
@@ -479,7 +492,7 @@ START_TEST(a_full_disk_evicts_what_is_not_pinned)
 }
 END_TEST
 
-START_TEST(a_disk_filled_by_others_is_full)
+START_LOOP_TEST(a_disk_filled_by_others_is_full, 0, may_mount())
 {
 	char *path, block[65536] = {0};
 	int fd;
@@ -547,40 +560,3 @@ START_TEST(a_folder_made_unwritable_stores_nothing_and_loads_all)
 		ck_assert_int_eq(seteuid(0), 0);
 }
 END_TEST
-
-/* In a child, so that this process stays in its own namespace. */
-static bool
-may_mount(void)
-{
-	pid_t child = fork();
-	int status = 1;
-
-	if (child == 0)
-		_exit(mount_small("/tmp") ? 0 : 1);
-	return child > 0 && waitpid(child, &status, 0) == child && status == 0;
-}
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("files_faults");
-	TCase *tcase = tcase_create("faults");
-
-	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_add_loop_test(tcase, whichever_call_fails_nothing_wrong_is_served_and_it_heals, 0,
-			    (int)(sizeof(sweeps) / sizeof(sweeps[0])));
-	tcase_add_test(tcase, whichever_call_fails_in_the_scan_the_next_one_is_right);
-	tcase_add_test(tcase, reads_and_writes_that_do_half_are_continued);
-	tcase_add_test(tcase, what_the_disk_cannot_read_is_not_offered_again);
-	tcase_add_test(tcase, a_disk_that_hangs_delays_no_answer_what_exists);
-	tcase_add_test(tcase, stop_does_not_wait_for_a_disk_that_hangs);
-	tcase_add_test(tcase, a_limit_on_file_sizes_ends_a_store_and_not_the_process);
-	tcase_add_test(tcase, a_folder_made_unwritable_stores_nothing_and_loads_all);
-	/* Without the right to mount, ENOSPC comes from the sweep only. */
-	if (may_mount()) {
-		tcase_add_test(tcase, a_full_disk_evicts_what_is_not_pinned);
-		tcase_add_test(tcase, a_disk_filled_by_others_is_full);
-	}
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

@@ -61,6 +61,7 @@ static const struct {
 	{"?max_bytes=-1", SCOUT_ERR_CONFIG_RANGE, "max_bytes"},
 	{"?max_bytes=10q", SCOUT_ERR_CONFIG_SYNTAX, "max_bytes"},
 	{"?max_bytes=", SCOUT_ERR_CONFIG_RANGE, "max_bytes"},
+	{"?threads=0", SCOUT_ERR_CONFIG_RANGE, "1..64"},
 	{"?threads=65", SCOUT_ERR_CONFIG_RANGE, "1..64"},
 	{"?threads=many", SCOUT_ERR_CONFIG_SYNTAX, "threads"},
 	{"?direct=2", SCOUT_ERR_CONFIG_SYNTAX, "direct"},
@@ -72,7 +73,9 @@ static const struct {
 
 #define N_BAD_OPTIONS ((int)(sizeof(bad_options) / sizeof(bad_options[0])))
 
-START_TEST(a_wrong_option_is_told_and_makes_nothing)
+CHECKED_FIXTURE(setup, teardown);
+
+START_LOOP_TEST(a_wrong_option_is_told_and_makes_nothing, 0, N_BAD_OPTIONS)
 {
 	int code = rig_try_open(&rig, bad_options[_i].query);
 
@@ -84,7 +87,7 @@ END_TEST
 
 static const char *const bad_paths[] = {"fs://host/path", "fs://", "fs://user:secret@/tmp", "fs:///"};
 
-START_TEST(a_wrong_path_is_told)
+START_LOOP_TEST(a_wrong_path_is_told, 0, 4)
 {
 	void *adapter;
 	int code = rig_open_url(&rig, bad_paths[_i], &adapter);
@@ -112,7 +115,7 @@ START_TEST(a_folder_that_is_not_ours_is_not_touched)
 }
 END_TEST
 
-START_TEST(a_marker_that_is_not_ours_is_not_touched)
+START_LOOP_TEST(a_marker_that_is_not_ours_is_not_touched, 0, 7)
 {
 	static const struct {
 		const char *text, *says;
@@ -267,25 +270,3 @@ START_TEST(a_folder_that_cannot_be_written_is_told)
 	rig.folder = plain;
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("files_root");
-	TCase *tcase = tcase_create("root");
-
-	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_add_loop_test(tcase, a_wrong_option_is_told_and_makes_nothing, 0, N_BAD_OPTIONS);
-	tcase_add_loop_test(tcase, a_wrong_path_is_told, 0, 4);
-	tcase_add_test(tcase, a_folder_that_is_not_ours_is_not_touched);
-	tcase_add_loop_test(tcase, a_marker_that_is_not_ours_is_not_touched, 0, 7);
-	tcase_add_test(tcase, an_absent_folder_is_made_but_not_its_parents);
-	tcase_add_test(tcase, a_file_is_no_folder);
-	tcase_add_test(tcase, the_root_of_a_new_file_system_and_an_interrupted_set_up_count_as_empty);
-	tcase_add_test(tcase, a_second_user_is_refused_and_told_the_pid_of_the_first);
-	tcase_add_test(tcase, a_forked_child_does_not_keep_the_folder);
-	tcase_add_test(tcase, shared_users_do_not_exclude_each_other_but_a_private_one);
-	tcase_add_test(tcase, a_folder_that_cannot_be_written_is_told);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

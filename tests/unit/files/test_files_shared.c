@@ -32,6 +32,8 @@ open_both(const char *query)
 	rig_open(&other, query);
 }
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(what_one_stores_another_finds)
 {
 	open_both("?shared=1");
@@ -194,21 +196,3 @@ START_TEST(temporary_files_of_others_stay_until_they_are_old)
 	free(old);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("files_shared");
-	TCase *tcase = tcase_create("shared");
-
-	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_add_test(tcase, what_one_stores_another_finds);
-	tcase_add_test(tcase, a_file_that_another_removed_is_absent_and_can_be_stored_again);
-	tcase_add_test(tcase, what_is_damaged_is_removed_for_all);
-	tcase_add_test(tcase, nothing_is_evicted_without_a_limit_and_only_its_own_with_one);
-	tcase_add_test(tcase, a_long_question_is_answered_key_by_key);
-	tcase_add_test(tcase, stopping_answers_all_questions);
-	tcase_add_test(tcase, temporary_files_of_others_stay_until_they_are_old);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

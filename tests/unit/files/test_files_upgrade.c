@@ -59,6 +59,8 @@ teardown(void)
 	rig_fini(&rig);
 }
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(an_object_of_the_former_format_stays_and_is_not_served)
 {
 	const struct scout__l2_key new_key = rig_key(1);
@@ -128,18 +130,3 @@ START_TEST(a_damaged_one_is_a_leftover)
 	rig_check_folder(&rig, 0);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("files_upgrade");
-	TCase *tc = tcase_create("all");
-
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_test(tc, an_object_of_the_former_format_stays_and_is_not_served);
-	tcase_add_test(tc, where_room_is_short_it_goes_first);
-	tcase_add_test(tc, its_owner_may_have_it_removed);
-	tcase_add_test(tc, a_damaged_one_is_a_leftover);
-	suite_add_tcase(s, tc);
-	return s;
-}

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Made by hash_vectors.py, which has the rules; do not edit. */
 /* clang-format off */
-#ifndef KVSCOUT_TESTS_HASH_VECTORS_H
-#define KVSCOUT_TESTS_HASH_VECTORS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -2172,5 +2171,3 @@ static const struct hash_vector hash_vectors[] = {
 	 .block_tokens = 16, .chunk_tokens = 32, .n_tokens = 450, .tokens = drawn_overlaps_5_tokens,
 	 .items = drawn_overlaps_5_items, .n_items = 5, .hashes = drawn_overlaps_5_untagged_hashes, .n_hashes = 28},
 };
-
-#endif

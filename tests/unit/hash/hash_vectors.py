@@ -293,8 +293,7 @@ def row(v, arrays):
 HEAD = """/* SPDX-License-Identifier: Apache-2.0 */
 /* Made by hash_vectors.py, which has the rules; do not edit. */
 /* clang-format off */
-#ifndef KVSCOUT_TESTS_HASH_VECTORS_H
-#define KVSCOUT_TESTS_HASH_VECTORS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -326,8 +325,7 @@ def header():
         for name in (v.name for v in VECTORS if written.get(v.name)):
             out.append(f"static const {c_type} {name}_{kind}[] = {{\n{wrap(written[name], per_line)},\n}};\n")
     out.append("static const struct hash_vector hash_vectors[] = {\n" + "\n".join(row(v, holders) for v in VECTORS) + "\n};\n")
-    out.append("#endif")
-    return "\n".join(out) + "\n"
+    return "\n".join(out)
 
 
 # --- The same from the engine ---------------------------------------------------------------------------------------

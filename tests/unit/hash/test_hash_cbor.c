@@ -65,15 +65,3 @@ START_TEST(a_token_is_encoded_as_an_integer)
 	}
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("hash_cbor");
-	TCase *cbor = tcase_create("cbor");
-
-	tcase_add_test(cbor, integers_take_their_shortest_form);
-	tcase_add_test(cbor, a_token_is_encoded_as_an_integer);
-	suite_add_tcase(suite, cbor);
-	return suite;
-}

@@ -113,7 +113,7 @@ tear_down(struct fixture *f)
 	free(f->expected);
 }
 
-START_TEST(every_vector_gives_its_block_hashes)
+START_LOOP_TEST(every_vector_gives_its_block_hashes, 0, N_VECTORS)
 {
 	const struct hash_vector *v = &hash_vectors[_i];
 	struct fixture f = set_up(v);
@@ -130,7 +130,7 @@ START_TEST(every_vector_gives_its_block_hashes)
 }
 END_TEST
 
-START_TEST(every_chunk_hash_is_that_of_its_last_block)
+START_LOOP_TEST(every_chunk_hash_is_that_of_its_last_block, 0, N_VECTORS)
 {
 	const struct hash_vector *v = &hash_vectors[_i];
 	struct fixture f = set_up(v);
@@ -152,7 +152,7 @@ START_TEST(every_chunk_hash_is_that_of_its_last_block)
 END_TEST
 
 /* Each way to cut a request in two, and block by block, with the parent read from the output itself. */
-START_TEST(every_vector_in_several_calls_is_the_same)
+START_LOOP_TEST(every_vector_in_several_calls_is_the_same, 0, N_VECTORS)
 {
 	const struct hash_vector *v = &hash_vectors[_i];
 	struct fixture f = set_up(v);
@@ -546,30 +546,3 @@ START_TEST(utf8_is_told_from_other_bytes)
 	}
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("hash_chunks");
-	TCase *vectors = tcase_create("vectors"), *calls = tcase_create("calls"), *cbor = tcase_create("cbor");
-
-	tcase_add_loop_test(vectors, every_vector_gives_its_block_hashes, 0, N_VECTORS);
-	tcase_add_loop_test(vectors, every_chunk_hash_is_that_of_its_last_block, 0, N_VECTORS);
-	tcase_add_loop_test(vectors, every_vector_in_several_calls_is_the_same, 0, N_VECTORS);
-	tcase_add_test(vectors, one_hasher_serves_requests_in_any_order);
-	suite_add_tcase(suite, vectors);
-	tcase_add_test(calls, defaults_are_blocks_of_16_and_chunks_of_256);
-	tcase_add_test(calls, a_salt_is_not_a_lora_in_the_tagged_dialect);
-	tcase_add_test(calls, a_lora_needs_its_path_in_the_tagged_dialect_only);
-	tcase_add_test(calls, no_extra_and_an_empty_extra_are_the_same);
-	tcase_add_test(calls, nothing_to_hash_is_success_with_no_hashes);
-	tcase_add_test(calls, bad_arguments_are_refused_and_nothing_is_written);
-	tcase_add_test(calls, bad_extras_are_refused_and_nothing_is_written);
-	tcase_add_test(calls, texts_are_limited_to_their_maximum);
-	tcase_add_test(calls, bad_configurations_are_refused);
-	tcase_add_test(calls, a_refused_call_leaves_the_hasher_usable);
-	suite_add_tcase(suite, calls);
-	tcase_add_test(cbor, utf8_is_told_from_other_bytes);
-	suite_add_tcase(suite, cbor);
-	return suite;
-}

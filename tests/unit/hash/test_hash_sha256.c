@@ -285,20 +285,3 @@ START_TEST(without_the_digest_it_is_unsupported)
 	ck_assert_int_eq(OSSL_PROVIDER_unload(provider), 1);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("hash_sha256");
-	TCase *tcase = tcase_create("sha256");
-
-	tcase_add_test(tcase, every_length_gives_the_digest_of_libcrypto);
-	tcase_add_test(tcase, the_default_provider_is_called_directly);
-	tcase_add_test(tcase, a_digest_may_lie_within_its_message);
-	tcase_add_test(tcase, another_provider_is_called_directly_too);
-	tcase_add_test(tcase, a_context_that_does_not_start_over_is_left_to_libcrypto);
-	tcase_add_test(tcase, a_digest_that_is_not_recognised_is_left_to_libcrypto);
-	tcase_add_test(tcase, without_the_digest_it_is_unsupported);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

@@ -64,15 +64,3 @@ START_TEST(a_digest_may_lie_within_its_message)
 	scout__sha256_fini(&sha);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("hash_sha256_alone");
-	TCase *tcase = tcase_create("sha256_alone");
-
-	tcase_add_test(tcase, the_examples_of_the_standard_hold_in_one_context);
-	tcase_add_test(tcase, a_digest_may_lie_within_its_message);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

@@ -98,16 +98,3 @@ START_TEST(lines_of_a_later_version_are_passed_over)
 	(void)close(fd);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("instance_record");
-	TCase *tc = tcase_create("record");
-
-	tcase_add_test(tc, what_was_written_is_read);
-	tcase_add_test(tc, a_text_that_is_cut_anywhere_says_nothing);
-	tcase_add_test(tc, lines_of_a_later_version_are_passed_over);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

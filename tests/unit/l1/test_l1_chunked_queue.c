@@ -114,7 +114,7 @@ compare(void)
 }
 
 /* Single ones, and runs of neighbours as a session takes and gives back: some in order, some tail first. */
-START_TEST(queues_do_what_a_naive_model_does)
+START_LOOP_TEST(queues_do_what_a_naive_model_does, 0, 20)
 {
 	uint32_t n = 1 + (uint32_t)(_i * 379) % 3000;
 
@@ -208,7 +208,7 @@ START_TEST(queues_that_become_thin_everywhere_are_joined_bit_by_bit)
 END_TEST
 
 /* Whatever is taken out, there is always a chunk left: it would abort. */
-START_TEST(queues_never_need_more_chunks_than_they_have)
+START_LOOP_TEST(queues_never_need_more_chunks_than_they_have, 0, 8)
 {
 	uint32_t n = 40 * SCOUT__QUEUE_CHUNK_SLOTS;
 	uint32_t found = 0;
@@ -239,18 +239,3 @@ START_TEST(queues_never_need_more_chunks_than_they_have)
 	scout__chunked_queue_fini(&queues);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l1_chunked_queue");
-	TCase *tc = tcase_create("queues");
-
-	tcase_add_test(tc, queues_keep_order_and_know_their_ends);
-	tcase_add_test(tc, queues_tail_is_found_behind_those_that_were_taken_out);
-	tcase_add_loop_test(tc, queues_do_what_a_naive_model_does, 0, 20);
-	tcase_add_test(tc, queues_that_become_thin_everywhere_are_joined_bit_by_bit);
-	tcase_add_loop_test(tc, queues_never_need_more_chunks_than_they_have, 0, 8);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

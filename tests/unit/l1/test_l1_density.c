@@ -180,7 +180,7 @@ see_many(uint32_t n)
 	}
 }
 
-START_TEST(density_index_is_that_of_the_definition)
+START_LOOP_TEST(density_index_is_that_of_the_definition, 0, 10)
 {
 	rig_random = (uint64_t)_i;
 	scout__density_init(&density);
@@ -276,20 +276,3 @@ START_TEST(density_keeps_what_it_knows_when_the_unit_changes)
 			ck_assert(is_near(density.index[class][k], before.index[class][k], 1e-5));
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l1_density");
-	TCase *tc = tcase_create("density");
-
-	tcase_add_test(tc, density_ages_fall_into_buckets_of_a_quarter_octave);
-	tcase_add_test(tc, density_orders_as_lru_until_it_has_learned);
-	tcase_add_loop_test(tc, density_index_is_that_of_the_definition, 0, 10);
-	tcase_add_test(tc, density_index_never_falls_with_touches);
-	tcase_add_test(tc, density_follows_a_change_of_the_load);
-	tcase_add_test(tc, density_forgets_a_class_that_comes_no_more);
-	tcase_add_test(tc, density_keeps_what_it_knows_when_the_unit_changes);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -127,17 +127,3 @@ START_TEST(ghost_memory_is_not_touched_before_the_first_eviction)
 	scout__ghost_fini(&ghost);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l1_ghost");
-	TCase *tc = tcase_create("ghost");
-
-	tcase_add_test(tc, ghost_remembers_the_latest_evictions_and_forgets_the_others);
-	tcase_add_test(tc, ghost_window_counts_evictions);
-	tcase_add_test(tc, ghost_memory_is_not_touched_before_the_first_eviction);
-	tcase_add_test(tc, ghost_fingerprints_depend_on_every_byte_of_the_key);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

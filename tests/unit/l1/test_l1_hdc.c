@@ -12,7 +12,7 @@ enum {
 };
 
 /* Prompts that come back soon, late or never, or one after the other: by turns, so that the guard has to step in. */
-START_TEST(hdc_does_what_a_naive_model_does)
+START_LOOP_TEST(hdc_does_what_a_naive_model_does, 0, 8)
 {
 	static const uint32_t sizes[] = {16, 100, 300, HDC_MODEL_MAX};
 	uint32_t n = sizes[_i % 4];
@@ -289,25 +289,3 @@ START_TEST(hdc_costs_32_bytes_an_entry_beyond_lru_or_a_megabyte)
 	}
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l1_hdc");
-	TCase *tc = tcase_create("hdc");
-
-	tcase_add_loop_test(tc, hdc_does_what_a_naive_model_does, 0, 8);
-	tcase_add_test(tc, hdc_is_lru_until_it_has_learned);
-	tcase_add_test(tc, hdc_touches_tail_first_and_the_head_of_a_prompt_goes_last);
-	tcase_add_test(tc, hdc_remembers_touches_of_what_was_evicted);
-	tcase_add_test(tc, hdc_chunk_that_comes_again_counts_as_often_as_those_behind_it);
-	tcase_add_test(tc, hdc_kinds_split_requests_by_their_new_tokens);
-	tcase_add_test(tc, hdc_keeps_what_comes_back_before_a_scan);
-	tcase_add_test(tc, hdc_hints_are_learned_and_not_believed);
-	tcase_add_test(tc, hdc_relearning_is_sliced_and_ends_by_itself);
-	tcase_add_test(tc, hdc_guard_falls_back_to_lru_where_it_loses_and_tries_again);
-	tcase_add_test(tc, hdc_follows_the_capacity);
-	tcase_add_test(tc, hdc_costs_32_bytes_an_entry_beyond_lru_or_a_megabyte);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

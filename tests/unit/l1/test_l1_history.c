@@ -39,7 +39,7 @@ distinct_since(uint32_t i)
 	return n;
 }
 
-START_TEST(history_knows_the_last_touch_and_what_lru_would_hold)
+START_LOOP_TEST(history_knows_the_last_touch_and_what_lru_would_hold, 0, 6)
 {
 	uint32_t capacity = 20 + 13 * (uint32_t)_i;
 	struct scout__past past, gone;
@@ -146,17 +146,3 @@ START_TEST(history_samples_fewer_keys_of_a_larger_index)
 	scout__history_fini(&history);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l1_history");
-	TCase *tc = tcase_create("history");
-
-	tcase_add_loop_test(tc, history_knows_the_last_touch_and_what_lru_would_hold, 0, 6);
-	tcase_add_test(tc, history_is_bounded);
-	tcase_add_test(tc, history_costs_half_a_megabyte_or_twelve_bytes_an_entry);
-	tcase_add_test(tc, history_samples_fewer_keys_of_a_larger_index);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -406,30 +406,3 @@ START_TEST(index_run_ends_at_the_first_key_that_is_not_there)
 	free(hashes);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l1_index");
-	TCase *rules = tcase_create("rules");
-
-	tcase_add_test(rules, index_chunk_is_a_hit_when_all_ranks_are_readable);
-	tcase_add_test(rules, index_first_writer_wins_until_it_gives_up);
-	tcase_add_test(rules, index_entry_whose_only_store_was_given_up_goes_at_once);
-	tcase_add_test(rules, index_quarantine_keeps_the_slot_from_everybody);
-	tcase_add_test(rules, index_generation_is_bumped_before_a_grant_and_when_a_shard_is_discarded);
-	tcase_add_test(rules, index_generation_skips_0_when_it_wraps);
-	tcase_add_test(rules, index_handle_of_a_dropped_entry_is_not_valid_for_its_successor);
-	tcase_add_test(rules, index_promise_counts_bytes_once_and_units_for_each_rank_and_reader);
-	tcase_add_test(rules, index_promised_bytes_never_exceed_max_promised);
-	tcase_add_test(rules, index_promise_units_that_would_overflow_are_refused);
-	tcase_add_test(rules, index_holds_that_would_overflow_are_refused);
-	tcase_add_test(rules, index_pinned_entries_are_never_evicted);
-	tcase_add_test(rules, index_touch_tail_first_leaves_the_head_of_a_prefix_for_last);
-	tcase_add_test(rules, index_touch_of_a_pinned_or_dropped_entry_changes_nothing);
-	tcase_add_test(rules, index_places_never_overlap);
-	tcase_add_test(rules, index_keys_are_compared_in_full);
-	tcase_add_test(rules, index_run_ends_at_the_first_key_that_is_not_there);
-	suite_add_tcase(suite, rules);
-	return suite;
-}

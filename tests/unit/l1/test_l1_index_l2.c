@@ -554,27 +554,3 @@ START_TEST(memory_that_does_not_come_leaves_nothing_expected)
 	stop();
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l1_index_l2");
-	TCase *tc = tcase_create("L2");
-
-	tcase_add_test(tc, an_expected_chunk_counts_is_no_hit_and_goes_with_its_promise);
-	tcase_add_test(tc, an_expected_chunk_needs_room_and_a_promise);
-	tcase_add_test(tc, a_load_holds_its_slot_and_bumps_its_word);
-	tcase_add_test(tc, a_late_load_does_not_count_and_keeps_its_slot);
-	tcase_add_test(tc, a_store_takes_the_place_of_an_expected_shard);
-	tcase_add_test(tc, temporary_chunks_go_before_all_others_however_recent);
-	tcase_add_test(tc, what_is_being_saved_keeps_its_place_and_its_slot);
-	tcase_add_test(tc, what_is_spoiled_while_it_is_saved_goes_when_it_is_saved);
-	tcase_add_test(tc, the_policy_hears_of_the_end_of_what_is_spoiled_while_it_is_pinned);
-	tcase_add_test(tc, everything_holds_whatever_happens);
-	tcase_add_test(tc, everything_holds_while_the_pool_grows);
-	tcase_add_test(tc, room_that_is_not_grown_yet_is_room);
-	tcase_add_test(tc, bare_slot_whose_promise_ends_is_free_when_its_memory_comes);
-	tcase_add_test(tc, memory_that_does_not_come_leaves_nothing_expected);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

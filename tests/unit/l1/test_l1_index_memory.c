@@ -307,26 +307,3 @@ START_TEST(index_index_costs_at_most_105_bytes_per_chunk)
 	ck_assert_uint_eq(sizeof(struct scout__entry), 64);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l1_index_memory");
-	TCase *rules = tcase_create("rules");
-
-	tcase_add_test(rules, index_holds_exactly_the_chunks_that_l1_bytes_hold);
-	tcase_add_test(rules, index_asks_for_the_next_extent_before_the_last_is_full);
-	tcase_add_test(rules, index_stores_evict_after_an_extent_failed_and_growing_is_tried_again);
-	tcase_add_test(rules, index_that_got_no_memory_at_all_refuses);
-	tcase_add_test(rules, index_grows_when_another_gives_its_memory_back);
-	tcase_add_test(rules, index_grows_rather_than_evicts_when_there_is_memory_again);
-	tcase_add_test(rules, index_freed_while_it_grows_leaks_nothing);
-	tcase_add_test(rules, index_larger_than_the_pool_and_unknown_policies_are_refused);
-#ifndef SANITIZED
-	tcase_add_test(rules, index_without_address_space_is_refused);
-	tcase_add_test(rules, indexes_of_small_chunks_reserve_what_their_extents_need);
-#endif
-	tcase_add_test(rules, index_index_costs_at_most_105_bytes_per_chunk);
-	suite_add_tcase(suite, rules);
-	return suite;
-}

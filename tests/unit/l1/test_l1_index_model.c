@@ -6,6 +6,7 @@
 #include "l1_index_rig.h"
 
 #include "check_main.h"
+#include "random.h"
 
 /*
  * DESIGN
@@ -57,10 +58,7 @@ static struct model m;
 static uint32_t
 draw(uint32_t below)
 {
-	m.random ^= m.random << 13;
-	m.random ^= m.random >> 7;
-	m.random ^= m.random << 17;
-	return (uint32_t)((m.random >> 16) % below);
+	return (uint32_t)((xorshift(&m.random) >> 16) % below);
 }
 
 static uint32_t
@@ -372,7 +370,7 @@ one_step(void)
 }
 
 /* The loop's number is the seed. */
-START_TEST(index_agrees_with_the_model)
+START_LOOP_TEST(index_agrees_with_the_model, 1, 51)
 {
 	memset(&m, 0, sizeof(m));
 	m.seed = (uint32_t)_i;
@@ -398,14 +396,3 @@ START_TEST(index_agrees_with_the_model)
 	stop();
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l1_index_model");
-	TCase *tc = tcase_create("model");
-
-	tcase_add_loop_test(tc, index_agrees_with_the_model, 1, 51);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

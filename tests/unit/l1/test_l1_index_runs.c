@@ -109,7 +109,7 @@ START_TEST(run_ends_where_a_chunk_was_dropped_or_its_entry_has_another_key)
 }
 END_TEST
 
-START_TEST(run_is_the_same_whatever_is_guessed)
+START_LOOP_TEST(run_is_the_same_whatever_is_guessed, 0, 12)
 {
 	seed = (uint64_t)_i;
 	start(1, 1, KEYS / 2, KEYS / 2, KEYS / 2);
@@ -178,18 +178,3 @@ START_TEST(eviction_takes_what_is_let_go_in_that_order_while_all_others_are_pinn
 	stop();
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l1_index_runs");
-	TCase *tc = tcase_create("runs");
-
-	tcase_add_test(tc, run_that_was_looked_up_is_found_without_the_table);
-	tcase_add_test(tc, runs_with_one_beginning_and_two_ends_are_both_found);
-	tcase_add_test(tc, run_ends_where_a_chunk_was_dropped_or_its_entry_has_another_key);
-	tcase_add_loop_test(tc, run_is_the_same_whatever_is_guessed, 0, 12);
-	tcase_add_test(tc, eviction_takes_what_is_let_go_in_that_order_while_all_others_are_pinned);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -19,6 +19,8 @@ create(uint32_t n)
 		rig_create(i, i);
 }
 
+CHECKED_FIXTURE(setup, rig_close);
+
 START_TEST(policies_are_found_by_their_text_only)
 {
 	static const char *const wrong[] = {"",
@@ -129,22 +131,3 @@ START_TEST(lru_finished_read_changes_nothing)
 	rig_expect((const uint32_t[]){0, 1, 2}, 3);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l1_lru");
-	TCase *tc = tcase_create("lru");
-
-	tcase_add_checked_fixture(tc, setup, rig_close);
-	tcase_add_test(tc, policies_are_found_by_their_text_only);
-	tcase_add_test(tc, lru_empty_order_has_no_victim);
-	tcase_add_test(tc, lru_evicts_in_order_of_insertion);
-	tcase_add_test(tc, lru_access_moves_first_middle_and_last_to_the_end);
-	tcase_add_test(tc, lru_access_of_the_only_entry_keeps_it);
-	tcase_add_test(tc, lru_removes_first_middle_and_last);
-	tcase_add_test(tc, lru_unpinned_entry_is_the_most_recent);
-	tcase_add_test(tc, lru_finished_read_changes_nothing);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -63,6 +63,8 @@ remove_root(void)
 	ck_assert_int_eq(system(command), 0); // NOLINT: a fixed path of our own
 }
 
+CHECKED_FIXTURE(make_root, remove_root);
+
 START_TEST(memory_is_read_from_meminfo)
 {
 	struct scout__memory memory;
@@ -132,19 +134,3 @@ START_TEST(memory_that_cannot_be_read_is_unknown)
 	ck_assert_uint_eq(memory.huge_available, 0);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l1_memory");
-	TCase *tc_memory = tcase_create("memory");
-
-	tcase_add_checked_fixture(tc_memory, make_root, remove_root);
-	tcase_add_test(tc_memory, memory_is_read_from_meminfo);
-	tcase_add_test(tc_memory, memory_takes_the_lowest_limit_of_the_version_2_groups_above);
-	tcase_add_test(tc_memory, memory_takes_the_limit_at_the_mount_when_the_path_is_not_mounted);
-	tcase_add_test(tc_memory, memory_takes_the_limit_of_version_1);
-	tcase_add_test(tc_memory, memory_that_cannot_be_read_is_unknown);
-	suite_add_tcase(suite, tc_memory);
-	return suite;
-}

@@ -248,22 +248,3 @@ START_TEST(equal_groups_do_not_take_from_each_other_in_turns)
 	end();
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l1_ns");
-	TCase *rules = tcase_create("rules");
-
-	tcase_add_test(rules, a_namespace_with_two_groups_has_one_share);
-	tcase_add_test(rules, a_namespace_gets_what_its_share_says);
-	tcase_add_test(rules, when_all_have_their_own_they_share_all_of_it_in_proportion);
-	tcase_add_test(rules, a_pool_that_grows_ahead_has_memory_for_the_same_tokens_in_each_group);
-	tcase_add_test(rules, a_pool_that_grows_ahead_gives_each_namespace_its_share);
-	tcase_add_test(rules, a_pool_does_not_grow_ahead_for_a_namespace_without_peers);
-	tcase_add_test(rules, equal_groups_have_equal_parts);
-	tcase_add_test(rules, groups_have_room_for_the_same_tokens);
-	tcase_add_test(rules, equal_groups_do_not_take_from_each_other_in_turns);
-	suite_add_tcase(suite, rules);
-	return suite;
-}

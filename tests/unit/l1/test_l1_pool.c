@@ -236,7 +236,7 @@ START_TEST(pool_memory_is_preferably_of_the_node_that_was_asked_for)
 }
 END_TEST
 
-START_TEST(pool_of_a_node_that_there_is_not_warns_once_and_works)
+START_LOOP_TEST(pool_of_a_node_that_there_is_not_warns_once_and_works, 0, 2)
 {
 	const uint64_t stride = 4096;
 	const uint16_t node = (uint16_t)(_i == 0 ? 1001 : UINT16_MAX);
@@ -495,31 +495,3 @@ START_TEST(pool_grower_sleeps_when_nothing_is_wanted)
 	scout__pool_fini(&pool);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l1_pool");
-	TCase *tc = tcase_create("pool");
-
-	tcase_add_test(tc, pool_stride_is_rounded_to_lines_below_a_page_and_to_pages_above);
-	tcase_add_test(tc, pool_gives_exactly_the_slots_that_l1_bytes_hold);
-	tcase_add_test(tc, pool_smaller_than_a_slot_gives_none);
-	tcase_add_test(tc, pool_segments_are_sealed_allocated_and_closed_on_exec);
-	tcase_add_test(tc, pool_generation_words_are_shared_with_whoever_maps_the_memfd);
-	tcase_add_test(tc, pool_says_its_page_size_once);
-	tcase_add_test(tc, pool_tells_how_far_it_has_grown);
-	tcase_add_test(tc, pool_memory_is_preferably_of_the_node_that_was_asked_for);
-	tcase_add_loop_test(tc, pool_of_a_node_that_there_is_not_warns_once_and_works, 0, 2);
-	tcase_add_test(tc, pool_segment_ids_never_repeat);
-	tcase_add_test(tc, pool_larger_than_the_machine_is_refused_with_the_numbers);
-	tcase_add_test(tc, pool_failed_extent_is_logged_once_and_gives_its_bytes_back);
-	tcase_add_test(tc, pool_extent_that_fails_at_a_later_rank_leaves_nothing_open);
-	tcase_add_test(tc, pool_extent_without_memory_is_an_error_with_the_numbers);
-	tcase_add_test(tc, pool_leaks_no_descriptor);
-	tcase_add_test(tc, pool_stops_while_it_grows);
-	tcase_add_test(tc, pool_frees_what_comes_for_an_owner_that_left);
-	tcase_add_test(tc, pool_grower_sleeps_when_nothing_is_wanted);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -199,20 +199,3 @@ START_TEST(limits_of_this_process_are_read)
 	(void)close(fds[1]);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l1_pool_limits");
-	TCase *tc = tcase_create("pool_limits");
-
-	tcase_add_test(tc, pool_of_a_terabyte_fits_the_limits_of_a_default_process);
-	tcase_add_test(tc, pool_of_a_terabyte_in_numbers);
-	tcase_add_test(tc, small_pool_has_eight_extents_and_small_chunks_have_64_mib);
-	tcase_add_test(tc, process_without_descriptors_has_extents_all_the_same);
-	tcase_add_test(tc, first_of_four_limits_ends_the_pool_and_is_named);
-	tcase_add_test(tc, longest_sentence_fits);
-	tcase_add_test(tc, limits_of_this_process_are_read);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -6,6 +6,7 @@
 #include "check_main.h"
 #include "clock.h"
 #include "rebalance_rig.h"
+#include "random.h"
 
 /*
  * Extents that move between chunk indexes: who takes from whom, how much, and that nothing is lost, leaked or counted
@@ -145,7 +146,7 @@ START_TEST(everything_pinned_is_no_room_and_counted)
 END_TEST
 
 /* At every possible moment of it. */
-START_TEST(a_pin_while_an_extent_is_drained_keeps_it)
+START_LOOP_TEST(a_pin_while_an_extent_is_drained_keeps_it, 0, 7)
 {
 	struct scout__chunk_index *a, *b;
 	struct scout__extent *extent = NULL;
@@ -291,10 +292,7 @@ static uint64_t seed;
 static uint32_t
 draw(uint32_t below)
 {
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	seed ^= seed << 17;
-	return (uint32_t)(seed >> 16) % below;
+	return (uint32_t)(xorshift(&seed) >> 16) % below;
 }
 
 struct pinned {
@@ -390,7 +388,7 @@ one_operation(void)
 	}
 }
 
-START_TEST(random_traffic_keeps_every_account)
+START_LOOP_TEST(random_traffic_keeps_every_account, 0, 20)
 {
 	seed = UINT64_C(0x9e3779b97f4a7c15) * (uint64_t)(_i + 1);
 	start(64 * (60 + draw(100)), 64 * (1 + draw(20)));
@@ -418,27 +416,3 @@ START_TEST(random_traffic_keeps_every_account)
 	stop();
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l1_rebalance");
-	TCase *rules = tcase_create("rules");
-	TCase *random = tcase_create("random");
-
-	tcase_add_test(rules, an_index_alone_gets_exactly_the_whole_pool);
-	tcase_add_test(rules, an_index_below_its_share_takes_one_extent_for_each_that_it_fills);
-	tcase_add_test(rules, indexes_at_their_share_evict_their_own);
-	tcase_add_test(rules, the_coldest_extent_goes);
-	tcase_add_test(rules, an_extent_with_a_pinned_entry_stays);
-	tcase_add_test(rules, everything_pinned_is_no_room_and_counted);
-	tcase_add_loop_test(rules, a_pin_while_an_extent_is_drained_keeps_it, 0, 7);
-	tcase_add_test(rules, an_index_that_nobody_uses_loses_first);
-	tcase_add_test(rules, memory_that_is_not_back_yet_is_not_given_twice);
-	tcase_add_test(rules, another_index_is_asked_when_the_first_one_s_memory_is_late);
-	tcase_add_test(rules, a_large_chunk_gets_several_small_extents);
-	tcase_add_loop_test(random, random_traffic_keeps_every_account, 0, 20);
-	suite_add_tcase(suite, rules);
-	suite_add_tcase(suite, random);
-	return suite;
-}

@@ -229,7 +229,7 @@ step(uint32_t n)
 	}
 }
 
-START_TEST(s3fifo_does_what_a_naive_model_does)
+START_LOOP_TEST(s3fifo_does_what_a_naive_model_does, 0, 40)
 {
 	static const char *const texts[] = {"s3fifo:1", "s3fifo", "s3fifo:50", "s3fifo:99"};
 	static const uint32_t shares[] = {1, 10, 50, 99};
@@ -248,21 +248,3 @@ START_TEST(s3fifo_does_what_a_naive_model_does)
 	rig_close();
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l1_s3fifo");
-	TCase *tc = tcase_create("s3fifo");
-
-	tcase_add_test(tc, s3fifo_evicts_what_nobody_read_in_order_of_insertion);
-	tcase_add_test(tc, s3fifo_read_once_goes_round_into_the_main_queue);
-	tcase_add_test(tc, s3fifo_reads_are_worth_as_many_rounds_in_the_main_queue);
-	tcase_add_test(tc, s3fifo_what_comes_back_soon_enters_the_main_queue);
-	tcase_add_test(tc, s3fifo_share_bounds_the_main_queue);
-	tcase_add_test(tc, s3fifo_entry_keeps_its_queue_and_its_reads_while_pinned);
-	tcase_add_test(tc, s3fifo_victim_of_a_cache_that_was_read_completely_is_found_in_few_steps);
-	tcase_add_loop_test(tc, s3fifo_does_what_a_naive_model_does, 0, 40);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

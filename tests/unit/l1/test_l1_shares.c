@@ -105,7 +105,7 @@ count(uint32_t tenant)
 	return n;
 }
 
-START_TEST(a_flood_takes_nothing_of_a_guaranteed_share)
+START_LOOP_TEST(a_flood_takes_nothing_of_a_guaranteed_share, 0, POLICIES)
 {
 	begin(policies[_i]);
 	guarantee(1, 40);
@@ -124,7 +124,7 @@ START_TEST(a_flood_takes_nothing_of_a_guaranteed_share)
 }
 END_TEST
 
-START_TEST(without_a_share_a_flood_takes_everything)
+START_LOOP_TEST(without_a_share_a_flood_takes_everything, 0, 1)
 {
 	begin(policies[_i]);
 	fill(1, 0, 40);
@@ -135,7 +135,7 @@ START_TEST(without_a_share_a_flood_takes_everything)
 }
 END_TEST
 
-START_TEST(a_share_that_is_not_used_is_lent_and_comes_back_as_it_is_asked_for)
+START_LOOP_TEST(a_share_that_is_not_used_is_lent_and_comes_back_as_it_is_asked_for, 0, POLICIES)
 {
 	begin(policies[_i]);
 	guarantee(1, 40);
@@ -152,7 +152,7 @@ START_TEST(a_share_that_is_not_used_is_lent_and_comes_back_as_it_is_asked_for)
 }
 END_TEST
 
-START_TEST(at_its_guarantee_a_tenant_replaces_its_own_where_all_are_guaranteed)
+START_LOOP_TEST(at_its_guarantee_a_tenant_replaces_its_own_where_all_are_guaranteed, 0, POLICIES)
 {
 	begin(policies[_i]);
 	guarantee(1, 50);
@@ -191,7 +191,7 @@ START_TEST(what_was_set_aside_goes_first_when_its_tenant_is_above_its_guarantee)
 }
 END_TEST
 
-START_TEST(a_touch_a_pin_and_a_drop_find_what_is_set_aside)
+START_LOOP_TEST(a_touch_a_pin_and_a_drop_find_what_is_set_aside, 0, POLICIES)
 {
 	struct scout__touch touch = {.how = SCOUT__ACCESS_READ};
 	uint32_t entry;
@@ -218,7 +218,7 @@ START_TEST(a_touch_a_pin_and_a_drop_find_what_is_set_aside)
 }
 END_TEST
 
-START_TEST(a_guarantee_yields_only_when_all_else_is_pinned)
+START_LOOP_TEST(a_guarantee_yields_only_when_all_else_is_pinned, 0, POLICIES)
 {
 	begin(policies[_i]);
 	guarantee(1, 40);
@@ -237,7 +237,7 @@ START_TEST(a_guarantee_yields_only_when_all_else_is_pinned)
 }
 END_TEST
 
-START_TEST(an_idle_tenant_lends_what_it_has_until_it_asks_again)
+START_LOOP_TEST(an_idle_tenant_lends_what_it_has_until_it_asks_again, 0, POLICIES)
 {
 	begin(policies[_i]);
 	guarantee(1, 40);
@@ -258,7 +258,7 @@ START_TEST(an_idle_tenant_lends_what_it_has_until_it_asks_again)
 }
 END_TEST
 
-START_TEST(tenants_without_their_own_share_what_the_named_ones_leave)
+START_LOOP_TEST(tenants_without_their_own_share_what_the_named_ones_leave, 0, POLICIES)
 {
 	begin(policies[_i]);
 	guarantee(1, 70);
@@ -281,14 +281,15 @@ START_TEST(tenants_without_their_own_share_what_the_named_ones_leave)
 }
 END_TEST
 
-START_TEST(chunks_of_older_weights_are_protected_no_more)
+START_LOOP_TEST(chunks_of_older_weights_are_protected_no_more, 0, POLICIES)
 {
 	begin(policies[_i]);
 	guarantee(1, 40);
 	fill(1, 0, 40);
 	fill(2, 0, 100);
-	scout__accounts_outdate(&ns, 10);
+	scout__accounts_outdate(&ns, 10, cache->n_entries * cache->chunk_bytes);
 	ck_assert(scout__account_space(&ns, 10, account[2]));
+	ck_assert_uint_eq(scout__account_bytes(&ns, &ns.accounts[account[1]]), 0);
 	for (uint32_t i = 0; i < 300; i++)
 		ck_assert_int_eq(store(10, i), SCOUT__RESERVE_GRANTED);
 	ck_assert_uint_eq(ns.accounts[0].bytes, 0);
@@ -344,7 +345,7 @@ count_free_to_go(uint32_t asker)
 }
 
 /* Tenants store, read and pin at random, and shares change: a guarantee is broken only when there is nothing else. */
-START_TEST(random_traffic_keeps_every_guarantee)
+START_LOOP_TEST(random_traffic_keeps_every_guarantee, 0, 12)
 {
 	struct scout__touch touch = {.how = SCOUT__ACCESS_READ};
 	uint32_t pinned[32] = {0}, n_pinned = 0;
@@ -387,27 +388,3 @@ START_TEST(random_traffic_keeps_every_guarantee)
 	end();
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("l1_shares");
-	TCase *rules = tcase_create("rules");
-	TCase *random = tcase_create("random");
-
-	tcase_add_loop_test(rules, a_flood_takes_nothing_of_a_guaranteed_share, 0, POLICIES);
-	tcase_add_loop_test(rules, without_a_share_a_flood_takes_everything, 0, 1);
-	tcase_add_loop_test(rules, a_share_that_is_not_used_is_lent_and_comes_back_as_it_is_asked_for, 0, POLICIES);
-	tcase_add_loop_test(rules, at_its_guarantee_a_tenant_replaces_its_own_where_all_are_guaranteed, 0, POLICIES);
-	tcase_add_test(rules, what_was_set_aside_goes_first_when_its_tenant_is_above_its_guarantee);
-	tcase_add_loop_test(rules, a_touch_a_pin_and_a_drop_find_what_is_set_aside, 0, POLICIES);
-	tcase_add_loop_test(rules, a_guarantee_yields_only_when_all_else_is_pinned, 0, POLICIES);
-	tcase_add_loop_test(rules, an_idle_tenant_lends_what_it_has_until_it_asks_again, 0, POLICIES);
-	tcase_add_loop_test(rules, tenants_without_their_own_share_what_the_named_ones_leave, 0, POLICIES);
-	tcase_add_loop_test(rules, chunks_of_older_weights_are_protected_no_more, 0, POLICIES);
-	tcase_add_test(rules, a_long_run_of_protected_chunks_is_passed_in_turns);
-	suite_add_tcase(s, rules);
-	tcase_add_loop_test(random, random_traffic_keeps_every_guarantee, 0, 12);
-	suite_add_tcase(s, random);
-	return s;
-}

@@ -34,7 +34,7 @@ begin(const char *policy)
 	return index;
 }
 
-START_TEST(unneeded_objects_leave_first_and_in_their_order)
+START_LOOP_TEST(unneeded_objects_leave_first_and_in_their_order, 0, 3)
 {
 	struct scout__chunk_index *index = begin(policies[_i]);
 
@@ -55,7 +55,7 @@ START_TEST(unneeded_objects_leave_first_and_in_their_order)
 }
 END_TEST
 
-START_TEST(a_promise_a_hold_and_a_touch_take_it_back)
+START_LOOP_TEST(a_promise_a_hold_and_a_touch_take_it_back, 0, 3)
 {
 	struct scout__chunk_index *index = begin(policies[_i]);
 	struct scout__touch touch = {.how = SCOUT__ACCESS_READ};
@@ -76,7 +76,7 @@ START_TEST(a_promise_a_hold_and_a_touch_take_it_back)
 }
 END_TEST
 
-START_TEST(what_is_promised_is_needed_and_what_is_held_becomes_unneeded)
+START_LOOP_TEST(what_is_promised_is_needed_and_what_is_held_becomes_unneeded, 0, 3)
 {
 	struct scout__chunk_index *index = begin(policies[_i]);
 
@@ -98,7 +98,7 @@ START_TEST(what_is_promised_is_needed_and_what_is_held_becomes_unneeded)
 END_TEST
 
 /* What became unneeded while a worker reads it is needed again as soon as anything else uses it. */
-START_TEST(what_became_unneeded_under_a_hold_is_taken_back_by_another_use)
+START_LOOP_TEST(what_became_unneeded_under_a_hold_is_taken_back_by_another_use, 0, 3)
 {
 	struct scout__chunk_index *index = begin(policies[_i]);
 	struct scout__touch touch = {.how = SCOUT__ACCESS_READ};
@@ -123,7 +123,7 @@ START_TEST(what_became_unneeded_under_a_hold_is_taken_back_by_another_use)
 END_TEST
 
 /* It goes after it was written to L2, and before all others. */
-START_TEST(what_is_saved_stays_unneeded)
+START_LOOP_TEST(what_is_saved_stays_unneeded, 0, 3)
 {
 	struct scout__chunk_index *index = begin(policies[_i]);
 	uint32_t entry = entry_of(index, 9);
@@ -145,7 +145,7 @@ START_TEST(what_is_saved_stays_unneeded)
 END_TEST
 
 /* What one of two groups does not need for a whole turn of evictions is the other one's. */
-START_TEST(what_stays_unneeded_gives_an_extent_away)
+START_LOOP_TEST(what_stays_unneeded_gives_an_extent_away, 0, 3)
 {
 	struct scout__chunk_index *a, *b;
 	static struct scout__l1_ns ns;
@@ -186,19 +186,3 @@ START_TEST(what_stays_unneeded_gives_an_extent_away)
 	scout__l1_ns_fini(&ns);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l1_unneeded");
-	TCase *tcase = tcase_create("unneeded");
-
-	tcase_add_loop_test(tcase, unneeded_objects_leave_first_and_in_their_order, 0, 3);
-	tcase_add_loop_test(tcase, a_promise_a_hold_and_a_touch_take_it_back, 0, 3);
-	tcase_add_loop_test(tcase, what_is_promised_is_needed_and_what_is_held_becomes_unneeded, 0, 3);
-	tcase_add_loop_test(tcase, what_became_unneeded_under_a_hold_is_taken_back_by_another_use, 0, 3);
-	tcase_add_loop_test(tcase, what_is_saved_stays_unneeded, 0, 3);
-	tcase_add_loop_test(tcase, what_stays_unneeded_gives_an_extent_away, 0, 3);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

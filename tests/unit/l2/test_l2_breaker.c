@@ -33,6 +33,8 @@ check_wait(uint64_t now_us, uint64_t wait_us)
 	ck_assert(scout__l2_switch_is_due(&sw, sw.retry_us));
 }
 
+CHECKED_FIXTURE(setup, NULL);
+
 START_TEST(failures_of_one_kind_in_a_row_open_it)
 {
 	ck_assert_int_eq(sw.state, SCOUT__L2_CLOSED);
@@ -130,20 +132,3 @@ START_TEST(many_servers_do_not_come_back_at_once)
 	ck_assert_uint_lt(early, 600);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l2_breaker");
-	TCase *tc = tcase_create("l2_breaker");
-
-	tcase_add_checked_fixture(tc, setup, NULL);
-	tcase_add_test(tc, failures_of_one_kind_in_a_row_open_it);
-	tcase_add_test(tc, a_success_begins_the_count_of_its_kind_anew);
-	tcase_add_test(tc, what_fails_or_works_while_open_changes_nothing);
-	tcase_add_test(tc, the_wait_doubles_to_half_a_minute_and_ends_with_a_trial_that_works);
-	tcase_add_test(tc, a_store_that_fails_right_after_its_trial_waits_longer);
-	tcase_add_test(tc, many_servers_do_not_come_back_at_once);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -130,6 +130,8 @@ check_round_trip(unsigned key)
 	ck_assert_mem_eq(data, loaded, BYTES);
 }
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(without_rules_everything_passes)
 {
 	check_round_trip(0);
@@ -237,21 +239,3 @@ START_TEST(a_folder_that_is_read_only_is_still_read)
 	check_round_trip(1);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l2_fault");
-	TCase *tc = tcase_create("l2_fault");
-
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_test(tc, without_rules_everything_passes);
-	tcase_add_test(tc, operations_are_late_fail_or_hang);
-	tcase_add_test(tc, a_disk_that_cannot_be_read_brings_nothing);
-	tcase_add_test(tc, a_disk_that_brings_less_or_other_bytes_is_noticed);
-	tcase_add_test(tc, a_disk_that_lands_other_bytes_is_noticed);
-	tcase_add_test(tc, a_disk_that_is_full_in_the_middle_keeps_nothing);
-	tcase_add_test(tc, a_folder_that_is_read_only_is_still_read);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -71,6 +71,8 @@ setup(void)
 	scout__l2_header_put(header, &key, sizeof(payload), scout__l2_sum(payload, sizeof(payload)));
 }
 
+CHECKED_FIXTURE(setup, NULL);
+
 START_TEST(key_and_header_are_the_golden_bytes)
 {
 	struct scout__l2_fingerprint fingerprint;
@@ -325,26 +327,3 @@ START_TEST(digests_have_one_spelling)
 	ck_assert_mem_eq(&digest, &key.digest, sizeof(digest));
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l2_object");
-	TCase *tc = tcase_create("l2_object");
-
-	tcase_add_checked_fixture(tc, setup, NULL);
-	tcase_add_test(tc, key_and_header_are_the_golden_bytes);
-	tcase_add_test(tc, each_part_of_the_layout_changes_the_fingerprint);
-	tcase_add_test(tc, each_part_of_a_key_changes_its_digest);
-	tcase_add_test(tc, an_object_of_the_former_format_is_of_another_format);
-	tcase_add_test(tc, a_header_says_what_was_put);
-	tcase_add_test(tc, the_longest_key_fits);
-	tcase_add_test(tc, a_flipped_bit_anywhere_in_a_header_is_found);
-	tcase_add_test(tc, a_header_of_another_object_is_told_apart);
-	tcase_add_test(tc, a_key_that_is_none_is_damage);
-	tcase_add_test(tc, a_key_with_a_hash_too_long_is_damage);
-	tcase_add_test(tc, a_flipped_bit_anywhere_in_a_payload_changes_its_sum);
-	tcase_add_test(tc, digests_have_one_spelling);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -72,6 +72,16 @@ check_all_taken_once(void)
 		ck_assert_uint_eq(atomic_load(&taken[i]), 1);
 }
 
+static void
+setup(void)
+{
+	atomic_store(&n_taken, 0);
+	for (unsigned i = 0; i < N; i++)
+		atomic_store(&taken[i], 0);
+}
+
+CHECKED_FIXTURE(setup, NULL);
+
 START_TEST(each_operation_reaches_one_of_the_threads)
 {
 	pthread_t threads[3];
@@ -102,7 +112,7 @@ START_TEST(each_operation_reaches_the_thread_that_polls)
 }
 END_TEST
 
-START_TEST(operations_come_out_in_order_and_full_is_told)
+START_LOOP_TEST(operations_come_out_in_order_and_full_is_told, 0, 2)
 {
 	bool pollable = _i;
 	unsigned n = 0;
@@ -123,7 +133,7 @@ START_TEST(operations_come_out_in_order_and_full_is_told)
 }
 END_TEST
 
-START_TEST(what_is_left_comes_out_after_the_close)
+START_LOOP_TEST(what_is_left_comes_out_after_the_close, 0, 2)
 {
 	bool pollable = _i;
 
@@ -178,27 +188,3 @@ START_TEST(a_push_wakes_only_who_sleeps)
 	scout__l2_queue_fini(&queue);
 }
 END_TEST
-
-static void
-setup(void)
-{
-	atomic_store(&n_taken, 0);
-	for (unsigned i = 0; i < N; i++)
-		atomic_store(&taken[i], 0);
-}
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l2_queue");
-	TCase *tc = tcase_create("l2_queue");
-
-	tcase_add_checked_fixture(tc, setup, NULL);
-	tcase_add_test(tc, each_operation_reaches_one_of_the_threads);
-	tcase_add_test(tc, each_operation_reaches_the_thread_that_polls);
-	tcase_add_loop_test(tc, operations_come_out_in_order_and_full_is_told, 0, 2);
-	tcase_add_loop_test(tc, what_is_left_comes_out_after_the_close, 0, 2);
-	tcase_add_test(tc, a_push_wakes_only_who_sleeps);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -25,7 +25,7 @@ START_TEST(a_url_that_cannot_be_is_refused_with_its_reason)
 		 "l2 has 5 URLs: must be 1..4"},
 		{{"script:///a", "other:///a"},
 		 SCOUT_ERR_CONFIG_RANGE,
-		 "l2 = \"other:///a\": scheme \"other\": must be one of script"},
+		 "l2 = \"other:///a\": scheme \"other\": must be one of script, records"},
 		{{"rediss://h"},
 		 SCOUT_ERR_CONFIG_RANGE,
 		 "l2 = \"rediss://h\": no TLS to Redis in this build: install OpenSSL 3 and hiredis (Debian: libssl-dev, "
@@ -81,6 +81,97 @@ END_TEST
 
 /* ---- operations ---- */
 
+START_TEST(two_adapters_come_out_by_turns)
+{
+	scout__enter_loop();
+	open_front("script:///a", "script:///b");
+	for (unsigned i = 0; i < 6; i++) {
+		submit(i, SCOUT__L2_LOAD, 0);
+		if (i < 3)
+			continue;
+		/* The last three on the other. */
+		script_end(&scripts[0], scripts[0].n - 1, SCOUT__L2_OK, 0);
+		reap(0);
+		scout__l2_submit(l2, 1, &ops[i], 0);
+	}
+	n_ended = 0;
+	while (scripts[0].n)
+		script_end(&scripts[0], 0, SCOUT__L2_OK, 0);
+	while (scripts[1].n)
+		script_end(&scripts[1], 0, SCOUT__L2_OK, 0);
+	reap(0);
+	ck_assert_uint_eq(n_ended, 6);
+	for (unsigned i = 1; i < 6; i++)
+		ck_assert_uint_ne(order[i]->adapter, order[i - 1]->adapter);
+	teardown();
+	ck_assert(scripts[1].is_closed);
+}
+END_TEST
+
+START_TEST(an_adapter_that_hangs_is_left_alone)
+{
+	scout__enter_loop();
+	open_front("script:///a", "script:///b");
+	submit(0, SCOUT__L2_LOAD, 0);
+	submit(1, SCOUT__L2_LOAD, 0);
+	script_end(script, 1, SCOUT__L2_OK, 0);
+	reap(0);
+	scout__l2_submit(l2, 1, &ops[1], 0);
+	n_ended = 0;
+	scripts[0].hangs = true;
+	ck_assert(!scout__l2_stop(l2, 20));
+	ck_assert_uint_eq(n_ended, 1);
+	ck_assert_ptr_eq(order[0], &ops[1]);
+	ck_assert_uint_eq(scout__l2_running(l2), 1);
+	ck_assert_uint_eq(logged("L2 script:///a hangs: 1 operations did not end within 20 ms"), 1);
+	scout__l2_free(l2);
+	ck_assert(!scripts[0].is_closed);
+	ck_assert(scripts[1].is_closed);
+	/* What its thread does later finds everything in its place. */
+	script_end(script, 0, SCOUT__L2_OK, 0);
+}
+END_TEST
+
+static void
+end_probe(uint64_t now_us, enum scout__l2_result result, const char *why)
+{
+	tick(now_us);
+	ck_assert_uint_eq(script->n, 1);
+	ck_assert_int_eq(script->ops[0]->what, SCOUT__L2_RECORD_READ);
+	(void)snprintf(script->ops[0]->why, sizeof(script->ops[0]->why), "%s", why);
+	script_end(script, 0, result, 0);
+	reap(now_us);
+}
+
+/* No engine is there, and it never worked: it is not said to work. */
+START_TEST(a_store_is_asked_for_a_record_until_it_works)
+{
+	open_front("records:///a", NULL);
+	ck_assert_int_eq(health(0).state, SCOUT__L2_STARTING);
+	end_probe(S, SCOUT__L2_ERROR, "403 SignatureDoesNotMatch\033[2J");
+	ck_assert_int_eq(health(S).state, SCOUT__L2_FAILING);
+	ck_assert_str_eq(health(S).words, "403 SignatureDoesNotMatch?[2J");
+	ck_assert_uint_gt(health(S).since_ms, UINT64_C(1700000000000));
+	ck_assert_int_eq(breaker(SCOUT__L2_READS), SCOUT__L2_HALF_OPEN);
+	ck_assert_int_eq(breaker(SCOUT__L2_WRITES), SCOUT__L2_HALF_OPEN);
+	tick(3 * S);
+	ck_assert_uint_eq(script->n, 0);
+	end_probe(7 * S, SCOUT__L2_OK, "");
+	ck_assert_int_eq(breaker(SCOUT__L2_READS), SCOUT__L2_CLOSED);
+	tick(9 * S);
+	ck_assert_int_eq(health(9 * S).state, SCOUT__L2_WORKS);
+	tick(60 * S);
+	ck_assert_uint_eq(script->n, 0);
+	/* The server's own records count, too. */
+	ck_assert_int_eq(one(SCOUT__L2_RECORD_READ, SCOUT__L2_ERROR, 5, 61 * S), SCOUT__L2_ERROR);
+	ck_assert_int_eq(health(61 * S).state, SCOUT__L2_FAILING);
+	ck_assert_uint_eq(logged("failing: record_read: Input/output error\n"), 1);
+	teardown();
+}
+END_TEST
+
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(operations_come_out_once_in_the_order_of_their_end)
 {
 	scout__enter_loop();
@@ -108,7 +199,7 @@ START_TEST(operations_come_out_once_in_the_order_of_their_end)
 	ck_assert_uint_eq(counters()->results[SCOUT__L2_LOAD][SCOUT__L2_ABSENT], 1);
 	ck_assert_uint_eq(counters()->results[SCOUT__L2_LOAD][SCOUT__L2_CORRUPT], 1);
 	ck_assert_uint_eq(counters()->bytes_loaded, 14);
-	ck_assert_uint_eq(logged("L2 script:///a: load: corrupt (detail 0)"), 1);
+	ck_assert_uint_eq(logged("L2 script:///a: load: corrupt"), 1);
 }
 END_TEST
 
@@ -153,33 +244,6 @@ START_TEST(a_reap_in_parts_stays_readable)
 	ck_assert(!scout__l2_reap(l2, 2, 0));
 	ck_assert_uint_eq(n_ended, 5);
 	ck_assert(!is_readable());
-}
-END_TEST
-
-START_TEST(two_adapters_come_out_by_turns)
-{
-	scout__enter_loop();
-	open_front("script:///a", "script:///b");
-	for (unsigned i = 0; i < 6; i++) {
-		submit(i, SCOUT__L2_LOAD, 0);
-		if (i < 3)
-			continue;
-		/* The last three on the other. */
-		script_end(&scripts[0], scripts[0].n - 1, SCOUT__L2_OK, 0);
-		reap(0);
-		scout__l2_submit(l2, 1, &ops[i], 0);
-	}
-	n_ended = 0;
-	while (scripts[0].n)
-		script_end(&scripts[0], 0, SCOUT__L2_OK, 0);
-	while (scripts[1].n)
-		script_end(&scripts[1], 0, SCOUT__L2_OK, 0);
-	reap(0);
-	ck_assert_uint_eq(n_ended, 6);
-	for (unsigned i = 1; i < 6; i++)
-		ck_assert_uint_ne(order[i]->adapter, order[i - 1]->adapter);
-	teardown();
-	ck_assert(scripts[1].is_closed);
 }
 END_TEST
 
@@ -275,6 +339,36 @@ END_TEST
 
 /* ---- the end ---- */
 
+START_TEST(a_store_that_fails_is_one_line_and_one_a_minute_until_it_works)
+{
+	uint64_t now_us = S;
+
+	one(SCOUT__L2_LOAD, SCOUT__L2_OK, 0, now_us);
+	for (; now_us < 131 * S; now_us += S / 10) {
+		one(SCOUT__L2_LOAD, SCOUT__L2_ERROR, now_us < 10 * S ? 5 : 6, now_us);
+		one(SCOUT__L2_LOAD, SCOUT__L2_OK, 0, now_us);
+		tick(now_us);
+		ck_assert_int_eq(health(now_us).state, SCOUT__L2_FAILING);
+	}
+	ck_assert_uint_eq(logged("script:///a: failing: load: Input/output error\n"), 1);
+	ck_assert_uint_eq(logged("script:///a: failing: "), 3);
+	ck_assert_str_eq(health(now_us).words, "load: No such device or address");
+	tick(now_us + 2 * S);
+	ck_assert_int_eq(health(now_us).state, SCOUT__L2_WORKS);
+	ck_assert_str_eq(health(now_us).words, "");
+	ck_assert_uint_eq(logged("script:///a: works\n"), 2);
+	/* A kind of operation that nobody asks for again counts for a minute. */
+	one(SCOUT__L2_STORE, SCOUT__L2_FULL, 28, now_us += 10 * S);
+	one(SCOUT__L2_EXISTS, SCOUT__L2_OK, 0, now_us + S);
+	tick(now_us + 59 * S);
+	ck_assert_int_eq(health(now_us).state, SCOUT__L2_FAILING);
+	tick(now_us + 60 * S);
+	ck_assert_int_eq(health(now_us).state, SCOUT__L2_WORKS);
+}
+END_TEST
+
+CHECKED_FIXTURE(setup, NULL);
+
 START_TEST(a_stop_ends_everything)
 {
 	scout__enter_loop();
@@ -309,65 +403,3 @@ START_TEST(a_stop_ends_everything)
 	ck_assert(script->is_closed);
 }
 END_TEST
-
-START_TEST(an_adapter_that_hangs_is_left_alone)
-{
-	scout__enter_loop();
-	open_front("script:///a", "script:///b");
-	submit(0, SCOUT__L2_LOAD, 0);
-	submit(1, SCOUT__L2_LOAD, 0);
-	script_end(script, 1, SCOUT__L2_OK, 0);
-	reap(0);
-	scout__l2_submit(l2, 1, &ops[1], 0);
-	n_ended = 0;
-	scripts[0].hangs = true;
-	ck_assert(!scout__l2_stop(l2, 20));
-	ck_assert_uint_eq(n_ended, 1);
-	ck_assert_ptr_eq(order[0], &ops[1]);
-	ck_assert_uint_eq(scout__l2_running(l2), 1);
-	ck_assert_uint_eq(logged("L2 script:///a hangs: 1 operations did not end within 20 ms"), 1);
-	scout__l2_free(l2);
-	ck_assert(!scripts[0].is_closed);
-	ck_assert(scripts[1].is_closed);
-	/* What its thread does later finds everything in its place. */
-	script_end(script, 0, SCOUT__L2_OK, 0);
-}
-END_TEST
-
-START_TEST(failures_that_storm_are_logged_once_a_second)
-{
-	for (unsigned i = 0; i < 100; i++)
-		one(SCOUT__L2_LOAD, i % 4 ? SCOUT__L2_ERROR : SCOUT__L2_OK, 5, i * 1000);
-	ck_assert_uint_eq(logged("load: error (detail 5)"), 1);
-	one(SCOUT__L2_LOAD, SCOUT__L2_ERROR, 6, 2 * S);
-	ck_assert_uint_eq(logged("load: error (detail 6) (and 74 more)"), 1);
-}
-END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l2_submit");
-	TCase *bare = tcase_create("l2_submit_bare");
-	TCase *tc = tcase_create("l2_submit");
-
-	tcase_add_test(bare, a_url_that_cannot_be_is_refused_with_its_reason);
-	tcase_add_test(bare, a_front_says_what_it_has);
-	tcase_add_test(bare, two_adapters_come_out_by_turns);
-	tcase_add_test(bare, an_adapter_that_hangs_is_left_alone);
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_test(tc, operations_come_out_once_in_the_order_of_their_end);
-	tcase_add_test(tc, keys_and_bytes_are_counted);
-	tcase_add_test(tc, a_reap_in_parts_stays_readable);
-	tcase_add_test(tc, what_has_no_room_is_refused_by_the_reap);
-	tcase_add_test(tc, an_unpin_waits_for_room);
-	tcase_add_test(tc, done_may_submit_again);
-	tcase_add_test(tc, failures_that_storm_are_logged_once_a_second);
-	suite_add_tcase(suite, bare);
-	suite_add_tcase(suite, tc);
-	tc = tcase_create("l2_submit_stop");
-	tcase_add_checked_fixture(tc, setup, NULL);
-	tcase_add_test(tc, a_stop_ends_everything);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -6,6 +6,8 @@
 
 /* ---- breakers ---- */
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(failures_in_a_row_switch_reads_off)
 {
 	scout__enter_loop();
@@ -23,7 +25,8 @@ START_TEST(failures_in_a_row_switch_reads_off)
 	ck_assert(scout__l2_usable(l2, 0, SCOUT__L2_WRITES, 0));
 	ck_assert_uint_eq(counters()->opened[SCOUT__L2_READS], 1);
 	ck_assert_uint_eq(counters()->opened[SCOUT__L2_WRITES], 0);
-	ck_assert_uint_eq(logged("reads are switched off after 5 failures of load in a row"), 1);
+	ck_assert_uint_eq(logged("L2 script:///a: reads off, next try in "), 1);
+	ck_assert_uint_eq(logged(" ms: load: Input/output error\n"), 1);
 	script->submits = 0;
 	ck_assert_int_eq(one(SCOUT__L2_LOAD, SCOUT__L2_OK, 0, 0), SCOUT__L2_REFUSED);
 	ck_assert_int_eq(one(SCOUT__L2_EXISTS, SCOUT__L2_OK, 0, 0), SCOUT__L2_REFUSED);
@@ -66,7 +69,8 @@ START_TEST(a_store_that_is_full_itself_is_not_written_for_a_while)
 		ck_assert_int_eq(one(SCOUT__L2_STORE, SCOUT__L2_FULL, 28, 0), SCOUT__L2_FULL);
 	ck_assert_int_eq(breaker(SCOUT__L2_WRITES), SCOUT__L2_OPEN);
 	ck_assert_int_eq(breaker(SCOUT__L2_READS), SCOUT__L2_CLOSED);
-	ck_assert_uint_eq(logged("writes are switched off after 5 failures of store in a row"), 1);
+	ck_assert_uint_eq(logged("L2 script:///a: writes off, next try in "), 1);
+	ck_assert_uint_eq(logged(" ms: store: No space left on device\n"), 1);
 	ck_assert_int_eq(one(SCOUT__L2_STORE, SCOUT__L2_OK, 0, 0), SCOUT__L2_REFUSED);
 	ck_assert_int_eq(one(SCOUT__L2_REMOVE, SCOUT__L2_OK, 0, 0), SCOUT__L2_REFUSED);
 	ck_assert_int_eq(one(SCOUT__L2_LOAD, SCOUT__L2_OK, 0, 0), SCOUT__L2_OK);
@@ -106,8 +110,7 @@ START_TEST(reads_are_tried_by_the_load_that_failed_last)
 	script_end(script, 0, SCOUT__L2_ABSENT, 0);
 	reap(retry_us + 2);
 	ck_assert_int_eq(breaker(SCOUT__L2_READS), SCOUT__L2_CLOSED);
-	ck_assert_uint_eq(logged("reads are tried again"), 1);
-	ck_assert_uint_eq(logged("reads work again"), 1);
+	ck_assert_uint_eq(health(retry_us + 2).state, SCOUT__L2_WORKS);
 	ck_assert_int_eq(one(SCOUT__L2_LOAD, SCOUT__L2_OK, 0, retry_us + 3), SCOUT__L2_OK);
 	/* The trial is no operation of the server's. */
 	ck_assert_uint_eq(counters()->submitted[SCOUT__L2_LOAD], SCOUT__L2_FAILURES + 1);
@@ -136,7 +139,7 @@ START_TEST(reads_are_tried_by_exists_where_that_failed)
 		reap(now_us);
 		ck_assert_int_eq(breaker(SCOUT__L2_READS), SCOUT__L2_OPEN);
 	}
-	ck_assert_uint_eq(logged("reads still fail"), 6);
+	ck_assert_uint_eq(logged("reads off, next try in "), 1 + now_us / (60 * S));
 	ck_assert_uint_eq(counters()->opened[SCOUT__L2_READS], 1);
 	/* A trial that the adapter does not take is one that failed. */
 	script->is_refusing = true;
@@ -147,6 +150,52 @@ START_TEST(reads_are_tried_by_exists_where_that_failed)
 	script_end(script, 0, SCOUT__L2_OK, 0);
 	reap(now_us);
 	ck_assert_int_eq(breaker(SCOUT__L2_READS), SCOUT__L2_CLOSED);
+}
+END_TEST
+
+START_TEST(questions_that_come_too_late_cost_one_request_at_a_time_and_less_and_less_often)
+{
+	uint64_t now_us = S;
+
+	for (unsigned i = 0; i < SCOUT__L2_FAILURES; i++) {
+		submit(i, SCOUT__L2_EXISTS, now_us);
+		ops[i].timeout_us = S / 2;
+	}
+	tick(now_us += S);
+	ck_assert_int_eq(breaker(SCOUT__L2_READS), SCOUT__L2_OPEN);
+	while (script->n)
+		script_end(script, 0, SCOUT__L2_OK, 0);
+	reap(now_us);
+	for (uint64_t wait_us = S; wait_us < 40 * S; wait_us *= 2) {
+		uint64_t wait = wait_us < 30 * S ? wait_us : 30 * S;
+
+		/* The trial waits as long as a question, and no longer. */
+		ck_assert_uint_ge(next_us(), now_us + wait - wait / 4);
+		tick(now_us = next_us());
+		ck_assert_uint_eq(script->ops[0]->timeout_us, S / 2);
+		script_end(script, 0, SCOUT__L2_OK, 0);
+		reap(now_us);
+		ck_assert_int_eq(breaker(SCOUT__L2_READS), SCOUT__L2_CLOSED);
+		/* One question at a time; loads pass. */
+		now_us += 60 * S;
+		submit(5, SCOUT__L2_EXISTS, now_us);
+		ops[5].timeout_us = S / 2;
+		ck_assert_int_eq(one(SCOUT__L2_LOAD, SCOUT__L2_OK, 0, now_us), SCOUT__L2_OK);
+		submit(1, SCOUT__L2_EXISTS, now_us);
+		reap(now_us);
+		ck_assert_int_eq(ops[1].result, SCOUT__L2_REFUSED);
+		ck_assert_uint_eq(script->n, 1);
+		script_end(script, 0, SCOUT__L2_TIMEOUT, 0);
+		reap(now_us);
+		ck_assert_int_eq(breaker(SCOUT__L2_READS), SCOUT__L2_OPEN);
+	}
+	tick(now_us = next_us());
+	script_end(script, 0, SCOUT__L2_OK, 0);
+	reap(now_us);
+	ck_assert_int_eq(one(SCOUT__L2_EXISTS, SCOUT__L2_OK, 0, now_us), SCOUT__L2_OK);
+	submit(1, SCOUT__L2_EXISTS, now_us);
+	submit(2, SCOUT__L2_EXISTS, now_us);
+	ck_assert_uint_eq(script->n, 2);
 }
 END_TEST
 
@@ -206,7 +255,7 @@ START_TEST(writes_are_tried_by_the_next_store)
 	script_end(script, 0, SCOUT__L2_PRESENT, 0);
 	reap(now_us);
 	ck_assert_int_eq(breaker(SCOUT__L2_WRITES), SCOUT__L2_CLOSED);
-	ck_assert_uint_eq(logged("writes work again"), 1);
+	ck_assert_uint_eq(logged("L2 script:///a: works\n"), 1);
 }
 END_TEST
 
@@ -229,11 +278,13 @@ START_TEST(a_deadline_that_passes_is_a_failure_once)
 	ck_assert_uint_eq(counters()->overdue[SCOUT__L2_LOAD], 3);
 	ck_assert_uint_eq(next_us(), UINT64_MAX);
 	ck_assert_uint_eq(n_ended, 0);
-	ck_assert_uint_eq(logged("load: no progress for 1000 ms"), 1);
-	/* They come out when they end, and count no second time. */
+	ck_assert_uint_eq(logged("failing: load: no progress for 1000 ms"), 1);
+	/* They come out when they end, and count no second time; but then the store may say why. */
+	(void)snprintf(script->ops[0]->why, sizeof(script->ops[0]->why), "Connection refused");
 	script_end(script, 0, SCOUT__L2_ERROR, 5);
 	script_end(script, 0, SCOUT__L2_ERROR, 5);
 	reap(400 + S);
+	ck_assert_str_eq(health(400 + S).words, "Connection refused");
 	ck_assert_uint_eq(counters()->late, 2);
 	ck_assert_int_eq(breaker(SCOUT__L2_READS), SCOUT__L2_CLOSED);
 	/* Nor does a late success make them undone: two more open it. */
@@ -319,25 +370,3 @@ START_TEST(a_write_trial_that_hangs_is_the_only_one)
 	ck_assert_int_eq(breaker(SCOUT__L2_WRITES), SCOUT__L2_CLOSED);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l2_switching");
-	TCase *tc = tcase_create("l2_switching");
-
-	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_test(tc, failures_in_a_row_switch_reads_off);
-	tcase_add_test(tc, answers_that_are_no_failures_keep_it_closed);
-	tcase_add_test(tc, a_store_that_is_full_itself_is_not_written_for_a_while);
-	tcase_add_test(tc, reads_are_tried_by_the_load_that_failed_last);
-	tcase_add_test(tc, reads_are_tried_by_exists_where_that_failed);
-	tcase_add_test(tc, a_trial_needs_no_room);
-	tcase_add_test(tc, writes_are_tried_by_the_next_store);
-	tcase_add_test(tc, a_deadline_that_passes_is_a_failure_once);
-	tcase_add_test(tc, what_has_ended_in_time_and_waits_is_not_overdue);
-	tcase_add_test(tc, a_store_that_hangs_is_switched_off_and_its_late_ends_do_not_switch_it_on);
-	tcase_add_test(tc, a_write_trial_that_hangs_is_the_only_one);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -247,14 +247,3 @@ START_TEST(each_of_many_operations_ends_once)
 	scout__l2_free(l2);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l2_threads");
-	TCase *tc = tcase_create("l2_threads");
-
-	tcase_add_test(tc, each_of_many_operations_ends_once);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

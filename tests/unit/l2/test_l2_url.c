@@ -113,7 +113,7 @@ static const struct {
 	{"option x is given twice", {"fs:///a?x=1&y=2&x=1", "fs:///a?x=1&%78=1"}},
 };
 
-START_TEST(each_malformed_url_has_its_message)
+START_LOOP_TEST(each_malformed_url_has_its_message, 0, sizeof(malformed) / sizeof(malformed[0]))
 {
 	for (size_t i = 0; i < sizeof(malformed[0].texts) / sizeof(char *) && malformed[_i].texts[i]; i++) {
 		struct scout__l2_url url = {.n_hosts = 77};
@@ -205,7 +205,7 @@ static const struct {
 	{"redis://:,:,:", "redis://***"},
 };
 
-START_TEST(no_message_shows_a_password)
+START_LOOP_TEST(no_message_shows_a_password, 0, sizeof(masks) / sizeof(masks[0]))
 {
 	char *shown = scout__l2_url_mask(masks[_i].text);
 	struct scout__l2_url url;
@@ -296,10 +296,11 @@ START_TEST(options_go_through_the_adapters_table)
 		{"fs:///a?thread=2", SCOUT_ERR_CONFIG_KEY,
 		 "option 1: \"thread\" is no configuration key; did you mean threads?"},
 		{"fs:///a?max_bytes=1&threads=65", SCOUT_ERR_CONFIG_RANGE, "option 2: threads = \"65\": must be 1..64"},
+		{"fs:///a?threads=0", SCOUT_ERR_CONFIG_RANGE, "option 1: threads = \"0\": must be 1..64"},
 		{"fs:///a?threads=two", SCOUT_ERR_CONFIG_SYNTAX,
 		 "option 1: threads = \"two\": must be a number, 1..64"},
 	};
-	struct scout__l2_url url = parse("fs:///a?max_bytes=2Ki&threads=0"); /* 0: the default */
+	struct scout__l2_url url = parse("fs:///a?max_bytes=2Ki");
 	struct cfg cfg;
 
 	ck_assert_int_eq(scout__l2_url_options(&url, &table, &cfg, err, sizeof(err)), 0);
@@ -344,21 +345,3 @@ START_TEST(random_text_is_survived)
 	}
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("l2_url");
-	TCase *tc = tcase_create("l2_url");
-
-	tcase_add_test(tc, a_folder_with_options);
-	tcase_add_test(tc, hosts_with_user_and_password);
-	tcase_add_loop_test(tc, each_malformed_url_has_its_message, 0, sizeof(malformed) / sizeof(malformed[0]));
-	tcase_add_test(tc, limits_are_told);
-	tcase_add_loop_test(tc, no_message_shows_a_password, 0, sizeof(masks) / sizeof(masks[0]));
-	tcase_add_test(tc, what_an_adapter_needs_is_checked);
-	tcase_add_test(tc, options_go_through_the_adapters_table);
-	tcase_add_test(tc, random_text_is_survived);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

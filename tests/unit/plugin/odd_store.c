@@ -22,6 +22,8 @@ struct object {
 
 static struct object objects[OBJECTS];
 static char be[32];
+static scout_log_fn log_line;
+static void *log_user;
 
 static bool
 is(const char *word)
@@ -48,14 +50,14 @@ size_of(const struct iovec *parts, uint32_t n)
 	return bytes;
 }
 
-/* Waits in steps of 10 ms until nobody does any more. `slow` reports a byte of progress with each, up to 60. */
+/* Waits in steps of 10 ms until nobody does any more. `slow` reports a byte of progress with each, up to 60, `boasting` ever more megabytes. */
 static int
 wait_for_nothing(const struct scout_l2_watch *watch)
 {
 	const struct timespec step = {.tv_nsec = 10000000};
 
 	for (uint64_t i = 1; !is("slow") || i <= 60; i++) {
-		if (!watch->goes_on(watch->user, is("slow") ? i : 0))
+		if (!watch->goes_on(watch->user, is("slow") ? i : is("boasting") ? i << 20 : 0))
 			return SCOUT_L2_GAVE_UP;
 		(void)nanosleep(&step, NULL);
 	}
@@ -72,6 +74,8 @@ open_store(const struct scout_l2_open *args, void **ret_store, char *why)
 	}
 	if (args->n_options > 0)
 		(void)snprintf(be, sizeof(be), "%s", args->options[0].value);
+	log_line = args->log;
+	log_user = args->log_user;
 	*ret_store = objects;
 	return 0;
 }
@@ -98,7 +102,9 @@ load(void *store, const char *name, uint32_t flags, const struct iovec *parts, u
 		(void)snprintf(why, SCOUT_L2_WHY_BYTES, "not today");
 		return SCOUT_L2_FAILED;
 	}
-	if (is("slow") || is("stuck")) {
+	if (is("talking"))
+		log_line(log_user, 99, "\033[2Jred\nline\342\200\256");
+	if (is("slow") || is("stuck") || is("boasting")) {
 		int outcome = wait_for_nothing(watch);
 
 		if (outcome != SCOUT_L2_DONE)
@@ -162,7 +168,11 @@ remove_name(void *store, const char *name, const struct scout_l2_watch *watch, c
 static void
 close_store(void *store)
 {
+	const struct timespec hour = {.tv_sec = 3600};
+
 	(void)store;
+	if (is("closing"))
+		(void)nanosleep(&hour, NULL);
 	for (int i = 0; i < OBJECTS; i++)
 		free(objects[i].data);
 	memset(objects, 0, sizeof(objects));

@@ -117,10 +117,21 @@ START_TEST(malformed_redirects_are_errors_like_others)
 }
 END_TEST
 
-START_TEST(errors_are_told_by_their_first_word)
+START_TEST(errors_are_told_by_their_first_words)
 {
+	static const struct {
+		const char *text, *words;
+		bool is_of_auth;
+	} said[] = {
+		{"NOPERM this user has no permissions", "NOPERM this user has no permissions", false},
+		{"MISCONF it can't save. Commands that", "MISCONF it can't save", false},
+		{"ERR unknown command 'GET', with args beginning with: 'x'", "ERR unknown command ", false},
+		{"WRONGPASS invalid secret", "WRONGPASS", true},
+		{"CLUSTERDOWN", "CLUSTERDOWN", false},
+		{"secret", "", false},
+	};
 	struct scout__redis_redirect to;
-	char word[8];
+	char words[80];
 
 	ck_assert_int_eq(scout__redis_kind_of("TRYAGAIN Multiple keys", &to), SCOUT__REDIS_TRYAGAIN);
 	ck_assert_int_eq(scout__redis_kind_of("CLUSTERDOWN Hash slot not served", &to), SCOUT__REDIS_DOWN);
@@ -131,14 +142,12 @@ START_TEST(errors_are_told_by_their_first_word)
 	ck_assert_int_eq(scout__redis_kind_of("NOAUTH Authentication required.", &to), SCOUT__REDIS_AUTH);
 	ck_assert_int_eq(scout__redis_kind_of("WRONGPASS", &to), SCOUT__REDIS_AUTH);
 	ck_assert_int_eq(scout__redis_kind_of("NOPERM this user", &to), SCOUT__REDIS_NOPERM);
-	ck_assert_int_eq(scout__redis_kind_of("MISCONF Redis is configured", &to), SCOUT__REDIS_OTHER);
+	ck_assert_int_eq(scout__redis_kind_of("MISCONF Redis is configured", &to), SCOUT__REDIS_MISCONF);
 	ck_assert_int_eq(scout__redis_kind_of("OOMX", &to), SCOUT__REDIS_OTHER);
-	scout__redis_error_word("NOPERM secret", word, sizeof(word));
-	ck_assert_str_eq(word, "NOPERM");
-	scout__redis_error_word("CLUSTERDOWN", word, sizeof(word));
-	ck_assert_str_eq(word, "CLUSTER");
-	scout__redis_error_word("secret", word, sizeof(word));
-	ck_assert_str_eq(word, "");
+	for (size_t i = 0; i < sizeof(said) / sizeof(said[0]); i++) {
+		scout__redis_error_words(said[i].text, said[i].is_of_auth, words, sizeof(words));
+		ck_assert_str_eq(words, said[i].words);
+	}
 }
 END_TEST
 
@@ -245,24 +254,3 @@ START_TEST(a_map_that_is_not_taken_is_refused)
 	redisReaderFree(reader);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("redis_resp");
-	TCase *tc = tcase_create("resp");
-
-	tcase_add_test(tc, a_key_is_a_prefix_and_the_digest);
-	tcase_add_test(tc, slots_are_those_of_the_cluster_specification);
-	tcase_add_test(tc, commands_are_arrays_of_bulk_strings);
-	tcase_add_test(tc, the_line_before_a_value_is_read_whole_or_not_at_all);
-	tcase_add_test(tc, a_line_that_is_no_length_is_refused);
-	tcase_add_test(tc, redirects_name_a_slot_and_a_node);
-	tcase_add_test(tc, malformed_redirects_are_errors_like_others);
-	tcase_add_test(tc, errors_are_told_by_their_first_word);
-	tcase_add_test(tc, a_slot_map_is_ranges_with_their_masters);
-	tcase_add_test(tc, a_malformed_slot_map_is_refused);
-	tcase_add_test(tc, a_map_that_is_not_taken_is_refused);
-	suite_add_tcase(s, tc);
-	return s;
-}

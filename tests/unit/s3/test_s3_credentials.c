@@ -68,6 +68,8 @@ write_file(const char *text, mode_t mode)
 	ck_assert_int_eq(chmod(path, mode), 0);
 }
 
+CHECKED_FIXTURE(up, down);
+
 START_TEST(the_environment_is_first)
 {
 	set("AWS_ACCESS_KEY_ID", "A");
@@ -93,11 +95,11 @@ START_TEST(a_file_that_others_can_read_is_refused)
 {
 	char expected[256];
 
-	write_file("[default]\naws_access_key_id = A\naws_secret_access_key = S\n", 0640);
+	write_file("[default]\naws_access_key_id = A\naws_secret_access_key = S\n", 0644);
 	set("AWS_SHARED_CREDENTIALS_FILE", path);
 	ck_assert(!get(NULL));
-	(void)snprintf(expected, sizeof(expected), "%s can be read by others (mode 0640): chmod 0600 it", path);
-	ck_assert_str_eq(err, expected);
+	(void)snprintf(expected, sizeof(expected), "the credentials file %s has mode 0644, owner ", path);
+	ck_assert_msg(strstr(err, expected), "%s", err);
 	ck_assert_int_eq(chmod(path, 0600), 0);
 	ck_assert_msg(get(NULL), "%s", err);
 	ck_assert_str_eq(keys.access, "A");
@@ -220,6 +222,37 @@ START_TEST(a_container_has_an_endpoint)
 }
 END_TEST
 
+START_TEST(credentials_come_from_near_by_only)
+{
+	static const char *const far[] = {"http://example.com/",
+					  "https://10.0.0.1/",
+					  "ftp://127.0.0.1/",
+					  "http://127.0.0.1@example.com/",
+					  "http://127.0.0.1.example.com/",
+					  "http://localhost.example.com",
+					  "http://[2001:db8::1]/",
+					  "http://127.0.0.1\\@example.com/",
+					  "http://",
+					  "127.0.0.1",
+					  "http://[::1].example.com/"};
+	static const char *const near[] = {"http://localhost:1/", "https://127.9.9.9:1/x", "http://[::1]:1/",
+					   "http://[::1]:1?x"};
+
+	for (size_t i = 0; i < sizeof(far) / sizeof(far[0]); i++) {
+		set("AWS_CONTAINER_CREDENTIALS_FULL_URI", far[i]);
+		ck_assert(!get(NULL));
+		ck_assert_msg(strstr(err, "must be http or https to a loopback or link-local address"), "%s: %s",
+			      far[i], err);
+	}
+	for (size_t i = 0; i < sizeof(near) / sizeof(near[0]); i++) {
+		set("AWS_CONTAINER_CREDENTIALS_FULL_URI", near[i]);
+		ck_assert(!get(NULL));
+		ck_assert_msg(strstr(err, "the container's service of credentials does not answer: "), "%s: %s",
+			      near[i], err);
+	}
+}
+END_TEST
+
 START_TEST(a_web_identity_takes_a_role)
 {
 	set("AWS_ENDPOINT_URL_STS", url_of(""));
@@ -242,22 +275,3 @@ START_TEST(a_service_that_is_not_there_is_said)
 	ck_assert_ptr_nonnull(strstr(err, "the container's service of credentials does not answer: "));
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("s3_credentials");
-	TCase *tc = tcase_create("s3_credentials");
-
-	tcase_add_checked_fixture(tc, up, down);
-	tcase_add_test(tc, the_environment_is_first);
-	tcase_add_test(tc, nothing_that_is_set_says_what_to_set);
-	tcase_add_test(tc, a_file_that_others_can_read_is_refused);
-	tcase_add_test(tc, a_file_is_read_again_when_the_store_refuses);
-	tcase_add_test(tc, an_instance_has_metadata_with_a_token);
-	tcase_add_test(tc, a_container_has_an_endpoint);
-	tcase_add_test(tc, a_web_identity_takes_a_role);
-	tcase_add_test(tc, a_service_that_is_not_there_is_said);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -170,21 +170,3 @@ START_TEST(documents_are_read_by_name)
 	ck_assert(!scout__s3_json(json, "Open", text, sizeof(text)));
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("s3_sign");
-	TCase *tc = tcase_create("s3_sign");
-
-	tcase_add_test(tc, a_get_with_a_range);
-	tcase_add_test(tc, a_put_with_the_hash_of_its_payload);
-	tcase_add_test(tc, a_query_of_a_name_without_a_value);
-	tcase_add_test(tc, a_secret_longer_than_a_block);
-	tcase_add_test(tc, a_query_is_sorted);
-	tcase_add_test(tc, a_session_token_is_signed);
-	tcase_add_test(tc, what_does_not_fit_is_not_signed);
-	tcase_add_test(tc, documents_are_read_by_name);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

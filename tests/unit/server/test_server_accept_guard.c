@@ -85,6 +85,8 @@ is_closed(int i)
 	return poll(&item, 1, 0) == 1 && (item.revents & POLLHUP);
 }
 
+CHECKED_FIXTURE(up, down);
+
 START_TEST(with_descriptors_it_is_the_usual_accept)
 {
 	int fd;
@@ -144,7 +146,7 @@ fail_accept4(uint32_t error)
 	ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
 }
 
-START_TEST(what_listeners_do_not_bear_is_a_connection_that_went_away)
+START_LOOP_TEST(what_listeners_do_not_bear_is_a_connection_that_went_away, 0, 4)
 {
 	static const struct {
 		int is, becomes;
@@ -156,18 +158,3 @@ START_TEST(what_listeners_do_not_bear_is_a_connection_that_went_away)
 	ck_assert_int_eq(errno, errors[_i].becomes);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("server_accept_guard");
-	TCase *tc = tcase_create("accept_guard");
-
-	tcase_add_checked_fixture(tc, up, down);
-	tcase_add_test(tc, with_descriptors_it_is_the_usual_accept);
-	tcase_add_test(tc, without_descriptors_connections_are_taken_and_closed);
-	tcase_add_test(tc, a_spare_descriptor_that_was_lost_comes_back);
-	tcase_add_loop_test(tc, what_listeners_do_not_bear_is_a_connection_that_went_away, 0, 4);
-	suite_add_tcase(s, tc);
-	return s;
-}

@@ -40,7 +40,7 @@ check_range(uint32_t from, uint32_t to)
 	ck_assert_uint_eq(scout__bits_count(a, from, to), n);
 }
 
-START_TEST(words_say_what_bits_say)
+START_LOOP_TEST(words_say_what_bits_say, 0, 25)
 {
 	static const unsigned rarities[] = {0, 1, 2, 50, 1000};
 	unsigned k = (unsigned)_i;
@@ -54,7 +54,7 @@ START_TEST(words_say_what_bits_say)
 }
 END_TEST
 
-START_TEST(a_range_is_filled_and_nothing_beside_it)
+START_LOOP_TEST(a_range_is_filled_and_nothing_beside_it, 0, 2)
 {
 	for (uint32_t from = 0; from <= N; from++) {
 		for (uint32_t to = from; to <= N; to += 7) {
@@ -83,16 +83,3 @@ START_TEST(maps_are_joined_bit_by_bit)
 	}
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("server_bits");
-	TCase *tc = tcase_create("all");
-
-	tcase_add_loop_test(tc, words_say_what_bits_say, 0, 25);
-	tcase_add_loop_test(tc, a_range_is_filled_and_nothing_beside_it, 0, 2);
-	tcase_add_test(tc, maps_are_joined_bit_by_bit);
-	suite_add_tcase(s, tc);
-	return s;
-}

@@ -53,15 +53,3 @@ START_TEST(a_block_stays_when_there_is_no_memory_for_more)
 	scout__block_free(block, LARGE);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("server_block");
-	TCase *tc = tcase_create("all");
-
-	tcase_add_test(tc, a_block_keeps_what_fits);
-	tcase_add_test(tc, a_block_stays_when_there_is_no_memory_for_more);
-	suite_add_tcase(s, tc);
-	return s;
-}

@@ -32,7 +32,7 @@ check_run(const struct scout__feed_run *run, const uint16_t *lens, uint64_t sequ
 	ck_assert_uint_eq(at, run->len);
 }
 
-START_TEST(the_newest_events_are_there_in_order_and_whole)
+START_LOOP_TEST(the_newest_events_are_there_in_order_and_whole, 0, 3)
 {
 	static uint16_t lens[N + 2];
 	struct scout__feed_ring ring;
@@ -97,15 +97,3 @@ START_TEST(a_page_takes_what_fits_and_no_more)
 	scout__feed_ring_fini(&ring);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("server_feed_ring");
-	TCase *t = tcase_create("all");
-
-	tcase_add_loop_test(t, the_newest_events_are_there_in_order_and_whole, 0, 3);
-	tcase_add_test(t, a_page_takes_what_fits_and_no_more);
-	suite_add_tcase(s, t);
-	return s;
-}

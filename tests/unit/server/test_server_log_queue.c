@@ -97,6 +97,8 @@ count(const char *what)
 	return n;
 }
 
+CHECKED_FIXTURE(setup, NULL);
+
 START_TEST(lines_keep_their_order_and_have_a_time_and_a_level)
 {
 	scout__log_queue_put(&queue, SCOUT_LOG_INFO, "first");
@@ -215,6 +217,8 @@ read_files(const struct scout__log_file *file, size_t *ret_old, size_t *ret_new)
 	return at;
 }
 
+CHECKED_FIXTURE(NULL, NULL);
+
 START_TEST(a_file_that_is_full_is_moved_away_and_no_line_is_lost)
 {
 	char folder[] = "/tmp/kvscout-test-XXXXXX", path[64], old_path[64], word[32];
@@ -259,24 +263,3 @@ START_TEST(a_file_that_is_full_is_moved_away_and_no_line_is_lost)
 	ck_assert_int_eq(rmdir(folder), 0);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("server_log_queue");
-	TCase *tc = tcase_create("queue");
-	TCase *files = tcase_create("files");
-
-	tcase_add_checked_fixture(tc, setup, NULL);
-	tcase_add_test(tc, lines_keep_their_order_and_have_a_time_and_a_level);
-	tcase_add_test(tc, info_is_dropped_first_and_leaves_a_part_to_warnings);
-	tcase_add_test(tc, a_warning_takes_the_place_of_the_oldest_info_line);
-	tcase_add_test(tc, warnings_beyond_the_whole_queue_are_dropped_and_counted);
-	tcase_add_test(tc, the_end_does_not_wait_for_a_reader_that_never_reads);
-	tcase_add_test(tc, a_long_line_is_cut_and_still_one_line);
-	tcase_add_test(tc, a_reader_that_has_left_costs_the_lines_and_nothing_else);
-	suite_add_tcase(suite, tc);
-	tcase_add_test(files, a_file_that_is_full_is_moved_away_and_no_line_is_lost);
-	suite_add_tcase(suite, files);
-	return suite;
-}

@@ -42,15 +42,3 @@ START_TEST(it_is_never_less_than_the_least)
 	ck_assert_uint_eq(share_of(UINT64_MAX, 10 * GIB), 5 * GIB);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("server_pool_share");
-	TCase *tc = tcase_create("share");
-
-	tcase_add_test(tc, it_is_the_smaller_of_a_quarter_and_a_half);
-	tcase_add_test(tc, it_is_never_less_than_the_least);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -102,16 +102,3 @@ START_TEST(a_poll_that_is_cancelled_does_not_run)
 	free(s);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("server_run_queue");
-	TCase *tcase = tcase_create("polls");
-
-	tcase_add_test(tcase, peers_poll_by_turns_and_after_operations);
-	tcase_add_test(tcase, a_turn_has_few_polls_and_none_is_lost);
-	tcase_add_test(tcase, a_poll_that_is_cancelled_does_not_run);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

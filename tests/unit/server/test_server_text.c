@@ -67,8 +67,8 @@ START_TEST(what_others_chose_is_quoted)
 			 "2J\xe2\x80\xa8",
 			 11);
 	is("\\x1b[2J\\xc2\\x9b2J\\xe2\\x80\\xa8");
-	scout__text_json(&text, "\x7f\xc2\x9b\xe2\x80\xa8", 6);
-	is("\\u007f\\u009b\\u2028");
+	scout__text_json(&text, "\x7f\xc2\x9b\xe2\x80\xa8\xf3\xa0\x81\x81", 10);
+	is("\\u007f\\u009b\\u2028\\udb40\\udc41");
 	/* Its last character is cut off. */
 	scout__text_label(&text, "\xe2\x82", 2);
 	is("\\\\xe2\\\\x82");
@@ -94,17 +94,3 @@ START_TEST(a_text_that_is_too_long_latches)
 	is("again");
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("server_text");
-	TCase *tcase = tcase_create("text");
-
-	tcase_add_test(tcase, numbers_are_decimal_fractions);
-	tcase_add_test(tcase, numbers_do_not_follow_the_locale);
-	tcase_add_test(tcase, what_others_chose_is_quoted);
-	tcase_add_test(tcase, a_text_that_is_too_long_latches);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

@@ -104,7 +104,7 @@ get_number(struct scout__reader *r, size_t width)
 	}
 }
 
-START_TEST(a_read_beyond_the_end_latches_and_gives_zeroes)
+START_LOOP_TEST(a_read_beyond_the_end_latches_and_gives_zeroes, 0, 4)
 {
 	static const size_t widths[] = {1, 2, 4, 8};
 	const size_t width = widths[_i];
@@ -316,27 +316,3 @@ START_TEST(a_patch_of_a_bad_writer_does_nothing)
 	ck_assert_mem_eq(buf, zeroes, sizeof(buf));
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("wire_bytes");
-	TCase *tcase = tcase_create("cursors");
-
-	tcase_add_test(tcase, numbers_are_written_little_endian_and_unpadded);
-	tcase_add_test(tcase, numbers_are_read_little_endian_at_any_alignment);
-	tcase_add_test(tcase, loads_need_no_alignment);
-	tcase_add_loop_test(tcase, a_read_beyond_the_end_latches_and_gives_zeroes, 0, 4);
-	tcase_add_test(tcase, a_string_that_is_not_whole_latches);
-	tcase_add_test(tcase, a_length_near_the_end_of_the_address_space_does_not_overflow);
-	tcase_add_test(tcase, nothing_is_a_whole_body_and_an_empty_view);
-	tcase_add_test(tcase, a_write_without_room_latches_and_touches_nothing);
-	tcase_add_test(tcase, room_is_doubled_and_keeps_what_was_written);
-	tcase_add_test(tcase, a_text_that_is_too_long_is_cut_between_characters);
-	tcase_add_test(tcase, a_text_of_65535_bytes_is_not_cut);
-	tcase_add_test(tcase, a_patch_changes_only_its_bytes);
-	tcase_add_test(tcase, a_patch_beyond_what_was_written_latches_and_touches_nothing);
-	tcase_add_test(tcase, a_patch_of_a_bad_writer_does_nothing);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

@@ -123,6 +123,8 @@ rings_of(const struct scout__channel *ch)
 
 /* ---- bytes ---- */
 
+CHECKED_FIXTURE(up, down);
+
 START_TEST(frames_of_every_length_arrive_whole_and_in_order)
 {
 	struct reading r = {0};
@@ -282,7 +284,7 @@ set_word(const struct scout__channel *ch, size_t at, uint64_t value)
 	memcpy((uint8_t *)ch->map + at, &value, sizeof(value));
 }
 
-START_TEST(positions_that_cannot_be_break_the_channel)
+START_LOOP_TEST(positions_that_cannot_be_break_the_channel, 0, 4)
 {
 	static const uint64_t tails[] = {SMALL + 8, 4, UINT64_MAX - 7, UINT64_C(1) << 63};
 
@@ -301,7 +303,7 @@ START_TEST(a_reader_ahead_of_the_writer_breaks_the_channel)
 }
 END_TEST
 
-START_TEST(lengths_that_cannot_be_break_the_channel)
+START_LOOP_TEST(lengths_that_cannot_be_break_the_channel, 0, 4)
 {
 	static const uint64_t lengths[] = {0, (uint64_t)SCOUT_MAX_FRAME + 1, UINT32_MAX, UINT64_C(1) << 32 | 40};
 
@@ -426,26 +428,3 @@ START_TEST(the_peer_hears_when_the_server_closes)
 	ck_assert(!scout__channel_hear(&peer));
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("wire_channel");
-	TCase *tc = tcase_create("channel");
-
-	tcase_add_checked_fixture(tc, up, down);
-	tcase_add_test(tc, frames_of_every_length_arrive_whole_and_in_order);
-	tcase_add_test(tc, what_finds_no_room_is_kept_and_written_later);
-	tcase_add_test(tc, who_looks_is_not_rung_and_who_sleeps_is_rung_once);
-	tcase_add_test(tc, who_waits_for_room_is_rung_when_there_is_some);
-	tcase_add_test(tc, two_threads_lose_no_frame_and_no_ring);
-	tcase_add_loop_test(tc, positions_that_cannot_be_break_the_channel, 0, 4);
-	tcase_add_test(tc, a_reader_ahead_of_the_writer_breaks_the_channel);
-	tcase_add_loop_test(tc, lengths_that_cannot_be_break_the_channel, 0, 4);
-	tcase_add_test(tc, a_tail_that_moves_back_in_the_middle_of_a_frame_breaks_the_channel);
-	tcase_add_test(tc, memory_that_can_shrink_or_has_another_size_is_refused);
-	tcase_add_test(tc, bells_of_another_kind_are_refused);
-	tcase_add_test(tc, the_peer_hears_when_the_server_closes);
-	suite_add_tcase(s, tc);
-	return s;
-}

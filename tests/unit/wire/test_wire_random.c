@@ -39,7 +39,7 @@ random_byte(void)
 	return below(2) ? often[below(sizeof(often))] : (uint8_t)below(256);
 }
 
-START_TEST(a_body_with_random_bytes_survives_the_round_trip_or_is_refused)
+START_LOOP_TEST(a_body_with_random_bytes_survives_the_round_trip_or_is_refused, 0, N_MSG_CODECS)
 {
 	const struct msg_codec *codec = &msg_codecs[_i];
 	unsigned taken = 0;
@@ -82,7 +82,7 @@ put_random_frame(uint8_t *frame, uint8_t kind, uint8_t *order, uint32_t n)
 	return w.len;
 }
 
-START_TEST(random_frames_are_taken_apart)
+START_LOOP_TEST(random_frames_are_taken_apart, SCOUT_KIND_REQUEST, SCOUT_KIND_REPLY + 1)
 {
 	const uint8_t kind = (uint8_t)_i;
 	uint8_t frame[ROOM], order[OPS];
@@ -113,15 +113,3 @@ START_TEST(random_frames_are_taken_apart)
 	}
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("wire_random");
-	TCase *tcase = tcase_create("round trips");
-
-	tcase_add_loop_test(tcase, a_body_with_random_bytes_survives_the_round_trip_or_is_refused, 0, N_MSG_CODECS);
-	tcase_add_loop_test(tcase, random_frames_are_taken_apart, SCOUT_KIND_REQUEST, SCOUT_KIND_REPLY + 1);
-	suite_add_tcase(suite, tcase);
-	return suite;
-}

@@ -9,6 +9,7 @@
 /* Which lengths can be restored: examples by hand for each policy, and random cases against the rule, object by object. */
 
 #define MAX_LENGTH 200u
+#define MOST 262144u
 
 static bool
 is_set(const uint8_t *bits, uint32_t i)
@@ -73,7 +74,7 @@ static const struct {
 	{{SCOUT__POLICY_STATE, 1, 16, 0, 0}, 16, 1, 6, "010010", {5, 2, 1}},
 };
 
-START_TEST(each_policy_allows_its_lengths)
+START_LOOP_TEST(each_policy_allows_its_lengths, 0, sizeof(examples) / sizeof(examples[0]))
 {
 	uint8_t bits[MAX_LENGTH];
 	struct scout__groups groups = {.n = 1, .group[0] = examples[_i].group};
@@ -176,17 +177,50 @@ draw(struct random_case *c, unsigned *seed)
 	}
 }
 
-START_TEST(the_walk_finds_what_the_rule_allows)
+/* Find walk.length in steps of at most @looks looks. Returns their number. */
+static uint32_t
+find_in_steps(struct scout__restorable *walk, uint32_t looks)
+{
+	uint32_t n = 1;
+
+	for (uint32_t left = looks; !scout__restorable_find(walk, &left); left = looks)
+		n++;
+	return n;
+}
+
+/* With nothing there, and with two groups that exclude each other's lengths. */
+START_LOOP_TEST(a_long_walk_takes_steps_and_a_state_is_found_at_once, 0, 2)
+{
+	static uint8_t bits[2][MOST / 8];
+	const struct scout__presence presence[2] = {{bits[0], MOST}, {bits[1], MOST}};
+	struct scout__group state = {SCOUT__POLICY_STATE, 1, 16, 0, 0};
+	struct scout__groups groups = {.n = _i ? 2 : 1, .group = {state, state}};
+	struct scout__restorable walk;
+
+	memset(bits[0], _i ? 0x55 : 0, sizeof(bits[0]));
+	memset(bits[1], 0xaa, sizeof(bits[1]));
+	scout__restorable_init(&walk, &groups, 16, presence, 0);
+	walk.length = MOST;
+	ck_assert_uint_ge(find_in_steps(&walk, 4096), _i ? MOST / 4096 : 1);
+	ck_assert_uint_eq(walk.length, 0);
+	walk.length = MOST;
+	ck_assert(_i || find_in_steps(&walk, 2) == 1);
+}
+END_TEST
+
+START_LOOP_TEST(the_walk_finds_what_the_rule_allows, 0, 20)
 {
 	unsigned seed = (unsigned)_i + 1, found = 0;
 	struct random_case c;
 
 	for (unsigned n = 0; n < 500; n++) {
-		struct scout__restorable walk;
+		struct scout__restorable walk, steps;
 		uint32_t next;
 
 		draw(&c, &seed);
 		scout__restorable_init(&walk, &c.groups, c.hash_tokens, c.presence, c.skip);
+		scout__restorable_init(&steps, &c.groups, c.hash_tokens, c.presence, c.skip);
+		steps.length = c.at_most;
 		next = scout__restorable_next(&walk, c.at_most);
 		for (uint32_t length = c.at_most; length > 0; length--) {
 			bool allowed = true;
@@ -194,8 +228,11 @@ START_TEST(the_walk_finds_what_the_rule_allows)
 			for (uint32_t g = 0; g < c.groups.n; g++)
 				allowed = allowed && group_allows(&c, g, length);
 			ck_assert_msg(allowed == (next == length), "case %u: length %u, next %u", n, length, next);
-			if (allowed)
+			if (allowed) {
+				(void)find_in_steps(&steps, 1 + n % 3);
+				ck_assert_uint_eq(steps.length--, length);
 				next = scout__restorable_next(&walk, length - 1);
+			}
 			found += allowed;
 		}
 		ck_assert_uint_eq(next, 0);
@@ -215,17 +252,3 @@ START_TEST(a_margin_beyond_all_numbers_is_never_there)
 	ck_assert_uint_eq(scout__restorable_next(&walk, 4), 0);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("wire_restorable");
-	TCase *tc = tcase_create("restorable");
-
-	tcase_add_loop_test(tc, each_policy_allows_its_lengths, 0, sizeof(examples) / sizeof(examples[0]));
-	tcase_add_test(tc, a_need_is_what_the_gpu_lacks);
-	tcase_add_loop_test(tc, the_walk_finds_what_the_rule_allows, 0, 20);
-	tcase_add_test(tc, a_margin_beyond_all_numbers_is_never_there);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -77,6 +77,8 @@ wait_status(void)
 	return done.status;
 }
 
+CHECKED_FIXTURE(up, down);
+
 START_TEST(the_version_that_it_had_is_compared_and_changed)
 {
 	up_with(6);
@@ -177,7 +179,7 @@ static const struct {
 } steps[] = {{SCOUT_OP_HELLO, 2, 0}, {SCOUT_OP_HELLO, 3, 6}, {SCOUT_OP_RESET, 3, 6}, {SCOUT_OP_HELLO, 4, 7}};
 
 /* Wherever the connection breaks, the next one begins without a version, and all is said again. */
-START_TEST(a_reset_that_was_lost_is_said_again)
+START_LOOP_TEST(a_reset_that_was_lost_is_said_again, 0, 4)
 {
 	unsigned opcode = steps[_i].opcode;
 
@@ -331,7 +333,7 @@ START_TEST(a_clear_is_answered_before_anything_is_asked)
 END_TEST
 
 /* Lost on the way, to the same server start or to another: said again, and only the latest. */
-START_TEST(a_clear_that_was_lost_is_said_again)
+START_LOOP_TEST(a_clear_that_was_lost_is_said_again, 0, 2)
 {
 	uint64_t generation = 0;
 
@@ -352,7 +354,7 @@ START_TEST(a_clear_that_was_lost_is_said_again)
 END_TEST
 
 /* By a server that is stopping, or has no room: it has not carried it out. */
-START_TEST(a_clear_that_is_put_off_is_said_again_before_anything_is_asked)
+START_LOOP_TEST(a_clear_that_is_put_off_is_said_again_before_anything_is_asked, 0, 2)
 {
 	uint64_t generation = 0;
 
@@ -393,7 +395,7 @@ START_TEST(a_clear_that_our_client_repeated_before_us_is_said_again)
 END_TEST
 
 /* The server has come back to our clear, and we were not told, or it is the next one: a job that is refused makes us ask and say it. */
-START_TEST(a_worker_that_is_out_asks_whether_its_own_clear_is_the_last_one)
+START_LOOP_TEST(a_worker_that_is_out_asks_whether_its_own_clear_is_the_last_one, 0, 2)
 {
 	uint64_t generation = 0;
 
@@ -435,30 +437,3 @@ START_TEST(a_clear_waits_for_the_version_of_the_weights)
 	ck_assert_uint_lt(fake_last_order(fake, SCOUT_OP_CLEAR), fake_last_order(fake, SCOUT_OP_STORE));
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("worker_adopt");
-	TCase *tc = tcase_create("worker_adopt");
-
-	tcase_add_checked_fixture(tc, up, down);
-	tcase_add_test(tc, the_version_that_it_had_is_compared_and_changed);
-	tcase_add_test(tc, a_namespace_without_a_version_is_reset_before_ours_is_said);
-	tcase_add_test(tc, a_version_that_it_never_had_is_left_alone);
-	tcase_add_test(tc, no_job_asks_before_the_server_has_said_yes);
-	tcase_add_loop_test(tc, a_reset_that_was_lost_is_said_again, 0, 4);
-	tcase_add_test(tc, a_clear_is_answered_before_anything_is_asked);
-	tcase_add_loop_test(tc, a_clear_that_was_lost_is_said_again, 0, 2);
-	tcase_add_loop_test(tc, a_clear_that_is_put_off_is_said_again_before_anything_is_asked, 0, 2);
-	tcase_add_loop_test(tc, a_worker_that_is_out_asks_whether_its_own_clear_is_the_last_one, 0, 2);
-	tcase_add_test(tc, a_clear_that_our_client_repeated_before_us_is_said_again);
-	tcase_add_test(tc, a_clear_waits_for_the_version_of_the_weights);
-	tcase_add_test(tc, an_answer_about_a_version_that_was_overtaken_is_no_answer);
-	tcase_add_test(tc, a_refusal_is_the_error_of_the_jobs_that_waited);
-	tcase_add_test(tc, a_server_that_went_on_meanwhile_is_asked_again);
-	tcase_add_test(tc, an_answer_that_makes_no_sense_ends_the_connection);
-	tcase_add_test(tc, a_worker_that_was_refused_for_its_weights_comes_back_without_being_made_anew);
-	suite_add_tcase(s, tc);
-	return s;
-}

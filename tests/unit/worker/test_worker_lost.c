@@ -63,6 +63,8 @@ lose(unsigned opcode)
 	fake_bind(fake, false);
 }
 
+CHECKED_FIXTURE(up, down);
+
 START_TEST(retrieve_whose_reply_was_lost_is_given_back_by_its_correlation_id)
 {
 	int64_t ids[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -168,18 +170,3 @@ START_TEST(a_job_ends_at_its_own_time_whatever_waits_before_it)
 			 SCOUT_ERR_UNSUPPORTED);
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *s = suite_create("worker_lost");
-	TCase *tc = tcase_create("worker_lost");
-
-	tcase_add_checked_fixture(tc, up, down);
-	tcase_add_test(tc, retrieve_whose_reply_was_lost_is_given_back_by_its_correlation_id);
-	tcase_add_test(tc, store_whose_reply_was_lost_is_given_up_by_its_correlation_id);
-	tcase_add_test(tc, a_job_ends_at_its_own_time_whatever_waits_before_it);
-	tcase_add_test(tc, another_server_start_has_nothing_to_be_given_back);
-	suite_add_tcase(s, tc);
-	return s;
-}

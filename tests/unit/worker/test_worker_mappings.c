@@ -194,18 +194,3 @@ START_TEST(a_thousand_segments_of_a_millisecond_each)
 	down();
 }
 END_TEST
-
-Suite *
-suite_of_this_file(void)
-{
-	Suite *suite = suite_create("worker_mappings");
-	TCase *tc = tcase_create("leaving");
-
-	tcase_add_test(tc, a_restart_does_not_wait_for_the_driver);
-	tcase_add_test(tc, a_withdrawn_segment_is_told_once_it_is_unmapped);
-	tcase_add_test(tc, what_an_earlier_server_took_away_is_not_told_to_the_next);
-	tcase_add_test(tc, an_engine_is_closed_after_it_has_let_go_of_all);
-	tcase_add_test(tc, a_thousand_segments_of_a_millisecond_each);
-	suite_add_tcase(suite, tc);
-	return suite;
-}

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SCOUT_RUN_DELAY_H
-#define SCOUT_RUN_DELAY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,5 +27,5 @@ struct scout__run_delay {
 void scout__run_delay_begin(struct scout__run_delay *d, pid_t server_pid, bool own_threads, uint64_t now_us);
 /* The delay since then, the sum over all these threads (one waits for the other), at most the time that has passed. */
 uint64_t scout__run_delay_us(const struct scout__run_delay *d, uint64_t now_us);
-
-#endif
+/* Whether all these threads sleep: they have done what they were told to, and wait for more. */
+bool scout__run_delay_all_sleep(const struct scout__run_delay *d);

@@ -133,3 +133,17 @@ scout__run_delay_us(const struct scout__run_delay *d, uint64_t now_us)
 		delay_us += delay_since_ns(&d->threads[i], elapsed_us * 1000) / 1000;
 	return delay_us < elapsed_us ? delay_us : elapsed_us;
 }
+
+bool
+scout__run_delay_all_sleep(const struct scout__run_delay *d)
+{
+	char name[NAME_BYTES];
+
+	for (uint32_t i = 0; i < d->n_threads; i++) {
+		char state = state_of(d->threads[i].pid, d->threads[i].tid, name);
+
+		if (state != 'S' && state != '\0')
+			return false;
+	}
+	return true;
+}
