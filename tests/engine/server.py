@@ -44,7 +44,9 @@ class Server:
         self.kills += 1
 
     def freeze(self):
+        """All of its threads have stopped when this returns."""
         self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
 
     def thaw(self):
         self._process.send_signal(signal.SIGCONT)

@@ -253,6 +253,7 @@ class Session:
         """Prompt 3 meets a frozen server, 4 the same one again, 5 none, 6 and later an empty one."""
         if prompt == 3:
             self.server.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, self.server.pid, os.WSTOPPED)
         elif prompt == 4:
             self.server.send_signal(signal.SIGCONT)
         elif prompt == 5:

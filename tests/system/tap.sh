@@ -76,6 +76,15 @@ serve() {
 	endpoint=${serve_line#kvscoutd: ready on }
 }
 
+# freeze: stop the server so that it answers nothing: kill returns before the last thread has stopped.
+freeze() {
+	kill -STOP "$server" && wait_until is_frozen
+}
+
+is_frozen() {
+	! grep -h '^State:' "/proc/$server/task"/*/status | grep -qv 'T (stopped)'
+}
+
 stop() {
 	kill -TERM "$server"
 	wait "$server"

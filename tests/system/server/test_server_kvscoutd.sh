@@ -23,7 +23,7 @@ check "--status to a full disk fails" ends_with 1 "could not be written" \
 	sh -c '"$1" --status "$2" >/dev/full' full "$kvscoutd" "$endpoint"
 check "a second server is told who has the path" ends_with 4 "held by a living server, pid $server" \
 	"$kvscoutd" --listen "$endpoint"
-kill -STOP "$server"
+freeze
 check "--status of a stopped server ends" ends_with 1 "no answer within 2 s" "$kvscoutd" --status "$endpoint"
 kill -CONT "$server"
 check "SIGTERM ends it with 0" stop

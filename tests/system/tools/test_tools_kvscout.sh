@@ -69,7 +69,7 @@ if [ -n "$latency" ]; then
 else
 	skip "latency runs the tool, against this server" "built without jansson"
 fi
-kill -STOP "$server"
+freeze
 check "a server that hangs is none" ends_with 3 "no answer within 2 s" "$kvscout" ping
 kill -CONT "$server"
 check "it ends with 0" stop
