@@ -245,6 +245,14 @@ enum scout__l2_breaker {
 	SCOUT__L2_HALF_OPEN /* being tried: all but the trial is REFUSED */
 };
 
+enum scout__l2_verdict {
+	SCOUT__L2_NOTHING, /* says nothing about the store */
+	SCOUT__L2_WORKED,
+	SCOUT__L2_FAILED
+};
+
+/* What the result of @op says. */
+enum scout__l2_verdict scout__l2_verdict_of(const struct scout__l2_op *op);
 /* How a store does, from how all operations on it end. */
 enum scout__l2_state {
 	SCOUT__L2_STARTING = 0, /* nothing has worked yet, its catalogue is not complete, or it has no connection */
@@ -295,6 +303,8 @@ SCOUT_ON_ANY int scout__l2_fd(const struct scout__l2 *l2);
 /* Whether an EXISTS or LOAD (READS) or a STORE (WRITES) submitted now would be tried, as far as the breaker goes. */
 SCOUT_ON_LOOP bool scout__l2_usable(const struct scout__l2 *l2, uint32_t adapter, enum scout__l2_side side,
 				    uint64_t now_us);
+/* When a STORE would be tried again; 0: at once; UINT64_MAX: after one that is being tried has ended. */
+SCOUT_ON_LOOP uint64_t scout__l2_writes_at_us(const struct scout__l2 *l2, uint32_t adapter);
 /*
  * Give @op to an adapter. Always taken: what cannot be tried (breaker, queue) comes out of the next reap as REFUSED; an
  * UNPIN waits for room and is never refused. op->done is never called from here.

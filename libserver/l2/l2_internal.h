@@ -143,14 +143,6 @@ SCOUT_ON_LOOP bool scout__l2_wants_probe(struct scout__l2_port *port, uint64_t n
 
 /* ---- switching.c ---- */
 
-enum scout__l2_verdict {
-	SCOUT__L2_NOTHING, /* says nothing about the store */
-	SCOUT__L2_WORKED,
-	SCOUT__L2_FAILED
-};
-
-/* What the result of @op says. */
-enum scout__l2_verdict scout__l2_verdict_of(const struct scout__l2_op *op);
 /* Judge the store by @op, which has ended or is late. */
 SCOUT_ON_LOOP void scout__l2_judge(struct scout__l2_port *port, const struct scout__l2_op *op,
 				   enum scout__l2_verdict verdict, uint64_t now_us);

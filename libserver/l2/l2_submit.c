@@ -71,12 +71,20 @@ start_unpins(struct scout__l2_port *port, uint64_t now_us)
 bool
 scout__l2_usable(const struct scout__l2 *l2, uint32_t adapter, enum scout__l2_side side, uint64_t now_us)
 {
+	if (side == SCOUT__L2_WRITES)
+		return scout__l2_writes_at_us(l2, adapter) <= now_us;
+	return l2->ports[adapter].sides[side].state == SCOUT__L2_CLOSED;
+}
+
+uint64_t
+scout__l2_writes_at_us(const struct scout__l2 *l2, uint32_t adapter)
+{
 	const struct scout__l2_port *port = &l2->ports[adapter];
-	const struct scout__l2_switch *sw = &port->sides[side];
+	const struct scout__l2_switch *sw = &port->sides[SCOUT__L2_WRITES];
 
 	if (sw->state == SCOUT__L2_CLOSED)
-		return true;
-	return side == SCOUT__L2_WRITES && !port->write_trial && scout__l2_switch_is_due(sw, now_us);
+		return 0;
+	return sw->state == SCOUT__L2_OPEN && !port->write_trial ? sw->retry_us : UINT64_MAX;
 }
 
 SCOUT_ON_LOOP static void

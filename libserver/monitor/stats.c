@@ -100,7 +100,8 @@ take_fetch(const struct scout__fetch *fetch, struct scout__stats_fetch *t)
 	t->adapters = fetch->n;
 	t->loads_queued = fetch->n_loads_queued;
 	t->loads_running = fetch->n_loads_running;
-	t->writes_waiting = fetch->n_writes_queued + fetch->n_writes_later + fetch->n_writes_running;
+	t->writes_waiting =
+		fetch->n_writes_queued + fetch->n_writes_later + fetch->n_writes_again + fetch->n_writes_running;
 	t->writes_bytes = fetch->write_bytes;
 	t->writes_bytes_limit = fetch->max_write_bytes;
 }

@@ -32,7 +32,7 @@ struct scout__pending_op;
 #define SCOUT__ASK_OPS 1024u /* existence questions that adapters have at once, each */
 #define SCOUT__LOAD_OPS 64u  /* loads that run at once, at most: see load_ops */
 #define SCOUT__PROMPTS 1024u
-#define SCOUT__WRITES_LATER 16384u
+#define SCOUT__WRITES_LATER 16384u               /* writes that wait without their slots */
 #define SCOUT__WRITE_OPS 32u                     /* chunks that are written at once */
 #define SCOUT__OTHER_OPS 512u                    /* removals, and what of unpinning does not wait in l2_submit */
 #define SCOUT__SLICE_KEYS 1024u                  /* keys that one step may hash */
@@ -99,8 +99,7 @@ struct scout__load {
 	struct scout__l2_op op;
 };
 
-/* And the other way. */
-/* What waits of the prompts whose tickets fall in one place: as good as always one. */
+/* And the other way: what waits of the prompts whose tickets fall in one place: as good as always one. */
 struct scout__prompt {
 	struct scout__list node;   /* in prompts_queued, while something waits: in the order of their first chunks */
 	struct scout__list writes; /* in the queue, from its beginning on */
@@ -110,7 +109,7 @@ struct scout__prompt {
 };
 
 struct scout__write {
-	struct scout__list node;      /* in writes_queued, while it waits there */
+	struct scout__list node;      /* in writes_queued or writes_again, while it waits there */
 	struct scout__list of_prompt; /* in its writes or later */
 	struct scout__prompt *prompt;
 	struct scout_server *server;
@@ -119,6 +118,9 @@ struct scout__write {
 	struct scout__handle handle;
 	uint32_t rank;
 	uint32_t n_running; /* adapters */
+	uint64_t again_us;  /* put off: not to be tried before */
+	uint8_t todo;       /* adapters (bits) that may take it yet */
+	uint8_t failures;   /* times that one of them failed */
 	bool kept;          /* one of them has it */
 	bool late;          /* one of them does not get on with it */
 	struct scout__l2_key *key;
@@ -162,9 +164,11 @@ struct scout__fetch {
 	uint32_t n_loads_late; /* of those that run */
 	uint32_t load_ops;     /* so many others run at once; const after start */
 	struct scout__list writes_queued, prompts_queued;
+	/* Put off, without their slots: by the adapter that is owed one which another one has; last: what none has. */
+	struct scout__list writes_again[SCOUT__L2_MAX_ADAPTERS + 1];
 	struct scout__prompt prompts[SCOUT__PROMPTS]; /* by their tickets */
 	uint64_t n_born;
-	uint32_t n_writes_queued, n_writes_later, n_writes_running;
+	uint32_t n_writes_queued, n_writes_later, n_writes_again, n_writes_running;
 	uint64_t write_bytes, max_write_bytes; /* queued and running */
 	struct scout__run_item write_sweep;    /* drops what is of older weights */
 	uint32_t sweep_left;
@@ -290,8 +294,9 @@ SCOUT_ON_LOOP void scout__records_close(struct scout__ns *ns);
 SCOUT_ON_LOOP void scout__records_changed(struct scout_server *s, struct scout__ns *ns);
 /* Read them again now. */
 SCOUT_ON_LOOP void scout__records_look(struct scout_server *s, struct scout__ns *ns);
-/* The stores (bits) that may be used for the namespace. */
+/* The stores (bits) that may be used for the namespace; and those that may be before its next clear. */
 SCOUT_ON_LOOP uint8_t scout__records_stores(const struct scout__ns *ns);
+SCOUT_ON_LOOP uint8_t scout__records_hoped(const struct scout_server *s, const struct scout__ns *ns);
 /* Whether each store has said what it has, or is not waited for any more. */
 SCOUT_ON_LOOP bool scout__records_known(const struct scout__ns *ns);
 /* True: that is not so, and @pending was put to sleep until it is, or until it has to be answered. */
@@ -305,8 +310,10 @@ SCOUT_ON_LOOP uint64_t scout__records_next_us(const struct scout_server *s);
 
 /* ---- l2_write.c ---- */
 
-/* What holds the queue back may be over. */
+/* What holds the queue back may be over, or one that was put off is due. */
 SCOUT_ON_LOOP void scout__writes_go_on(struct scout_server *s);
+/* When the next one that was put off is due. */
+SCOUT_ON_LOOP uint64_t scout__writes_next_us(const struct scout_server *s);
 
 /* The shard was stored by a worker for the prompt of @ticket, after those before it: write it through. */
 SCOUT_ON_LOOP void scout__write_queue(struct scout_server *s, struct scout__ns_group *group, uint32_t entry,

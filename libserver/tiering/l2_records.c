@@ -429,6 +429,16 @@ scout__records_stores(const struct scout__ns *ns)
 	return stores;
 }
 
+uint8_t
+scout__records_hoped(const struct scout_server *s, const struct scout__ns *ns)
+{
+	uint8_t stores = 0;
+
+	for (uint32_t i = 0; ns->records && i < s->fetch->n; i++)
+		stores |= (uint8_t)((ns->records->stores[i].state != DAMAGED) << i);
+	return stores;
+}
+
 bool
 scout__records_known(const struct scout__ns *ns)
 {

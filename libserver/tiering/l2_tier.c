@@ -63,6 +63,8 @@ fetch_init(struct scout_server *s, struct scout__fetch *t)
 	scout__list_init(&t->loads_bare);
 	scout__list_init(&t->writes_queued);
 	scout__list_init(&t->prompts_queued);
+	for (uint32_t i = 0; i <= SCOUT__L2_MAX_ADAPTERS; i++)
+		scout__list_init(&t->writes_again[i]);
 	for (uint32_t i = 0; i < SCOUT__PROMPTS; i++) {
 		scout__list_init(&t->prompts[i].node);
 		scout__list_init(&t->prompts[i].writes);
@@ -229,6 +231,8 @@ scout__fetch_turn(struct scout_server *s)
 		scout__note_step(s, before_us);
 	} while (more && s->now_us < end_us);
 	scout__records_tick(s);
+	if (t->n_writes_again)
+		scout__writes_go_on(s);
 	/* Some may be late now, or the last store switched off. */
 	scout__loads_start(s);
 }
@@ -236,7 +240,7 @@ scout__fetch_turn(struct scout_server *s)
 uint64_t
 scout__fetch_next_us(const struct scout_server *s)
 {
-	uint64_t l2_us, records_us;
+	uint64_t l2_us, records_us, writes_us;
 
 	if (!s->fetch)
 		return UINT64_MAX;
@@ -244,13 +248,20 @@ scout__fetch_next_us(const struct scout_server *s)
 		return s->now_us;
 	l2_us = scout__l2_next_us(s->fetch->l2);
 	records_us = scout__records_next_us(s);
-	return l2_us < records_us ? l2_us : records_us;
+	writes_us = scout__writes_next_us(s);
+	if (records_us < l2_us)
+		l2_us = records_us;
+	return writes_us < l2_us ? writes_us : l2_us;
 }
 
 bool
 scout__fetch_is_idle(const struct scout_server *s)
 {
-	return !s->fetch || (s->fetch->n_writes_queued + s->fetch->n_writes_later + s->fetch->n_writes_running == 0);
+	const struct scout__fetch *t = s->fetch;
+
+	/* What a store that is off is owed may take longer than a stop. */
+	return !t || (t->n_writes_queued + t->n_writes_later + t->n_writes_running == 0 &&
+		      scout__writes_next_us(s) > s->drain_end_us + t->timeout_us);
 }
 
 bool

@@ -15,14 +15,17 @@
  * quarter of the pool, since what waits keeps its slot). Of what does not fit the ends of prompts wait without their slots,
  * first of the youngest prompt, because without its beginning no chunk is found; when there is room again, the oldest
  * prompt goes on where it was. If the pool has used a slot for something else by then, that prompt is cut: no more of it
- * is written, which is counted, and the log says it. Nothing is tried twice: a store that fails is counted, and the chunk
- * is written when it is stored again some day.
+ * is written, which is counted, and the log says it.
+ *
+ * What a store fails to take, or cannot take now (it is switched off, or has not said what was cleared), is put off: it
+ * waits without its slot, as long as the pool has it, until that store takes writes again or has failed FAILURES times
+ * with it. It keeps nothing from another store, and no prompt from going on.
  *
  * A shard that is queued or written keeps its slot (scout__index_save), and its place in the order of eviction: see
  * chunk_index_l2.c. What came from L2 is not queued.
  *
  * A store waits for a slot that is being written, but not for a disk: a write that is late lets it go on without. When
- * a store hangs as a whole its breaker opens, and what is queued for it ends at once, so it cannot fill the pool.
+ * a store hangs as a whole its breaker opens, and what is queued for it is put off at once, so it cannot fill the pool.
  *
  * After a RESET what is queued is of older weights. It is dropped when its turn comes, and by a sweep over the queue:
  * what stays goes round once, so its order stays too.
@@ -31,6 +34,8 @@
  */
 
 #define SWEEP 512u
+#define FAILURES 6u
+#define AGAIN_US UINT64_C(1000000) /* after a failure of a store that is not switched off */
 
 /* A shard has been written, or not: after the last of a hit, tell the feed. */
 SCOUT_ON_LOOP static void
@@ -98,21 +103,56 @@ SCOUT_ON_LOOP static void go_on_later(struct scout_server *s);
 SCOUT_ON_LOOP static void writes_start(struct scout_server *s);
 SCOUT_ON_LOOP static void write_late(void *user, struct scout__l2_op *op);
 
+/* The pool has used its slot for something else, or must. */
+SCOUT_ON_LOOP static bool
+is_gone(const struct scout__write *w)
+{
+	const struct scout__chunk_index *index = w->group->index;
+
+	return w->weights_gen != w->group->ns->weights_gen || !scout__index_valid(index, w->handle) ||
+	       index->entries[w->handle.entry].readable == 0 || index->entries[w->handle.entry].spoiled;
+}
+
+/* It has its slot, and is in no list. It ends, or waits without its slot for stores that do not have it. */
+SCOUT_ON_LOOP static void
+put_off(struct scout_server *s, struct scout__write *w, uint64_t again_us)
+{
+	struct scout__fetch *t = s->fetch;
+
+	if (!w->todo || w->failures >= FAILURES || t->stopping || is_gone(w) ||
+	    t->n_writes_later + t->n_writes_again >= SCOUT__WRITES_LATER) {
+		if (w->kept)
+			t->count.writes_done++;
+		else
+			t->count.writes_failed++;
+		write_end(s, w);
+		return;
+	}
+	let_go(s, w);
+	free(w->ops);
+	w->ops = NULL;
+	w->late = false;
+	w->again_us = again_us;
+	scout__list_add(&t->writes_again[w->kept ? (uint32_t)__builtin_ctz(w->todo) : SCOUT__L2_MAX_ADAPTERS],
+			&w->node);
+	t->n_writes_again++;
+}
+
 SCOUT_ON_LOOP static void
 write_done(void *user, struct scout__l2_op *op)
 {
 	struct scout__write *w = user;
 	struct scout_server *s = w->server;
+	enum scout__l2_verdict verdict = scout__l2_verdict_of(op);
 
 	w->kept |= op->result == SCOUT__L2_OK || op->result == SCOUT__L2_PRESENT;
+	w->failures += verdict == SCOUT__L2_FAILED;
+	if (verdict == SCOUT__L2_WORKED)
+		w->todo &= (uint8_t) ~(1u << op->adapter);
 	if (--w->n_running > 0)
 		return;
-	if (w->kept)
-		s->fetch->count.writes_done++;
-	else
-		s->fetch->count.writes_failed++;
 	s->fetch->n_writes_running--;
-	write_end(s, w);
+	put_off(s, w, s->now_us + AGAIN_US);
 	writes_start(s);
 }
 
@@ -130,18 +170,12 @@ make_ops(const struct scout__fetch *t, struct scout__write *w)
 	return true;
 }
 
-/* One whose turn it is, out of the queue. */
+/* It has its slot, and is in no list. */
 SCOUT_ON_LOOP static void
-write_start(struct scout_server *s, struct scout__write *w)
+write_start(struct scout_server *s, struct scout__write *w, uint8_t stores)
 {
 	struct scout__fetch *t = s->fetch;
-	uint8_t stores = scout__records_stores(w->group->ns);
 
-	if (stores == 0) {
-		t->count.writes_failed++;
-		write_end(s, w);
-		return;
-	}
 	if (!make_ops(t, w)) {
 		s->count.out_of_memory++;
 		t->count.writes_dropped++;
@@ -173,28 +207,106 @@ is_outdated(const struct scout__write *w)
 	return w->weights_gen != w->group->ns->weights_gen || w->group->index->entries[w->handle.entry].spoiled;
 }
 
+/* Whether a write may start as far as the namespace goes. */
+SCOUT_ON_LOOP static bool
+may_start(const struct scout__fetch *t, const struct scout__ns *ns)
+{
+	return t->n_writes_running < SCOUT__WRITE_OPS && scout__records_known(ns) &&
+	       !scout__records_are_written_now(ns);
+}
+
+/* When stores that it is to go to would try it; those that would now: *ret_stores. */
+SCOUT_ON_LOOP static uint64_t
+stores_of(const struct scout_server *s, const struct scout__write *w, uint8_t *ret_stores)
+{
+	uint8_t stores = w->todo & scout__records_stores(w->group->ns);
+	uint64_t first_us = UINT64_MAX;
+
+	*ret_stores = 0;
+	for (uint32_t i = 0; i < s->fetch->n; i++) {
+		uint64_t at_us = stores & 1u << i ? scout__l2_writes_at_us(s->fetch->l2, i) : UINT64_MAX;
+
+		if (at_us <= s->now_us)
+			*ret_stores |= (uint8_t)(1u << i);
+		if (at_us < first_us)
+			first_us = at_us;
+	}
+	return first_us > w->again_us ? first_us : w->again_us;
+}
+
+/* Its slot stays from here on. False: it has too many writes. */
+SCOUT_ON_LOOP static bool
+hold(struct scout__fetch *t, struct scout__write *w)
+{
+	if (!scout__index_save(w->group->index, w->handle.entry))
+		return false;
+	t->write_bytes += w->group->index->strides[w->rank];
+	w->group->ns->n_moving++;
+	return true;
+}
+
+SCOUT_ON_LOOP static void
+free_again(struct scout__fetch *t, struct scout__write *w)
+{
+	scout__list_del(&w->node);
+	t->n_writes_again--;
+	if (w->kept)
+		t->count.writes_done++;
+	else if (w->weights_gen != w->group->ns->weights_gen)
+		t->count.writes_outdated++;
+	else
+		t->count.writes_dropped++;
+	free(w);
+}
+
+/* Those of one list that were put off, as far as they are due. */
+SCOUT_ON_LOOP static void
+go_on_again(struct scout_server *s, struct scout__list *list)
+{
+	struct scout__fetch *t = s->fetch;
+
+	for (uint32_t left = SWEEP; left > 0 && !scout__list_empty(list); left--) {
+		struct scout__write *w = SCOUT__OWNER(list->next, struct scout__write, node);
+		uint8_t stores;
+
+		if (!is_gone(w) && (stores_of(s, w, &stores) > s->now_us || !may_start(t, w->group->ns)))
+			return;
+		if (is_gone(w) || !hold(t, w)) {
+			free_again(t, w);
+			continue;
+		}
+		scout__list_del(&w->node);
+		t->n_writes_again--;
+		write_start(s, w, stores);
+	}
+}
+
 SCOUT_ON_LOOP static void
 writes_start(struct scout_server *s)
 {
 	struct scout__fetch *t = s->fetch;
 	uint32_t left = SWEEP;
 
+	for (uint32_t i = 0; i <= SCOUT__L2_MAX_ADAPTERS && t->n_writes_again > 0 && !t->stopping; i++)
+		go_on_again(s, &t->writes_again[i]);
 	if (!t->stopping)
 		go_on_later(s);
 	/* The sweep drops what is outdated behind these. */
 	for (; left > 0 && !scout__list_empty(&t->writes_queued) && !t->stopping; left--) {
 		struct scout__write *w = first_queued(t);
 		bool outdated = is_outdated(w);
+		uint8_t stores;
 
-		if (!outdated && (t->n_writes_running >= SCOUT__WRITE_OPS || !scout__records_known(w->group->ns) ||
-				  scout__records_are_written_now(w->group->ns)))
+		if (!outdated && !may_start(t, w->group->ns))
 			return;
 		unqueue(t, w);
 		if (outdated) {
 			t->count.writes_outdated++;
 			write_end(s, w);
+		} else if (stores_of(s, w, &stores) <= s->now_us) {
+			write_start(s, w, stores);
 		} else {
-			write_start(s, w);
+			put_off(s, w, 0);
 		}
 	}
 }
@@ -245,11 +357,8 @@ enqueue(struct scout__fetch *t, struct scout__write *w)
 {
 	struct scout__chunk_index *index = w->group->index;
 
-	if (!scout__index_valid(index, w->handle) || index->entries[w->handle.entry].readable == 0 ||
-	    !scout__index_save(index, w->handle.entry))
+	if (!scout__index_valid(index, w->handle) || index->entries[w->handle.entry].readable == 0 || !hold(t, w))
 		return false;
-	t->write_bytes += index->strides[w->rank];
-	w->group->ns->n_moving++;
 	t->n_writes_queued++;
 	scout__list_add(&t->writes_queued, &w->node);
 	scout__list_add(&w->prompt->writes, &w->of_prompt);
@@ -357,6 +466,26 @@ scout__writes_go_on(struct scout_server *s)
 	writes_start(s);
 }
 
+uint64_t
+scout__writes_next_us(const struct scout_server *s)
+{
+	const struct scout__fetch *t = s->fetch;
+	uint64_t next_us = UINT64_MAX;
+
+	for (uint32_t i = 0; i <= SCOUT__L2_MAX_ADAPTERS && t->n_writes_again > 0; i++) {
+		const struct scout__write *w = SCOUT__OWNER(t->writes_again[i].next, struct scout__write, node);
+		uint8_t stores;
+		uint64_t at_us;
+
+		if (scout__list_empty(&t->writes_again[i]) || !may_start(t, w->group->ns))
+			continue;
+		at_us = stores_of(s, w, &stores);
+		if (at_us < next_us)
+			next_us = at_us;
+	}
+	return next_us;
+}
+
 void
 scout__write_queue(struct scout_server *s, struct scout__ns_group *group, uint32_t entry, uint32_t rank,
 		   uint64_t ticket)
@@ -368,7 +497,8 @@ scout__write_queue(struct scout_server *s, struct scout__ns_group *group, uint32
 	if (!t || !group->expected || t->stopping)
 		return;
 	prompt = prompt_of(t, ticket);
-	w = prompt->is_cut || t->n_writes_later >= SCOUT__WRITES_LATER ? NULL : calloc(1, sizeof(*w));
+	w = prompt->is_cut || t->n_writes_later + t->n_writes_again >= SCOUT__WRITES_LATER ? NULL
+											   : calloc(1, sizeof(*w));
 	if (!w) {
 		group->index->entries[entry].unsaved = 1;
 		t->count.writes_dropped++;
@@ -380,6 +510,7 @@ scout__write_queue(struct scout_server *s, struct scout__ns_group *group, uint32
 				   .prompt = prompt,
 				   .handle = scout__index_handle(group->index, entry),
 				   .rank = rank,
+				   .todo = scout__records_hoped(s, group->ns),
 				   .weights_gen = group->ns->weights_gen};
 	scout__list_init(&w->node);
 	t->count.writes++;
@@ -442,8 +573,19 @@ scout__write_sweep_step(struct scout_server *s, struct scout__run_item *item)
 uint32_t
 scout__writes_forget(struct scout__fetch *t, const struct scout__ns *ns)
 {
-	uint32_t before = t->n_writes_later;
+	uint32_t before = t->n_writes_later + t->n_writes_again;
 
+	for (uint32_t i = 0; i <= SCOUT__L2_MAX_ADAPTERS && t->n_writes_again > 0; i++) {
+		struct scout__list *node = t->writes_again[i].next;
+
+		while (node != &t->writes_again[i]) {
+			struct scout__write *w = SCOUT__OWNER(node, struct scout__write, node);
+
+			node = node->next;
+			if (!ns || w->group->ns == ns)
+				free_again(t, w);
+		}
+	}
 	for (uint32_t i = 0; i < SCOUT__PROMPTS && t->n_writes_later > 0; i++) {
 		struct scout__list *node = t->prompts[i].later.next;
 
@@ -455,7 +597,7 @@ scout__writes_forget(struct scout__fetch *t, const struct scout__ns *ns)
 				free_later(t, w, &t->count.writes_dropped);
 		}
 	}
-	return before - t->n_writes_later;
+	return before - t->n_writes_later - t->n_writes_again;
 }
 
 uint32_t

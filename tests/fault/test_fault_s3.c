@@ -232,6 +232,11 @@ START_TEST(a_store_that_refuses_costs_the_second_tier_only_and_heals)
 		"403 AccessDenied: GET was refused; without the right s3:ListBucket also what is absent is refused");
 	heal();
 	fault_wait(&f, "l2.0.state", SCOUT__L2_WORKS);
+	fault_wait(&f, "l2.writes.waiting", 0);
+	ck_assert_uint_eq(fault_status(&f, "l2.writes.done"), 8 * CHUNKS);
+	start_anew();
+	for (uint32_t i = 0; i < 8; i++)
+		ck_assert_uint_eq(use(60 + i, true), CHUNKS);
 	check_healed(300);
 	fault_down(&f);
 }

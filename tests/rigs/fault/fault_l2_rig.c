@@ -181,20 +181,26 @@ wait_count(const char *name, uint64_t least)
 }
 
 void
+writes_at_rest(void)
+{
+	fault_wait(&f, "l2.writes.bytes", 0);
+}
+
+void
 store(uint32_t prompt, uint32_t n)
 {
 	struct fault_done done = fault_store(worker, 0, prompt, n);
 
 	ck_assert_int_eq(done.status, 0);
 	ck_assert_uint_eq(done.chunks + done.present, n);
-	fault_wait(&f, "l2.writes.waiting", 0);
+	writes_at_rest();
 }
 
 void
 out_of_the_pool(void)
 {
 	(void)fault_pressure(&f, worker, 2);
-	fault_wait(&f, "l2.writes.waiting", 0);
+	writes_at_rest();
 }
 
 static int

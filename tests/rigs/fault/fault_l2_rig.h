@@ -82,7 +82,10 @@ void check_loop(void);
 uint64_t count(const char *name);
 void wait_count(const char *name, uint64_t least);
 
-/* Stored in both tiers. */
+/* Wait until nothing is being written or waits for its turn; what a store cannot take now is put off. */
+void writes_at_rest(void);
+
+/* Stored in both tiers, if the second takes it. */
 void store(uint32_t prompt, uint32_t n);
 
 /* What was stored before is in L2 only. */

@@ -37,7 +37,7 @@ node_write(struct node *node, uint64_t key)
 	node_fill(wire_slot(p, &g.grants[0]), key);
 	assert_wire(wire_store_done(p, g.id, 1, 1, &readable), SCOUT_WIRE_OK);
 	free(g.grants);
-	wire_wait_status(&node->rig.client, "l2.writes.waiting", 0);
+	wire_wait_status(&node->rig.client, "l2.writes.bytes", 0);
 }
 
 void

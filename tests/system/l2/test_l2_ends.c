@@ -355,7 +355,7 @@ END_TEST
 
 /* ---- writing ---- */
 
-START_TEST(a_failed_write_is_counted_and_not_tried_again)
+START_TEST(a_write_without_room_is_counted_and_not_tried_again)
 {
 	struct l2_rig r = l2_rig_of(64);
 
@@ -368,6 +368,86 @@ START_TEST(a_failed_write_is_counted_and_not_tried_again)
 	/* The pool does not care. */
 	l2_lookup(&r.rig.client, 1, 1, 8, 8, 0);
 	l2_end(&r, 1);
+}
+END_TEST
+
+START_TEST(writes_ride_out_an_outage_without_their_slots)
+{
+	struct l2_rig r = l2_rig_of(64);
+
+	l2_up(&r);
+	l2_memory_fail(r.m, SCOUT__L2_STORE, SCOUT__L2_FAILURES + 1, SCOUT__L2_ERROR);
+	l2_store_in_pool(&r.rig.worker, 1, 40);
+	wire_wait_status(&r.rig.client, "l2.writes.bytes", 0);
+	wire_wait_status(&r.rig.client, "l2.writes.waiting", 0);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.writes.done"), 40);
+	ck_assert_uint_eq(l2_memory_count(r.m, SCOUT__L2_STORE), 40 + SCOUT__L2_FAILURES + 1);
+	ck_assert_uint_eq(l2_memory_objects(r.m), 40);
+	l2_restart(&r);
+	l2_lookup(&r.rig.client, 1, 1, 40, 0, 40);
+	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 1, 1, 0, 40), 40);
+	l2_end(&r, 1);
+}
+END_TEST
+
+START_TEST(what_the_pool_replaced_during_an_outage_is_not_written)
+{
+	struct l2_rig r = l2_rig_of(64);
+
+	l2_up(&r);
+	l2_memory_fail(r.m, SCOUT__L2_STORE, 1000, SCOUT__L2_ERROR);
+	l2_store_in_pool(&r.rig.worker, 1, 32);
+	wire_wait_status(&r.rig.client, "l2.writes.bytes", 0);
+	l2_store_in_pool(&r.rig.worker, 1000, 48);
+	l2_memory_fail(r.m, SCOUT__L2_STORE, 0, SCOUT__L2_OK);
+	wire_wait_status(&r.rig.client, "l2.writes.waiting", 0);
+	/* One that is being tried keeps its slot meanwhile. */
+	ck_assert_uint_ge(l2_memory_objects(r.m), 64);
+	ck_assert_uint_le(l2_memory_objects(r.m), 65);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.writes.dropped"), 80 - l2_memory_objects(r.m));
+	l2_check_idle(&r);
+	l2_down(&r);
+}
+END_TEST
+
+START_TEST(a_write_that_a_store_refuses_again_and_again_is_given_up)
+{
+	struct l2_rig r = l2_rig_of(64);
+
+	l2_up(&r);
+	l2_memory_fail(r.m, SCOUT__L2_STORE, 6, SCOUT__L2_ERROR);
+	l2_store(&r.rig.worker, 1, 1);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.writes.failed"), 1);
+	ck_assert_uint_eq(l2_memory_count(r.m, SCOUT__L2_STORE), 6);
+	ck_assert_uint_eq(l2_memory_objects(r.m), 0);
+	l2_check_idle(&r);
+	l2_down(&r);
+}
+END_TEST
+
+START_TEST(a_store_that_fails_keeps_nothing_from_another)
+{
+	struct l2_rig r = l2_rig_of(64);
+	struct l2_memory *other = l2_memory("b");
+
+	r.cfg.l2 = "memory://a memory://b";
+	r.cfg.l2_queue_bytes = 8 * SHARD_BYTES;
+	l2_up(&r);
+	l2_memory_fail(r.m, SCOUT__L2_STORE, 1000, SCOUT__L2_ERROR);
+	for (uint64_t key = 1; key <= 48; key += 8) {
+		l2_store_in_pool(&r.rig.worker, key, 8);
+		wire_wait_status(&r.rig.client, "l2.writes.bytes", 0);
+		ck_assert_uint_eq(l2_memory_objects(other), key + 7);
+	}
+	ck_assert_uint_ne(wire_status(&r.rig.client, "l2.0.breaker.writes"), SCOUT__L2_CLOSED);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.writes.waiting"), 48);
+	l2_memory_fail(r.m, SCOUT__L2_STORE, 0, SCOUT__L2_OK);
+	wire_wait_status(&r.rig.client, "l2.writes.waiting", 0);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.writes.done"), 48);
+	ck_assert_uint_eq(l2_memory_objects(r.m), 48);
+	ck_assert_uint_eq(l2_memory_objects(other), 48);
+	l2_check_idle(&r);
+	l2_down(&r);
 }
 END_TEST
 

@@ -305,12 +305,11 @@ START_TEST(stores_of_the_second_tier_are_timed)
 	ck_assert(page_value(&page, "kvscout_l2_operations_total{adapter=\"0\",scheme=\"memory\",operation=\"load\","
 				    "result=\"ok\"}") == 4);
 	/* A store that fails five times is switched off, and here is where one sees it. */
-	l2_memory_fail(r.m, SCOUT__L2_STORE, 5, SCOUT__L2_ERROR);
-	l2_store(&r.rig.worker, 101, 2);
-	l2_store(&r.rig.worker, 201, 2);
-	l2_store(&r.rig.worker, 301, 2);
+	l2_memory_fail(r.m, SCOUT__L2_STORE, 1000, SCOUT__L2_ERROR);
+	l2_store_in_pool(&r.rig.worker, 101, 6);
 	page_wait(&page, metrics_address(r.rig.server),
 		  "kvscout_l2_breaker{adapter=\"0\",scheme=\"memory\",side=\"writes\"}", 1);
+	l2_memory_fail(r.m, SCOUT__L2_STORE, 0, SCOUT__L2_OK);
 	l2_down(&r);
 }
 END_TEST
