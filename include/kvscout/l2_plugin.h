@@ -63,8 +63,8 @@ struct scout_l2_open {
 struct scout_l2_watch {
 	uint32_t size; /* of this structure, as the server has it */
 	/*
-	 * @moved: bytes (of exists: requests) of this call so far. More than before is progress, and the clock of the
-	 * deadline starts anew; bytes beyond the object's are no progress. False: nobody waits any more, or nothing has
+	 * @moved: bytes (of exists: requests) of this call so far. More than before is progress, of an object at least 64 KiB
+	 * or a 16th of it more, and the clock of the deadline starts anew; bytes beyond the object's are no progress. False: nobody waits any more, or nothing has
 	 * moved for timeout_ms: return SCOUT_L2_GAVE_UP.
 	 */
 	bool (*goes_on)(void *user, uint64_t moved);
@@ -117,7 +117,8 @@ struct scout_l2_plugin {
 	 * @n_parts  1 or 2; a part may have no bytes.
 	 *
 	 * Returns:  SCOUT_L2_DONE if the object has exactly the bytes of the parts, _WRONG_SIZE if not, _ABSENT, _TIMEOUT,
-	 *           _FAILED, _GAVE_UP. After any but _DONE the parts may hold anything.
+	 *           _FAILED, _GAVE_UP. With _WRONG_SIZE the parts begin as the object does, or are as they were; after any other
+	 *           but _DONE they may hold anything. An object that does not begin as kvscout's do is not removed.
 	 */
 	int (*load)(void *store, const char *name, uint32_t flags, const struct iovec *parts, uint32_t n_parts,
 		    const struct scout_l2_watch *watch, char *why);

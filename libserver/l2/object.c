@@ -176,6 +176,16 @@ read_header(const uint8_t header[SCOUT__L2_HEADER_BYTES], uint16_t *ret_key_len,
 
 /* Magic, version and sum have the same place in each format: so a damaged version is not mistaken for another. */
 bool
+scout__l2_header_is_foreign(const uint8_t header[SCOUT__L2_HEADER_BYTES])
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < sizeof(magic); i++)
+		n += header[i] != 0 && header[i] != (uint8_t)magic[i];
+	return n >= sizeof(magic) / 2;
+}
+
+bool
 scout__l2_header_is_other_format(const uint8_t header[SCOUT__L2_HEADER_BYTES])
 {
 	uint16_t version = scout__load_u16(header + VERSION_OFFSET);

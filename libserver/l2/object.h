@@ -77,6 +77,8 @@ struct scout__l2_header {
 };
 SCOUT_ON_ANY enum scout__l2_header_error scout__l2_header_get(const uint8_t header[SCOUT__L2_HEADER_BYTES],
 							      struct scout__l2_header *ret_header);
+/* Whether @header is something else altogether. A header of ours that is damaged, or of which only a part came (zeros), is not. */
+SCOUT_ON_ANY bool scout__l2_header_is_foreign(const uint8_t header[SCOUT__L2_HEADER_BYTES]);
 /* Whether @header is an object's header in another format than this version writes. A damaged header of ours is not. */
 SCOUT_ON_ANY bool scout__l2_header_is_other_format(const uint8_t header[SCOUT__L2_HEADER_BYTES]);
 /* Compare the header with what is wanted. */

@@ -219,6 +219,41 @@ START_TEST(what_goes_between_lookup_and_load_is_named_and_not_offered_again)
 }
 END_TEST
 
+START_TEST(bytes_that_drip_are_no_progress)
+{
+	struct fault_hit hit;
+
+	up_with("lookup=head", LONG);
+	store_through(1);
+	hit = promise_impatiently(PATIENCE);
+	strike(STAND_DRIP, "GET", 1);
+	assert_rc(fault_retrieve(worker, 0, hit.ticket, 0, BLOCKS).status, SCOUT_ERR_MISSING);
+	finish();
+	wait_at_least("l2.0.reads_switched_off", 1);
+	heal();
+	check_healed(400);
+	fault_down(&f);
+}
+END_TEST
+
+START_TEST(an_object_stays_that_a_proxys_page_came_for)
+{
+	struct fault_hit hit;
+
+	up_with("lookup=head", LONG);
+	store_through(1);
+	hit = promise_impatiently(PATIENCE);
+	strike(STAND_PAGE, "GET", 1);
+	assert_rc(fault_retrieve(worker, 0, hit.ticket, 0, BLOCKS).status, SCOUT_ERR_MISSING);
+	finish();
+	heal();
+	start_anew();
+	wait_until(use(1, true) == CHUNKS)
+		;
+	fault_down(&f);
+}
+END_TEST
+
 START_TEST(a_store_that_refuses_costs_the_second_tier_only_and_heals)
 {
 	strike(STAND_FORBIDDEN, NULL, 1);

@@ -20,10 +20,18 @@
 
 /* ---- the watch ---- */
 
+/*
+ * What an object must move for progress within the deadline, or a 16th of it: a store from which single bytes drip would keep a thread for
+ * ever.
+ */
+#define STEP_BYTES (UINT64_C(64) << 10)
+#define STEPS 16u
+
 struct call {
 	struct scout__plugin *plugin;
 	struct scout__l2_op *op;
 	uint64_t moved;
+	uint64_t step; /* less is no progress */
 	uint64_t most; /* what may move: more is no progress */
 	char why[SCOUT_L2_WHY_BYTES];
 	struct scout_l2_watch watch;
@@ -37,7 +45,7 @@ goes_on(void *user, uint64_t moved)
 
 	if (moved > call->most)
 		moved = call->most;
-	if (moved > call->moved) {
+	if (moved > call->moved && moved - call->moved >= call->step) {
 		call->moved = moved;
 		scout__l2_moved(op);
 	}
@@ -50,9 +58,11 @@ goes_on(void *user, uint64_t moved)
 static void
 begin(struct call *call, struct scout__plugin *plugin, struct scout__l2_op *op)
 {
-	*call = (struct call){.plugin = plugin, .op = op, .most = UINT64_MAX};
-	if (op->what == SCOUT__L2_LOAD || op->what == SCOUT__L2_STORE)
+	*call = (struct call){.plugin = plugin, .op = op, .step = 1, .most = UINT64_MAX};
+	if (op->what == SCOUT__L2_LOAD || op->what == SCOUT__L2_STORE) {
+		call->step = op->bytes < STEPS * STEP_BYTES ? op->bytes / STEPS + 1 : STEP_BYTES;
 		call->most = plugin->tries * (SCOUT__L2_HEADER_BYTES + op->bytes);
+	}
 	call->watch = (struct scout_l2_watch){.size = sizeof(call->watch), .goes_on = goes_on, .user = call};
 }
 
@@ -160,11 +170,15 @@ load(struct call *call, const char *name)
 
 	if (outcome == SCOUT_L2_DONE && is_good(header, op))
 		return SCOUT__L2_OK;
-	if (outcome == SCOUT_L2_DONE && scout__l2_header_is_other_format(header))
+	if (outcome != SCOUT_L2_DONE && outcome != SCOUT_L2_WRONG_SIZE)
+		return outcome == SCOUT_L2_ABSENT ? SCOUT__L2_ABSENT : result_of(call, outcome);
+	if (scout__l2_header_is_other_format(header))
 		return SCOUT__L2_ABSENT;
-	if (outcome == SCOUT_L2_DONE || outcome == SCOUT_L2_WRONG_SIZE)
+	if (!scout__l2_header_is_foreign(header))
 		return SCOUT__L2_CORRUPT;
-	return outcome == SCOUT_L2_ABSENT ? SCOUT__L2_ABSENT : result_of(call, outcome);
+	/* A proxy's page, say: the object is not to be removed for it. */
+	(void)snprintf(op->why, sizeof(op->why), "what came for a load is no object of kvscout");
+	return SCOUT__L2_ERROR;
 }
 
 static enum scout__l2_result

@@ -25,6 +25,7 @@
  */
 
 #define SCOUT__S3_TRIES 6u
+#define SCOUT__S3_PLAIN_VOTES 3u
 #define SCOUT__S3_MAX_KEY 512u
 
 struct scout__s3_client {
@@ -40,7 +41,7 @@ struct scout__s3_client {
 	/* any thread */
 	struct scout__s3_credentials credentials;
 	atomic_llong clock_offset;   /* seconds that the store's clock is ahead */
-	atomic_bool plain_put;       /* it does not know If-None-Match */
+	atomic_uint plain_votes;     /* SCOUT__S3_PLAIN_VOTES: it does not know If-None-Match */
 	_Atomic uint64_t n_requests; /* all that were sent */
 	_Atomic uint64_t n_again;    /* those among them that repeat one */
 	pthread_mutex_t mu;

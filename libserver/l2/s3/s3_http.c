@@ -23,8 +23,6 @@
 
 #define TURN_MS 50
 #define BUFFER_BYTES (512L * 1024)
-/* Below this a body goes at once: to ask first would cost a round trip and save little. */
-#define EXPECT_BYTES (64u * 1024)
 
 static uint64_t
 now_ms(void)
@@ -76,6 +74,7 @@ on_body(char *bytes, size_t one, size_t len, void *user)
 {
 	struct scout__s3_exchange *x = user;
 	long status = 0;
+	size_t done;
 
 	(void)one;
 	*x->moved += len;
@@ -84,9 +83,9 @@ on_body(char *bytes, size_t one, size_t len, void *user)
 		scout__s3_put(&x->text, bytes, len);
 		return len;
 	}
-	(void)copy(x->into, x->n_into, x->received, bytes, len, true);
+	done = copy(x->into, x->n_into, x->received, bytes, len, true);
 	x->received += len;
-	return len;
+	return done; /* less than @len ends an answer that is longer than what is wanted, which might never end */
 }
 
 static size_t
@@ -228,8 +227,8 @@ set_body(struct scout__s3_exchange *x, bool *is_good)
 		(void)scout__s3_curl.easy_setopt(x->easy, CURLOPT_UPLOAD, 1L);
 		(void)scout__s3_curl.easy_setopt(x->easy, CURLOPT_INFILESIZE_LARGE, (curl_off_t)bytes);
 	}
-	/* An empty value takes the header out, which libcurl would send from 1 MiB on. */
-	*is_good = *is_good && add_header(x, "Expect", bytes >= EXPECT_BYTES ? "100-continue" : "");
+	/* An empty value takes the header out, which libcurl would send from 1 MiB on: not every store and proxy answers it. */
+	*is_good = *is_good && add_header(x, "Expect", "");
 }
 
 /* False: no memory. */

@@ -214,10 +214,14 @@ ask_page(const struct scout__s3_index *index, struct scout__s3_client *client, c
 		(void)snprintf(ask.why, sizeof(ask.why), "a page of the listing is longer than %u bytes", PAGE_BYTES);
 		ask.result = SCOUT_L2_FAILED;
 	}
+	if (ask.result == SCOUT_L2_DONE && !scout__s3_xml(xml, "NextContinuationToken", token, TOKEN_TEXT, NULL) &&
+	    strstr(xml, "<NextContinuationToken>")) {
+		(void)snprintf(ask.why, sizeof(ask.why), "a continuation token of the listing is longer than %u bytes",
+			       TOKEN_TEXT - 1);
+		ask.result = SCOUT_L2_FAILED;
+	}
 	if (ask.result == SCOUT_L2_FAILED)
 		(void)snprintf(why, SCOUT__S3_SENTENCE, "%s", ask.why);
-	if (ask.result == SCOUT_L2_DONE)
-		(void)scout__s3_xml(xml, "NextContinuationToken", token, TOKEN_TEXT, NULL);
 	return ask.result;
 }
 

@@ -58,8 +58,9 @@ judge_good(const struct scout__s3_exchange *x, struct scout__s3_ask *ask)
 	uint64_t wanted = scout__s3_bytes(ask->parts, ask->n_parts);
 
 	if (strcmp(ask->method, "GET") == 0 && ask->parts && x->received != wanted) {
-		(void)snprintf(ask->why, sizeof(ask->why), "the object has %llu bytes, not %llu",
-			       (unsigned long long)x->received, (unsigned long long)wanted);
+		(void)snprintf(ask->why, sizeof(ask->why), "the object has %llu bytes%s, not %llu",
+			       (unsigned long long)x->received, x->code == CURLE_OK ? "" : " or more",
+			       (unsigned long long)wanted);
 		return over(ask, SCOUT_L2_WRONG_SIZE);
 	}
 	return over(ask, SCOUT_L2_DONE);
@@ -144,6 +145,8 @@ scout__s3_judge(const struct scout__s3_client *client, const struct scout__s3_ex
 
 	ask->why[0] = '\0';
 	ask->status = x->status;
+	if (x->code == CURLE_WRITE_ERROR && x->received > 0) /* on_body() wants no more of it */
+		return judge_good(x, ask);
 	if (x->code != CURLE_OK)
 		return judge_connection(x, ask);
 	if (x->status >= 200 && x->status < 300)

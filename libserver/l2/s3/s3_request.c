@@ -27,6 +27,7 @@ struct work {
 	char hash[SCOUT__S3_HASH_TEXT];
 	char document[DOCUMENT_BYTES];
 	bool is_over, was_plain, had_clock, had_keys;
+	uint32_t votes; /* for PUTs without a condition, if this one succeeds without */
 };
 
 /* All of one call. */
@@ -130,7 +131,8 @@ sign(struct round *r, struct work *w)
 	header(x, "x-amz-date", w->date);
 	if (*r->keys.token)
 		header(x, "x-amz-security-token", r->keys.token);
-	w->was_plain = atomic_load_explicit(&r->client->plain_put, memory_order_relaxed) || w->was_plain;
+	w->was_plain = w->was_plain ||
+		       atomic_load_explicit(&r->client->plain_votes, memory_order_relaxed) >= SCOUT__S3_PLAIN_VOTES;
 	if (is_put(w) && w->ask->must_be_new && !w->was_plain)
 		header(x, "if-none-match", "*");
 	if (w->ask->newest)
@@ -188,12 +190,14 @@ ready_for_another(struct round *r, struct work *w, enum scout__s3_verdict verdic
 		r->waits = true;
 		return true;
 	case SCOUT__S3_AGAIN_WITH_CLOCK:
-		if (w->had_clock || !x->server_seconds)
-			return false;
-		w->had_clock = true;
-		atomic_store_explicit(&r->client->clock_offset, x->server_seconds - (int64_t)time(NULL),
-				      memory_order_relaxed);
-		return true;
+		if (!w->had_clock && x->server_seconds) {
+			w->had_clock = true;
+			atomic_store_explicit(&r->client->clock_offset, x->server_seconds - (int64_t)time(NULL),
+					      memory_order_relaxed);
+			return true;
+		}
+		/* The answer to a HEAD does not say which of the two it is. */
+		__attribute__((fallthrough));
 	case SCOUT__S3_AGAIN_WITH_KEYS:
 		if (w->had_keys)
 			return false;
@@ -206,6 +210,8 @@ ready_for_another(struct round *r, struct work *w, enum scout__s3_verdict verdic
 		return is_good;
 	case SCOUT__S3_AGAIN_PLAIN:
 		w->was_plain = true;
+		/* 400 may also be the fault of this one request. */
+		w->votes = x->status == 501 ? SCOUT__S3_PLAIN_VOTES : 1;
 		return true;
 	case SCOUT__S3_IS_OVER:
 		break;
@@ -223,8 +229,13 @@ judge(struct round *r, struct work *w, const struct scout__s3_exchange *x)
 	verdict = scout__s3_judge(r->client, x, w->was_plain, w->ask);
 	if (verdict == SCOUT__S3_IS_OVER || !ready_for_another(r, w, verdict, x))
 		w->is_over = true;
-	if (verdict == SCOUT__S3_IS_OVER && w->ask->result == SCOUT_L2_DONE && w->was_plain)
-		atomic_store_explicit(&r->client->plain_put, true, memory_order_relaxed);
+	if (!is_put(w) || !w->ask->must_be_new ||
+	    (w->ask->result != SCOUT_L2_DONE && w->ask->result != SCOUT_L2_PRESENT))
+		return;
+	if (!w->was_plain)
+		atomic_store_explicit(&r->client->plain_votes, 0, memory_order_relaxed);
+	else if (w->votes)
+		(void)atomic_fetch_add_explicit(&r->client->plain_votes, w->votes, memory_order_relaxed);
 }
 
 /* One round. Returns how many asks have no outcome yet. */

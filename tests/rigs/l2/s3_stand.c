@@ -206,6 +206,21 @@ send_slowly(int fd, const uint8_t *body, size_t len)
 	return true;
 }
 
+/* A body of a gigabyte, all at once or by single bytes, until the other end has enough or the fault is over. */
+static void
+send_endless(struct stand *s, int fd, const struct message *answer, enum stand_fault fault)
+{
+	static const char head[] = "HTTP/1.1 200 Answer\r\nContent-Length: 1073741824\r\n\r\n";
+	bool goes_on = send_all(fd, head, sizeof(head) - 1) && answer->len > 0;
+
+	for (size_t at = 0; goes_on && s->fault == fault && !s->ends; at = (at + 1) % answer->len) {
+		goes_on = fault == STAND_DRIP ? send_all(fd, answer->body + at, 1)
+					      : send_all(fd, answer->body, answer->len);
+		if (fault == STAND_DRIP)
+			(void)poll(NULL, 0, 20);
+	}
+}
+
 /* The answer of the real server, changed. False: end the connection. */
 static bool
 answer_with(struct stand *s, int fd, const struct message *m, enum stand_fault fault)
@@ -218,6 +233,9 @@ answer_with(struct stand *s, int fd, const struct message *m, enum stand_fault f
 		answer->body[answer->len - 1] ^= 1;
 	if (fault == STAND_LOST) {
 		reset(fd);
+		goes_on = false;
+	} else if (goes_on && (fault == STAND_DRIP || fault == STAND_LONG)) {
+		send_endless(s, fd, answer, fault);
 		goes_on = false;
 	} else if (goes_on) {
 		goes_on =
@@ -241,6 +259,8 @@ answer(struct stand *s, int fd, const struct message *m)
 	case STAND_SHORT:
 	case STAND_WRONG:
 	case STAND_SLOW:
+	case STAND_LONG:
+	case STAND_DRIP:
 		return answer_with(s, fd, m, fault);
 	case STAND_BUSY:
 		refuse(fd, m, 503, "", "SlowDown");
@@ -269,6 +289,12 @@ answer(struct stand *s, int fd, const struct message *m)
 		return true;
 	case STAND_NO_CONDITION:
 		refuse(fd, m, 501, "", "NotImplemented");
+		return true;
+	case STAND_PAGE:
+		stand_reply(fd, 200, "Content-Type: text/html\r\n", "<html>Log in</html>", 19);
+		return true;
+	case STAND_BAD:
+		refuse(fd, m, 400, "", "");
 		return true;
 	case STAND_CONFLICT:
 		refuse(fd, m, 409, "", "ConditionalRequestConflict");

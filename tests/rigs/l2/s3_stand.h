@@ -29,6 +29,10 @@ enum stand_fault {
 	STAND_SHORT,        /* half of the body, then the end of the connection */
 	STAND_WRONG,        /* a byte of the body is another */
 	STAND_SLOW,         /* the body in ten pieces, 50 ms after each other */
+	STAND_LONG,         /* the body, again and again */
+	STAND_DRIP,         /* the same by single bytes, 20 ms after each other */
+	STAND_PAGE,         /* 200 with a page of HTML */
+	STAND_BAD,          /* 400 without a code */
 	STAND_FROZEN,       /* no answer until the faults are cleared */
 	STAND_ABSENT,       /* 404 NoSuchKey */
 	STAND_EXPIRED,      /* 403 ExpiredToken */

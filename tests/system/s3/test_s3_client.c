@@ -214,6 +214,16 @@ START_TEST(what_a_second_try_mends_is_tried_once)
 	ck_assert_int_eq(put("00/l", BYTES).result, SCOUT_L2_DONE);
 	ck_assert_uint_eq(stand.n_faults, 1);
 	is_right("00/k", BYTES);
+	/* One 400 says nothing of the requests after it. */
+	client.plain_votes = 0;
+	for (uint32_t i = 0; i < 2 * SCOUT__S3_PLAIN_VOTES; i++) {
+		char key[16];
+
+		(void)snprintf(key, sizeof(key), "00/m%u", i);
+		stand_fail(&stand, STAND_BAD, "PUT", 1, 1);
+		ck_assert_int_eq(put(key, BYTES).result, SCOUT_L2_DONE);
+		ck_assert_int_eq(put(key, BYTES).result, SCOUT_L2_PRESENT);
+	}
 	/* The store says it once, with an hour between its clock and ours: from then on each request has its clock. */
 	stand_fail(&stand, STAND_SKEWED, NULL, 1, 1);
 	(void)get("00/k", BYTES);
@@ -268,6 +278,15 @@ START_TEST(what_has_moved_never_becomes_less)
 	scout__s3_do(&client, &asks[1], 1, &watch);
 	ck_assert_int_eq(asks[1].result, SCOUT_L2_ABSENT);
 	ck_assert_uint_ge(watch.moved, 1);
+}
+END_TEST
+
+START_TEST(what_is_longer_than_the_object_ends_at_its_size)
+{
+	ck_assert_int_eq(put("00/k", BYTES).result, SCOUT_L2_DONE);
+	stand_fail(&stand, STAND_LONG, "GET", 1, -1);
+	ck_assert_int_eq(get("00/k", BYTES).result, SCOUT_L2_WRONG_SIZE);
+	ck_assert_uint_eq(stand.n_faults, 1);
 }
 END_TEST
 

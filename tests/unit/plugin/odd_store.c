@@ -50,14 +50,15 @@ size_of(const struct iovec *parts, uint32_t n)
 	return bytes;
 }
 
-/* Waits in steps of 10 ms until nobody does any more. `slow` reports a byte of progress with each, up to 60, `boasting` ever more megabytes. */
+/* Waits in steps of 10 ms until nobody does any more. `slow` reports 2,000 bytes with each, up to 60, `dripping` one, `boasting` ever more megabytes. */
 static int
 wait_for_nothing(const struct scout_l2_watch *watch)
 {
 	const struct timespec step = {.tv_nsec = 10000000};
+	uint64_t each = is("slow") ? 2000 : is("dripping") ? 1 : is("boasting") ? 1 << 20 : 0;
 
 	for (uint64_t i = 1; !is("slow") || i <= 60; i++) {
-		if (!watch->goes_on(watch->user, is("slow") ? i : is("boasting") ? i << 20 : 0))
+		if (!watch->goes_on(watch->user, i * each))
 			return SCOUT_L2_GAVE_UP;
 		(void)nanosleep(&step, NULL);
 	}
@@ -104,7 +105,7 @@ load(void *store, const char *name, uint32_t flags, const struct iovec *parts, u
 	}
 	if (is("talking"))
 		log_line(log_user, 99, "\033[2Jred\nline\342\200\256");
-	if (is("slow") || is("stuck") || is("boasting")) {
+	if (is("slow") || is("stuck") || is("dripping") || is("boasting")) {
 		int outcome = wait_for_nothing(watch);
 
 		if (outcome != SCOUT_L2_DONE)

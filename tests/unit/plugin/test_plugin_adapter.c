@@ -206,6 +206,10 @@ START_TEST(a_stuck_store_times_out_and_holds_up_no_question)
 	up("?be=stuck");
 	object_begin(&rig, &o[0], SCOUT__L2_LOAD, 100);
 	ck_assert_int_eq(object_end(&o[0]), SCOUT__L2_TIMEOUT);
+	adapter_down(&rig);
+	up("?be=dripping");
+	object_begin(&rig, &o[0], SCOUT__L2_LOAD, 100);
+	ck_assert_int_eq(object_end(&o[0]), SCOUT__L2_TIMEOUT);
 }
 END_TEST
 
