@@ -119,7 +119,7 @@ scout__s3_client_init(struct scout__s3_client *client, const struct scout__s3_op
 	if ((!client->ca_file && o->ca_file) || (!client->credentials_file && o->credentials_file) ||
 	    pthread_mutex_init(&client->mu, NULL) != 0)
 		goto err_free;
-	if (!scout__s3_credentials_init(&client->credentials, client->credentials_file, client->region,
+	if (!scout__s3_credentials_init(&client->credentials, client->credentials_file, client->region, client->ca_file,
 					client->timeout_ms))
 		goto err_fini_mu;
 	return true;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -33,24 +34,52 @@ struct scout__s3_keys {
 	int64_t ends;                     /* seconds since 1970; 0: unknown */
 };
 
+enum scout__s3_env {
+	SCOUT__S3_ACCESS_KEY_ID,
+	SCOUT__S3_SECRET_ACCESS_KEY,
+	SCOUT__S3_SESSION_TOKEN,
+	SCOUT__S3_CREDENTIALS_FILE,
+	SCOUT__S3_PROFILE,
+	SCOUT__S3_HOME,
+	SCOUT__S3_WEB_IDENTITY_TOKEN_FILE,
+	SCOUT__S3_ROLE_ARN,
+	SCOUT__S3_ROLE_SESSION_NAME,
+	SCOUT__S3_ENDPOINT_STS,
+	SCOUT__S3_CONTAINER_RELATIVE_URI,
+	SCOUT__S3_CONTAINER_FULL_URI,
+	SCOUT__S3_CONTAINER_TOKEN,
+	SCOUT__S3_CONTAINER_TOKEN_FILE,
+	SCOUT__S3_METADATA_ENDPOINT,
+	SCOUT__S3_METADATA_DISABLED,
+	SCOUT__S3_ENV
+};
+
 struct scout__s3_credentials {
 	const char *file;   /* the option; NULL: not given. Const after init */
 	const char *region; /* const after init */
+	const char *ca_file;
 	uint32_t timeout_ms;
+	char *env[SCOUT__S3_ENV]; /* of the environment at the init, by enum scout__s3_env; const after it */
 	pthread_mutex_t mu;
 	bool is_known;              /* G:mu */
 	int64_t asked_s;            /* G:mu; when refused ones were renewed last; 0: never */
+	int64_t renewed_s;          /* G:mu; when a renewal began last */
 	struct scout__s3_keys keys; /* G:mu */
+	pthread_t renewer;          /* G:mu */
+	bool has_renewer;           /* G:mu; to be joined */
+	atomic_bool renews, ends;
 };
 
-/* @file and @region are borrowed until the fini. Returns whether there was memory. */
+/* @file, @region and @ca_file are borrowed until the fini. Reads the environment. Returns whether there was memory. */
 bool scout__s3_credentials_init(struct scout__s3_credentials *c, const char *file, const char *region,
-				uint32_t timeout_ms);
+				const char *ca_file, uint32_t timeout_ms);
+/* Waits for a renewal, whose request ends within 100 ms. */
 void scout__s3_credentials_fini(struct scout__s3_credentials *c);
 
 /*
- * Copy the credentials. Asks the source when there are none yet, they end soon, or @refused are those that the store has
+ * Copy the credentials. Asks the source when there are none yet, they have ended, or @refused are those that the store has
  * refused (NULL: none). Any thread; blocks for @timeout_ms a request, or until @watch gives up; one thread asks, others wait for it.
+ * Those that end soon are used while a thread of their own asks for others, once a second at most.
  * False: @err says why, in a sentence without a secret.
  */
 bool scout__s3_credentials_get(struct scout__s3_credentials *c, struct scout__s3_line *line,

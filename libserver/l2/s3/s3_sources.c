@@ -15,20 +15,11 @@
 /*
  * The sources of credentials. Threads: one at a time (s3_credentials.c holds its mutex).
  *
- * The environment is read here, by a plugin that an operator has named in a URL, and only by the names that the tools of
- * AWS have made common.
+ * The environment was read when the store was opened, only by the names that the tools of AWS have made common.
  */
 
 #define ANSWER_BYTES 16384u
 #define FILE_BYTES 16384u
-
-static const char *
-env(const char *name)
-{
-	const char *value = secure_getenv(name);
-
-	return value && *value ? value : NULL;
-}
 
 __attribute__((format(printf, 2, 3))) static int
 fails(struct scout__s3_source *from, const char *format, ...)
@@ -55,8 +46,8 @@ set(char *to, size_t size, const char *value)
 int
 scout__s3_from_environment(struct scout__s3_source *from, struct scout__s3_keys *ret_keys)
 {
-	const char *access = env("AWS_ACCESS_KEY_ID"), *secret = env("AWS_SECRET_ACCESS_KEY");
-	const char *token = env("AWS_SESSION_TOKEN");
+	const char *access = from->c->env[SCOUT__S3_ACCESS_KEY_ID], *secret = from->c->env[SCOUT__S3_SECRET_ACCESS_KEY];
+	const char *token = from->c->env[SCOUT__S3_SESSION_TOKEN];
 
 	if (!access || from->c->file)
 		return 0;
@@ -117,8 +108,8 @@ read_line(char *line, const char *wanted, bool *in_section, struct scout__s3_key
 static const char *
 file_path(struct scout__s3_source *from, char *buffer, size_t size)
 {
-	const char *path = from->c->file ? from->c->file : env("AWS_SHARED_CREDENTIALS_FILE");
-	const char *home = env("HOME");
+	const char *path = from->c->file ? from->c->file : from->c->env[SCOUT__S3_CREDENTIALS_FILE];
+	const char *home = from->c->env[SCOUT__S3_HOME];
 
 	if (path || !home)
 		return path;
@@ -130,7 +121,7 @@ int
 scout__s3_from_file(struct scout__s3_source *from, struct scout__s3_keys *ret_keys)
 {
 	char buffer[4096], text[FILE_BYTES], err[SCOUT__S3_SENTENCE] = "";
-	const char *path = file_path(from, buffer, sizeof(buffer)), *profile = env("AWS_PROFILE");
+	const char *path = file_path(from, buffer, sizeof(buffer)), *profile = from->c->env[SCOUT__S3_PROFILE];
 	bool in_section = false, fits = true;
 	int fd, rc = 0;
 
@@ -216,8 +207,9 @@ read_token(struct scout__s3_source *from, const char *path, char *token, size_t 
 int
 scout__s3_from_web_identity(struct scout__s3_source *from, struct scout__s3_keys *ret_keys)
 {
-	const char *path = env("AWS_WEB_IDENTITY_TOKEN_FILE"), *role = env("AWS_ROLE_ARN");
-	const char *session = env("AWS_ROLE_SESSION_NAME"), *endpoint = env("AWS_ENDPOINT_URL_STS");
+	const char *path = from->c->env[SCOUT__S3_WEB_IDENTITY_TOKEN_FILE], *role = from->c->env[SCOUT__S3_ROLE_ARN];
+	const char *session = from->c->env[SCOUT__S3_ROLE_SESSION_NAME],
+		   *endpoint = from->c->env[SCOUT__S3_ENDPOINT_STS];
 	char token[SCOUT__S3_TOKEN_TEXT], form[2 * SCOUT__S3_TOKEN_TEXT], answer[ANSWER_BYTES], url[512], ends[64];
 	struct scout__s3_pair pairs[] = {{"Action", "AssumeRoleWithWebIdentity"},
 					 {"Version", "2011-06-15"},
@@ -285,10 +277,10 @@ is_near(const char *url)
 int
 scout__s3_from_container(struct scout__s3_source *from, struct scout__s3_keys *ret_keys)
 {
-	const char *relative = env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
-	const char *full = env("AWS_CONTAINER_CREDENTIALS_FULL_URI");
-	const char *authorization = env("AWS_CONTAINER_AUTHORIZATION_TOKEN");
-	const char *path = env("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+	const char *relative = from->c->env[SCOUT__S3_CONTAINER_RELATIVE_URI];
+	const char *full = from->c->env[SCOUT__S3_CONTAINER_FULL_URI];
+	const char *authorization = from->c->env[SCOUT__S3_CONTAINER_TOKEN];
+	const char *path = from->c->env[SCOUT__S3_CONTAINER_TOKEN_FILE];
 	char url[1024], token[SCOUT__S3_TOKEN_TEXT], answer[ANSWER_BYTES];
 	struct scout__s3_exchange x = {.method = "GET", .url = url};
 
@@ -315,7 +307,8 @@ int
 scout__s3_from_instance(struct scout__s3_source *from, struct scout__s3_keys *ret_keys)
 {
 	static const char what[] = "no credentials are in environment or file, and the instance's metadata";
-	const char *endpoint = env("AWS_EC2_METADATA_SERVICE_ENDPOINT"), *disabled = env("AWS_EC2_METADATA_DISABLED");
+	const char *endpoint = from->c->env[SCOUT__S3_METADATA_ENDPOINT],
+		   *disabled = from->c->env[SCOUT__S3_METADATA_DISABLED];
 	static const char folder[] = "latest/meta-data/iam/security-credentials/";
 	char url[1024], token[ANSWER_BYTES], answer[ANSWER_BYTES], role[256];
 	char nothing[1] = "";

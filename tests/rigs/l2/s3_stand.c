@@ -120,22 +120,16 @@ connect_to(uint16_t port)
 	return fd;
 }
 
-/* Ask the real server. The body was taken already: it is not asked whether it may come. */
+/* Ask the real server. */
 static bool
 pass_on(struct stand *s, const struct message *m, struct message *ret)
 {
 	bool is_head = strncmp(m->head, "HEAD ", 5) == 0, is_good;
 	int fd = connect_to(s->to);
-	char *expect;
-	char head[HEAD_BYTES];
 
 	if (fd < 0)
 		return false;
-	memcpy(head, m->head, sizeof(head));
-	expect = strcasestr(head, "\r\nExpect:");
-	if (expect)
-		memcpy(expect + 2, "X-Was-", 6);
-	is_good = send_all(fd, head, strlen(head)) && send_all(fd, m->body, m->len) && read_head(fd, ret->head) &&
+	is_good = send_all(fd, m->head, strlen(m->head)) && send_all(fd, m->body, m->len) && read_head(fd, ret->head) &&
 		  read_body(fd, ret, !is_head);
 	(void)close(fd);
 	return is_good;
@@ -307,13 +301,10 @@ static bool
 serve_one(struct stand *s, int fd, struct message *m)
 {
 	struct stand_request request = {.head = m->head};
-	char line[4096], expect[32], *save;
+	char line[4096], *save;
 	bool goes_on;
 
 	if (!read_head(fd, m->head))
-		return false;
-	stand_header(m->head, "Expect", expect, sizeof(expect));
-	if (*expect && !send_all(fd, "HTTP/1.1 100 Continue\r\n\r\n", 25))
 		return false;
 	if (!read_body(fd, m, true)) {
 		free(m->body);

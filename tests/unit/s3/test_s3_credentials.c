@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "s3_credentials.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "check_main.h"
 #include "s3_stand.h"
+#include "waiting.h"
 
 /* Each source of credentials, those of services over real sockets. */
 
@@ -38,7 +40,7 @@ up(void)
 	(void)snprintf(path, sizeof(path), "%s/file", folder);
 	line = scout__s3_line_new(NULL);
 	ck_assert_ptr_nonnull(line);
-	ck_assert(scout__s3_credentials_init(&credentials, NULL, "eu-west-1", 5000));
+	ck_assert(scout__s3_credentials_init(&credentials, NULL, "eu-west-1", NULL, 5000));
 }
 
 static void
@@ -48,6 +50,14 @@ down(void)
 	scout__s3_line_free(line);
 	(void)unlink(path);
 	(void)rmdir(folder);
+}
+
+/* From now on, with the environment that there is. */
+static void
+anew(const char *file)
+{
+	scout__s3_credentials_fini(&credentials);
+	ck_assert(scout__s3_credentials_init(&credentials, file, "eu-west-1", NULL, 5000));
 }
 
 static bool
@@ -73,10 +83,12 @@ CHECKED_FIXTURE(up, down);
 START_TEST(the_environment_is_first)
 {
 	set("AWS_ACCESS_KEY_ID", "A");
+	anew(NULL);
 	ck_assert(!get(NULL));
 	ck_assert_str_eq(err, "AWS_ACCESS_KEY_ID is set, AWS_SECRET_ACCESS_KEY is not");
 	set("AWS_SECRET_ACCESS_KEY", "S");
 	set("AWS_SESSION_TOKEN", "T");
+	anew(NULL);
 	ck_assert_msg(get(NULL), "%s", err);
 	ck_assert_str_eq(keys.access, "A");
 	ck_assert_str_eq(keys.secret, "S");
@@ -97,6 +109,7 @@ START_TEST(a_file_that_others_can_read_is_refused)
 
 	write_file("[default]\naws_access_key_id = A\naws_secret_access_key = S\n", 0644);
 	set("AWS_SHARED_CREDENTIALS_FILE", path);
+	anew(NULL);
 	ck_assert(!get(NULL));
 	(void)snprintf(expected, sizeof(expected), "the credentials file %s has mode 0644, owner ", path);
 	ck_assert_msg(strstr(err, expected), "%s", err);
@@ -113,9 +126,8 @@ START_TEST(a_file_is_read_again_when_the_store_refuses)
 	write_file("[other]\naws_access_key_id = X\n[default]\n# a comment\naws_access_key_id=A1\n"
 		   "aws_secret_access_key = S1 \r\naws_session_token=T1\n",
 		   0600);
-	scout__s3_credentials_fini(&credentials);
-	ck_assert(scout__s3_credentials_init(&credentials, path, "eu-west-1", 5000));
 	set("AWS_ACCESS_KEY_ID", "not asked where a file is given");
+	anew(path);
 	ck_assert_msg(get(NULL), "%s", err);
 	ck_assert_str_eq(keys.access, "A1");
 	ck_assert_str_eq(keys.secret, "S1");
@@ -135,6 +147,9 @@ START_TEST(a_file_is_read_again_when_the_store_refuses)
 END_TEST
 
 /* The three services, by their paths; what is not as it has to be is refused. */
+static atomic_bool hangs;
+static atomic_uint n_hang; /* requests that hang, or have */
+
 static bool
 service(void *user, int fd, const struct stand_request *q)
 {
@@ -143,6 +158,9 @@ service(void *user, int fd, const struct stand_request *q)
 	struct tm tm;
 
 	(void)user;
+	n_hang += hangs;
+	while (hangs && !stand.ends)
+		(void)poll(NULL, 0, 10);
 	(void)strftime(ends, sizeof(ends), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&at, &tm));
 	(void)snprintf(json, sizeof(json),
 		       "{\"Code\":\"Success\",\"AccessKeyId\" : \"%s\",\"SecretAccessKey\":\"S\\/x\",\"Token\":\"T\","
@@ -189,6 +207,7 @@ serves(void)
 {
 	struct scout__s3_keys refused;
 
+	anew(NULL);
 	ck_assert_msg(get(NULL), "%s", err);
 	ck_assert_str_eq(keys.access, "SERVICE");
 	ck_assert_str_eq(keys.secret, "S/x");
@@ -214,6 +233,7 @@ END_TEST
 START_TEST(a_container_has_an_endpoint)
 {
 	set("AWS_CONTAINER_CREDENTIALS_FULL_URI", url_of("/container"));
+	anew(NULL);
 	ck_assert(!get(NULL));
 	ck_assert_str_eq(err, "the container's service of credentials refuses credentials with status 403");
 	write_file("Bearer x\n", 0644);
@@ -240,12 +260,14 @@ START_TEST(credentials_come_from_near_by_only)
 
 	for (size_t i = 0; i < sizeof(far) / sizeof(far[0]); i++) {
 		set("AWS_CONTAINER_CREDENTIALS_FULL_URI", far[i]);
+		anew(NULL);
 		ck_assert(!get(NULL));
 		ck_assert_msg(strstr(err, "must be http or https to a loopback or link-local address"), "%s: %s",
 			      far[i], err);
 	}
 	for (size_t i = 0; i < sizeof(near) / sizeof(near[0]); i++) {
 		set("AWS_CONTAINER_CREDENTIALS_FULL_URI", near[i]);
+		anew(NULL);
 		ck_assert(!get(NULL));
 		ck_assert_msg(strstr(err, "the container's service of credentials does not answer: "), "%s: %s",
 			      near[i], err);
@@ -258,10 +280,38 @@ START_TEST(a_web_identity_takes_a_role)
 	set("AWS_ENDPOINT_URL_STS", url_of(""));
 	set("AWS_ROLE_ARN", "arn:aws:iam::1:role/r");
 	set("AWS_WEB_IDENTITY_TOKEN_FILE", path);
+	anew(NULL);
 	ck_assert(!get(NULL));
 	ck_assert_ptr_nonnull(strstr(err, "cannot be read (errno 2)"));
 	write_file("a.b.c\n", 0644);
 	serves();
+}
+END_TEST
+
+START_TEST(keys_that_end_soon_are_used_while_their_service_hangs)
+{
+	set("AWS_EC2_METADATA_DISABLED", "false");
+	set("AWS_EC2_METADATA_SERVICE_ENDPOINT", url_of(""));
+	anew(NULL);
+	ck_assert_msg(get(NULL), "%s", err);
+	credentials.keys.ends = (int64_t)time(NULL) + 100;
+	hangs = true;
+	key_of_service = "NEXT";
+	/* It would wait for 5 s in each. */
+	for (uint32_t i = 0; i < 1000; i++) {
+		ck_assert_msg(get(NULL), "%s", err);
+		ck_assert_str_eq(keys.access, "SERVICE");
+	}
+	wait_until(n_hang > 0)
+		;
+	/* It comes back, and is asked again when a second is over. */
+	hangs = false;
+	wait_until(strcmp(keys.access, "NEXT") == 0)
+		ck_assert_msg(get(NULL), "%s", err);
+	ck_assert_int_ge(keys.ends, (int64_t)time(NULL) + 3000);
+	scout__s3_credentials_fini(&credentials);
+	stand_stop(&stand);
+	ck_assert(scout__s3_credentials_init(&credentials, NULL, "eu-west-1", NULL, 5000));
 }
 END_TEST
 
@@ -271,6 +321,7 @@ START_TEST(a_service_that_is_not_there_is_said)
 
 	stand_stop(&stand);
 	set("AWS_CONTAINER_CREDENTIALS_FULL_URI", url);
+	anew(NULL);
 	ck_assert(!get(NULL));
 	ck_assert_ptr_nonnull(strstr(err, "the container's service of credentials does not answer: "));
 }
