@@ -251,7 +251,7 @@ START_TEST(first_lookup_of_a_server_does_not_wait_for_its_pool_to_grow)
 	const uint32_t n = 64;
 	struct sizes z = {.shard_bytes = (is_long() ? 32 : 8) * MIB,
 			  .pool_chunks = 128,
-			  .timeout_ms = 1000,
+			  .timeout_ms = 20000, /* no disk is to be late here, only the pool */
 			  .options = "",
 			  .grows = true};
 	struct given_time_result given;
