@@ -94,23 +94,6 @@ start_courier(struct scout_client *client, const char *const *endpoints, char *e
 }
 
 static int
-init_ready(struct scout_client *client)
-{
-	pthread_condattr_t attr;
-	int rc;
-
-	if (pthread_condattr_init(&attr) != 0)
-		return SCOUT_ERR_NOMEM;
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	rc = pthread_cond_init(&client->ready_cond, &attr);
-	(void)pthread_condattr_destroy(&attr);
-	if (rc != 0)
-		return SCOUT_ERR_NOMEM;
-	(void)pthread_mutex_init(&client->ready_mu, NULL); /* cannot fail on Linux */
-	return 0;
-}
-
-static int
 init_give_back(struct scout_client *client)
 {
 	client->give_back = calloc(client->n_links, sizeof(*client->give_back));
@@ -264,10 +247,8 @@ scout_client_new(const struct scout_client_config *cfg, struct scout_client **re
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
 	memset(client, 0, sizeof(*client));
 	client->event_fd = -1;
-	if (init_ready(client) != 0) {
-		free(client);
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
-	}
+	scout__cond_init(&client->ready_cond);
+	(void)pthread_mutex_init(&client->ready_mu, NULL); /* cannot fail on Linux */
 	rc = scout__client_config_accept(&client->cfg, cfg, err, err_len);
 	client->log = (struct scout__log){client->cfg.log, client->cfg.log_user, "client", &client->log_gate};
 	if (rc == 0)
@@ -371,8 +352,7 @@ scout_client_stats_sized(struct scout_client *client, struct scout_client_counte
 int
 scout_client_wait_ready(struct scout_client *client, uint32_t timeout_ms, char *err, size_t err_len)
 {
-	uint64_t end_ns = scout__now_ns() + (uint64_t)timeout_ms * 1000000u;
-	struct timespec until = {.tv_sec = (time_t)(end_ns / 1000000000u), .tv_nsec = (long)(end_ns % 1000000000u)};
+	uint64_t until_us = scout__now_us() + (uint64_t)timeout_ms * 1000;
 	int rc = 0;
 
 	if (!client)
@@ -383,7 +363,7 @@ scout_client_wait_ready(struct scout_client *client, uint32_t timeout_ms, char *
 	/* Unreachable may pass, and a lost epoch too; a refusal will not. */
 	while (client->ready_up < client->n_links && rc != ETIMEDOUT &&
 	       (client->ready_error == 0 || scout_err_is_retriable(client->ready_error)))
-		rc = pthread_cond_timedwait(&client->ready_cond, &client->ready_mu, &until);
+		rc = scout__cond_wait_until(&client->ready_cond, &client->ready_mu, until_us);
 	if (client->ready_up >= client->n_links)
 		rc = 0;
 	else if (client->ready_error != 0 && !scout_err_is_retriable(client->ready_error))

@@ -159,10 +159,8 @@ set_timer(struct scout_server *s)
 	if (at_us == s->timer_us)
 		return;
 	s->timer_us = at_us;
-	if (at_us != UINT64_MAX) {
-		when.it_value.tv_sec = (time_t)(at_us / 1000000);
-		when.it_value.tv_nsec = (long)(at_us % 1000000 * 1000);
-	}
+	if (at_us != UINT64_MAX)
+		when.it_value = scout__timespec(at_us);
 	/* The clock and the numbers are good, so this cannot fail. */
 	(void)timerfd_settime(s->timer.fd, TFD_TIMER_ABSTIME, &when, NULL);
 }

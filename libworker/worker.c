@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "copy_backends.h"
@@ -57,21 +56,6 @@ allocate_slots(struct scout_worker *w)
 	w->records = scout__lazy_alloc((size_t)n * 2 * sizeof(*w->records));
 	if (!w->jobs || !w->free_slots || !w->records || scout__ring_init(&w->done, n) != 0)
 		return SCOUT_ERR_NOMEM;
-	return 0;
-}
-
-static int
-init_sync(struct scout_worker *w)
-{
-	pthread_condattr_t attr;
-
-	if (pthread_condattr_init(&attr) != 0)
-		return SCOUT_ERR_NOMEM;
-	/* Every kernel and libc that we run on has both. */
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	(void)pthread_mutex_init(&w->mu, NULL);
-	(void)pthread_cond_init(&w->cond, &attr);
-	(void)pthread_condattr_destroy(&attr);
 	return 0;
 }
 
@@ -222,11 +206,8 @@ scout_worker_new(const struct scout_worker_config *cfg, struct scout_worker **re
 	rc = scout__worker_config_accept(&w->cfg, cfg, err, err_len);
 	if (rc)
 		goto err_free;
-	rc = init_sync(w);
-	if (rc) {
-		scout_worker_config_fini(&w->cfg);
-		goto err_free;
-	}
+	(void)pthread_mutex_init(&w->mu, NULL); /* cannot fail on Linux */
+	scout__cond_init(&w->cond);
 	rc = build(w, err, err_len);
 	if (rc) {
 		destroy(w);

@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "clock.h"
 #include "cpus.h"
@@ -255,18 +254,6 @@ scout__worker_on_forget(struct scout_worker *w)
 
 /* ---- the caller ---- */
 
-static void
-deadline_in(struct timespec *ts, uint32_t timeout_ms)
-{
-	(void)clock_gettime(CLOCK_MONOTONIC, ts);
-	ts->tv_sec += timeout_ms / 1000;
-	ts->tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-	if (ts->tv_nsec >= 1000000000) {
-		ts->tv_sec++;
-		ts->tv_nsec -= 1000000000;
-	}
-}
-
 /*
  * Wait until the courier reports a result, or the time is over. Returns 0, SCOUT_ERR_TIMEOUT (the courier goes on),
  * or why we were refused.
@@ -274,13 +261,12 @@ deadline_in(struct timespec *ts, uint32_t timeout_ms)
 static int
 wait_registered(struct scout_worker *w, uint32_t timeout_ms, char *err, size_t err_len)
 {
-	struct timespec until;
+	uint64_t until_us = scout__now_us() + (uint64_t)timeout_ms * 1000;
 	int rc = 0;
 
-	deadline_in(&until, timeout_ms);
 	(void)pthread_mutex_lock(&w->mu);
 	while (w->reg == SCOUT__REG_WANTED && rc == 0)
-		rc = pthread_cond_timedwait(&w->cond, &w->mu, &until);
+		rc = scout__cond_wait_until(&w->cond, &w->mu, until_us);
 	if (w->reg == SCOUT__REG_OK)
 		rc = 0;
 	else if (w->reg == SCOUT__REG_FAILED)

@@ -41,7 +41,7 @@ is_pending(const struct scout__lookup_slot *slot)
 static void
 sleep_on(struct scout__lookup_slot *slot, uint64_t us)
 {
-	struct timespec timeout = {.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000};
+	struct timespec timeout = scout__timespec(us);
 
 	scout__park(&slot->sleeping);
 	if (is_pending(slot))

@@ -6,10 +6,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "clock.h"
+
 /*
  * DESIGN
  *
- * Purpose: the end of a program that has proved itself wrong, and the start of every thread of ours.
+ * Purpose: the end of a program that has proved itself wrong, the start of every thread of ours, and what its waits end by.
  *
  * scout__assert_failed() may run with any lock held, in a forked child or on a broken heap. So it takes no lock and
  * no memory: one line on the stack, one write, abort. The roles of thread.h have no definition, because nothing reads
@@ -101,4 +103,23 @@ scout__thread_start(pthread_t *ret_thread, const char *name, void *(*main)(void 
 	(void)pthread_setname_np(thread, name);
 	*ret_thread = thread;
 	return 0;
+}
+
+void
+scout__cond_init(pthread_cond_t *cond)
+{
+	pthread_condattr_t attr;
+
+	SCOUT_ASSERT(pthread_condattr_init(&attr) == 0);
+	SCOUT_ASSERT(pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0);
+	SCOUT_ASSERT(pthread_cond_init(cond, &attr) == 0);
+	SCOUT_ASSERT(pthread_condattr_destroy(&attr) == 0);
+}
+
+int
+scout__cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mu, uint64_t until_us)
+{
+	struct timespec until = scout__timespec(until_us);
+
+	return pthread_cond_timedwait(cond, mu, &until);
 }

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 
 /*
@@ -68,3 +69,8 @@ int scout__block_signals(sigset_t *ret_before);
  * Returns 0 or an errno value.
  */
 int scout__thread_start(pthread_t *ret_thread, const char *name, void *(*main)(void *), void *arg);
+
+/* A condition whose waits end by the monotonic clock. Aborts where it fails, which it does not on Linux. */
+void scout__cond_init(pthread_cond_t *cond);
+/* As pthread_cond_timedwait(), until scout__now_us() is @until_us: 0, or ETIMEDOUT. */
+int scout__cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mu, uint64_t until_us);

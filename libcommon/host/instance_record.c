@@ -17,8 +17,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "clock.h"
 
 #define FILE_BYTES (SCOUT__SERVER_KEYS_MAX + 512u)
 
@@ -92,8 +93,5 @@ scout__record_write(int fd, const struct scout__instance_record *r)
 uint64_t
 scout__boot_ms(void)
 {
-	struct timespec now;
-
-	(void)clock_gettime(CLOCK_BOOTTIME, &now); /* cannot fail */
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+	return scout__clock_ns(CLOCK_BOOTTIME) / 1000000;
 }

@@ -247,22 +247,6 @@ writer_main(void *arg)
 	return NULL;
 }
 
-/* A condition whose waits end by the monotonic clock. */
-static int
-init_condition(pthread_cond_t *cond)
-{
-	pthread_condattr_t attr;
-	int rc = pthread_condattr_init(&attr);
-
-	if (rc)
-		return rc;
-	rc = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	if (rc == 0)
-		rc = pthread_cond_init(cond, &attr);
-	(void)pthread_condattr_destroy(&attr);
-	return rc;
-}
-
 int
 scout__log_queue_start(struct scout__log_queue *queue, int fd, const struct scout__log_file *file)
 {
@@ -279,10 +263,8 @@ scout__log_queue_start(struct scout__log_queue *queue, int fd, const struct scou
 		queue->free = &queue->lines[i];
 	}
 	rc = pthread_mutex_init(&queue->mu, NULL);
-	if (rc == 0)
-		rc = init_condition(&queue->filled);
-	if (rc == 0)
-		rc = init_condition(&queue->ended);
+	scout__cond_init(&queue->filled);
+	scout__cond_init(&queue->ended);
 	/* kvscoutd ends when this fails, so nothing is undone. */
 	return rc ? rc : scout__thread_start(&queue->thread, "scout-log", writer_main, queue);
 }
@@ -290,21 +272,14 @@ scout__log_queue_start(struct scout__log_queue *queue, int fd, const struct scou
 bool
 scout__log_queue_stop(struct scout__log_queue *queue, uint32_t flush_ms)
 {
-	struct timespec end;
+	uint64_t end_us = scout__now_us() + (uint64_t)flush_ms * 1000;
 	int rc = 0;
 
-	(void)clock_gettime(CLOCK_MONOTONIC, &end);
-	end.tv_sec += flush_ms / 1000;
-	end.tv_nsec += (long)(flush_ms % 1000) * 1000000;
-	if (end.tv_nsec >= 1000000000) {
-		end.tv_sec++;
-		end.tv_nsec -= 1000000000;
-	}
 	(void)pthread_mutex_lock(&queue->mu);
 	queue->stopping = true;
 	(void)pthread_cond_signal(&queue->filled);
 	while (!queue->has_ended && rc == 0)
-		rc = pthread_cond_timedwait(&queue->ended, &queue->mu, &end);
+		rc = scout__cond_wait_until(&queue->ended, &queue->mu, end_us);
 	if (queue->has_ended)
 		rc = 0;
 	(void)pthread_mutex_unlock(&queue->mu);

@@ -3,8 +3,8 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "clock.h"
 #include "utf8.h"
 
 /*
@@ -90,11 +90,9 @@ scout__l2_look_at_state(struct scout__l2_port *port, uint64_t now_us)
 {
 	struct scout__l2_seen *seen = &port->seen;
 	enum scout__l2_state state = find_state(port, now_us);
-	struct timespec wall;
 
 	if (state != seen->state || !seen->since_ms) {
-		(void)clock_gettime(CLOCK_REALTIME, &wall); /* does not fail */
-		seen->since_ms = (uint64_t)wall.tv_sec * 1000 + (uint64_t)wall.tv_nsec / 1000000;
+		seen->since_ms = scout__wall_us() / 1000;
 		seen->state = state;
 	}
 	if (state == SCOUT__L2_WORKS)

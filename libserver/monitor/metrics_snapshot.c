@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "doorbell.h"
 #include "page.h"
 #include "server_core.h"
@@ -181,16 +182,6 @@ scout__metrics_healthy(const struct scout__metrics *m, char *reason, size_t len)
 }
 
 static uint64_t
-clock_us(clockid_t clock)
-{
-	struct timespec ts;
-
-	if (clock_gettime(clock, &ts) != 0)
-		return 0; /* the thread has ended */
-	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
-}
-
-static uint64_t
 resident_bytes(void)
 {
 	unsigned long long pages = 0, resident = 0;
@@ -242,14 +233,14 @@ scout__metrics_look(struct scout__metrics *m, struct scout__metrics_facts *ret_f
 		.start_time_s = m->start_time_s,
 		.heartbeat_age_us = heartbeat_age_us(m),
 		.snapshot_age_us = age_us(m->last->taken_us),
-		.process_cpu_us = clock_us(CLOCK_PROCESS_CPUTIME_ID),
+		.process_cpu_us = scout__clock_ns(CLOCK_PROCESS_CPUTIME_ID) / 1000,
 		.resident_bytes = resident_bytes(),
 		.open_fds = open_fds(),
 		.max_fds = max_fds(),
 	};
 	ret_facts->healthy = scout__metrics_healthy(m, ret_facts->reason, sizeof(ret_facts->reason));
 	if (atomic_load_explicit(&m->phase, memory_order_acquire) != SCOUT__METRICS_STARTING)
-		ret_facts->loop_cpu_us = clock_us(m->loop_clock);
+		ret_facts->loop_cpu_us = scout__clock_ns(m->loop_clock) / 1000;
 	return m->last;
 }
 

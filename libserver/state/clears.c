@@ -2,8 +2,8 @@
 #include "clears.h"
 
 #include <string.h>
-#include <time.h>
 
+#include "clock.h"
 #include "ns.h"
 #include "peer.h"
 #include "server_core.h"
@@ -53,25 +53,10 @@
 
 /* ---- stamps ---- */
 
-static uint64_t
-wall_us(void)
-{
-	struct timespec ts;
-
-	(void)clock_gettime(CLOCK_REALTIME, &ts); /* cannot fail */
-	return (uint64_t)ts.tv_sec * 1000000u + (uint64_t)ts.tv_nsec / 1000u;
-}
-
-void
-scout__clears_start(struct scout__state *state)
-{
-	state->first_stamp = state->last_stamp = wall_us();
-}
-
 uint64_t
 scout__clears_draw_stamp(struct scout_server *s)
 {
-	uint64_t now_us = wall_us();
+	uint64_t now_us = scout__wall_us();
 
 	s->state->last_stamp = s->state->last_stamp < now_us ? now_us : s->state->last_stamp + 1;
 	return s->state->last_stamp;
@@ -80,7 +65,7 @@ scout__clears_draw_stamp(struct scout_server *s)
 uint64_t
 scout__clears_days_ahead(const struct scout_server *s, uint64_t stamp)
 {
-	uint64_t now_us = wall_us();
+	uint64_t now_us = scout__wall_us();
 
 	if (stamp <= now_us + SCOUT_MAX_STAMP_AHEAD_US || stamp <= s->state->last_stamp)
 		return 0;

@@ -14,8 +14,6 @@ struct scout__state;
 
 /* The names and stamps of clears, and which workers are in (clears.c). */
 
-/* Call this before any stamp is drawn or heard of. */
-SCOUT_ON_LOOP void scout__clears_start(struct scout__state *state);
 /* 0: a peer or a store may say this stamp. Else the number of days that it is ahead of the wall clock, too many. */
 SCOUT_ON_LOOP uint64_t scout__clears_days_ahead(const struct scout_server *s, uint64_t stamp);
 /* A stamp that is later than all that this server has drawn or heard of. */

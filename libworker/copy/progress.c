@@ -12,9 +12,9 @@
  */
 #include <linux/futex.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "copy.h"
 
 /* The kernel's futex word is 32 bits, and so is atomic_uint on every platform that we build for. */
@@ -38,8 +38,7 @@ scout__copy_progress_copied(struct scout__copy_progress *progress, uint32_t laye
 void
 scout__copy_progress_sleep(struct scout__copy_progress *progress, unsigned turn, uint64_t timeout_us)
 {
-	const struct timespec timeout = {.tv_sec = (time_t)(timeout_us / 1000000),
-					 .tv_nsec = (long)(timeout_us % 1000000) * 1000};
+	const struct timespec timeout = scout__timespec(timeout_us);
 
 	/* The caller looks again, however the sleep ended. */
 	(void)syscall(SYS_futex, &progress->turn, FUTEX_WAIT_PRIVATE, turn, &timeout, NULL, 0);

@@ -82,7 +82,6 @@ int
 scout__blocking_init(struct scout__blocking *blocking, const struct scout__blocking_calls *calls, void *store,
 		     const struct scout__l2_open *args, uint32_t threads)
 {
-	pthread_condattr_t attr;
 	int rc;
 
 	*blocking = (struct scout__blocking){
@@ -95,12 +94,8 @@ scout__blocking_init(struct scout__blocking *blocking, const struct scout__block
 		scout__l2_queue_fini(&blocking->names);
 		return rc;
 	}
-	/* These do not fail on Linux. */
-	SCOUT_ASSERT(pthread_mutex_init(&blocking->mu, NULL) == 0);
-	SCOUT_ASSERT(pthread_condattr_init(&attr) == 0);
-	SCOUT_ASSERT(pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0);
-	SCOUT_ASSERT(pthread_cond_init(&blocking->ended, &attr) == 0);
-	SCOUT_ASSERT(pthread_condattr_destroy(&attr) == 0);
+	SCOUT_ASSERT(pthread_mutex_init(&blocking->mu, NULL) == 0); /* does not fail on Linux */
+	scout__cond_init(&blocking->ended);
 	return 0;
 }
 

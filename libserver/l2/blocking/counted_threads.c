@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "blocking.h"
 
-#include <time.h>
-
 /*
  * Counts the threads of an adapter, so that a stop can wait for all of them until a deadline: a thread that hangs in
  * the kernel cannot be joined.
@@ -38,12 +36,10 @@ scout__blocking_thread_ends(struct scout__blocking *blocking)
 bool
 scout__blocking_threads_wait(struct scout__blocking *blocking, uint64_t deadline_us)
 {
-	struct timespec until = {.tv_sec = (time_t)(deadline_us / 1000000),
-				 .tv_nsec = (long)(deadline_us % 1000000) * 1000};
 	bool all;
 
 	SCOUT_ASSERT(pthread_mutex_lock(&blocking->mu) == 0);
-	while (blocking->alive && pthread_cond_timedwait(&blocking->ended, &blocking->mu, &until) == 0)
+	while (blocking->alive && scout__cond_wait_until(&blocking->ended, &blocking->mu, deadline_us) == 0)
 		;
 	all = blocking->alive == 0;
 	SCOUT_ASSERT(pthread_mutex_unlock(&blocking->mu) == 0);

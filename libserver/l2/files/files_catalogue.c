@@ -193,18 +193,12 @@ breathe(struct scout__cat *cat, uint32_t i)
 int
 scout__cat_init(struct scout__cat *cat, uint64_t max_bytes)
 {
-	pthread_condattr_t attr;
-
 	memset(cat, 0, sizeof(*cat));
 	cat->max_bytes = max_bytes;
 	cat->free = cat->newest = cat->oldest = SCOUT__CAT_NONE;
 	if (pthread_mutex_init(&cat->mu, NULL))
 		return SCOUT_ERR_NOMEM;
-	/* These do not fail on Linux. */
-	SCOUT_ASSERT(pthread_condattr_init(&attr) == 0);
-	SCOUT_ASSERT(pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0);
-	SCOUT_ASSERT(pthread_cond_init(&cat->unclaimed, &attr) == 0);
-	SCOUT_ASSERT(pthread_condattr_destroy(&attr) == 0);
+	scout__cond_init(&cat->unclaimed);
 	return 0;
 }
 
@@ -285,12 +279,10 @@ scout__cat_unpin(struct scout__cat *cat, const struct scout__l2_digest *digests,
 static bool
 wait_unclaimed(struct scout__cat *cat, uint64_t deadline_us)
 {
-	struct timespec until = {.tv_sec = (time_t)(deadline_us / 1000000),
-				 .tv_nsec = (long)(deadline_us % 1000000) * 1000};
 	int rc;
 
 	cat->waiters++;
-	rc = pthread_cond_timedwait(&cat->unclaimed, &cat->mu, &until);
+	rc = scout__cond_wait_until(&cat->unclaimed, &cat->mu, deadline_us);
 	cat->waiters--;
 	return rc == 0;
 }

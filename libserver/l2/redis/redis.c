@@ -601,11 +601,7 @@ redis_stop(void *adapter, uint64_t deadline_us)
 		return true;
 	scout__l2_queue_close(&r->queue);
 	/* By the wall clock: ThreadSanitizer does not know the join that takes another clock. */
-	(void)clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += (time_t)(left_us / 1000000);
-	until.tv_nsec += (long)(left_us % 1000000) * 1000;
-	until.tv_sec += until.tv_nsec / 1000000000;
-	until.tv_nsec %= 1000000000;
+	until = scout__timespec(scout__wall_us() + left_us);
 	r->stopped = pthread_timedjoin_np(r->thread, NULL, &until) == 0;
 	return r->stopped;
 }

@@ -7,6 +7,8 @@
 #include <strings.h>
 #include <time.h>
 
+#include "clock.h"
+
 /*
  * DESIGN
  *
@@ -23,15 +25,6 @@
 
 #define TURN_MS 50
 #define BUFFER_BYTES (512L * 1024)
-
-static uint64_t
-now_ms(void)
-{
-	struct timespec at;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &at);
-	return (uint64_t)at.tv_sec * 1000 + (uint64_t)at.tv_nsec / 1000000;
-}
 
 uint64_t
 scout__s3_bytes(const struct iovec *parts, uint32_t n)
@@ -313,7 +306,7 @@ bool
 scout__s3_run(struct scout__s3_line *line, struct scout__s3_exchange *exchanges, uint32_t n, uint32_t timeout_ms,
 	      struct scout__s3_watch *watch)
 {
-	uint64_t own = 0, *moved = watch ? &watch->moved : &own, before = *moved, since_ms = now_ms();
+	uint64_t own = 0, *moved = watch ? &watch->moved : &own, before = *moved, since_ms = scout__now_ns() / 1000000;
 	CURLcode rest = CURLE_ABORTED_BY_CALLBACK;
 	uint32_t running = 0;
 	bool is_wanted = true;
@@ -336,12 +329,12 @@ scout__s3_run(struct scout__s3_line *line, struct scout__s3_exchange *exchanges,
 		running -= ended;
 		*moved += ended;
 		if (*moved != before)
-			since_ms = now_ms();
+			since_ms = scout__now_ns() / 1000000;
 		before = *moved;
 		is_wanted = goes_on(watch);
 		if (!is_wanted)
 			break;
-		if (now_ms() - since_ms > timeout_ms) {
+		if (scout__now_ns() / 1000000 - since_ms > timeout_ms) {
 			rest = CURLE_OPERATION_TIMEDOUT;
 			break;
 		}
@@ -360,9 +353,9 @@ scout__s3_run(struct scout__s3_line *line, struct scout__s3_exchange *exchanges,
 bool
 scout__s3_pause(struct scout__s3_line *line, uint32_t ms, struct scout__s3_watch *watch)
 {
-	uint64_t end_ms = now_ms() + ms;
+	uint64_t end_ms = scout__now_ns() / 1000000 + ms;
 
-	for (uint64_t at = now_ms(); at < end_ms; at = now_ms()) {
+	for (uint64_t at = scout__now_ns() / 1000000; at < end_ms; at = scout__now_ns() / 1000000) {
 		if (!goes_on(watch))
 			return false;
 		(void)scout__s3_curl.multi_poll(line->multi, NULL, 0,

@@ -3,11 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <kvscout/l2_plugin.h>
 
+#include "clock.h"
 #include "s3_index.h"
+#include "thread.h"
 
 /*
  * DESIGN
@@ -80,13 +81,10 @@ list_main(void *arg)
 	struct s3_store *s = arg;
 
 	while (!s->ends) {
-		struct timespec until;
-		uint32_t wait_s = list(s);
+		uint64_t until_us = UINT64_C(1000000) * list(s) + scout__now_us();
 
-		(void)clock_gettime(CLOCK_MONOTONIC, &until);
-		until.tv_sec += wait_s;
 		(void)pthread_mutex_lock(&s->mu);
-		while (!s->ends && pthread_cond_timedwait(&s->end, &s->mu, &until) != ETIMEDOUT)
+		while (!s->ends && scout__cond_wait_until(&s->end, &s->mu, until_us) != ETIMEDOUT)
 			;
 		(void)pthread_mutex_unlock(&s->mu);
 	}
@@ -96,14 +94,9 @@ list_main(void *arg)
 static bool
 start_index(struct s3_store *s)
 {
-	pthread_condattr_t attr;
-	bool is_good = pthread_condattr_init(&attr) == 0;
-
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	is_good = is_good && scout__s3_index_init(&s->index) && pthread_mutex_init(&s->mu, NULL) == 0 &&
-		  pthread_cond_init(&s->end, &attr) == 0 && pthread_create(&s->thread, NULL, list_main, s) == 0;
-	(void)pthread_condattr_destroy(&attr);
-	return is_good;
+	scout__cond_init(&s->end);
+	return scout__s3_index_init(&s->index) && pthread_mutex_init(&s->mu, NULL) == 0 &&
+	       pthread_create(&s->thread, NULL, list_main, s) == 0;
 }
 
 static void

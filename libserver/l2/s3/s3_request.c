@@ -6,6 +6,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "clock.h"
+
 /*
  * Requests in rounds: all that have no outcome are signed and sent together, their answers judged, and those that are to
  * be tried again wait for the next round together. See s3_client.h. Threads: any.
@@ -261,11 +263,9 @@ static uint32_t
 wait_before(uint32_t try)
 {
 	uint32_t ms = FIRST_WAIT_MS << (try < 6 ? try : 6);
-	struct timespec at;
 
-	(void)clock_gettime(CLOCK_MONOTONIC, &at);
 	ms = ms < MAX_WAIT_MS ? ms : MAX_WAIT_MS;
-	return ms - (uint32_t)((uint64_t)at.tv_nsec / 1000 % (ms / 2));
+	return ms - (uint32_t)(scout__now_us() % (ms / 2));
 }
 
 static void

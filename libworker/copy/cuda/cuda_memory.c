@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 
 #include "clock.h"
 #include "page.h"
@@ -330,15 +329,6 @@ work_on(struct scout__cuda_memory *memory, struct scout__cuda_region *region, ui
 	(void)pthread_mutex_lock(&memory->mu);
 }
 
-/* The lock is held, and dropped while it waits; returns early when there is something to do. */
-static void
-rest(struct scout__cuda_memory *memory, uint64_t until_us)
-{
-	struct timespec until = {.tv_sec = (time_t)(until_us / 1000000), .tv_nsec = (long)(until_us % 1000000) * 1000};
-
-	(void)pthread_cond_timedwait(&memory->cond, &memory->mu, &until);
-}
-
 /* When a region is tried again; UINT64_MAX: there is none. The lock is held. */
 static uint64_t
 find_retry(const struct scout__cuda_memory *memory)
@@ -364,13 +354,13 @@ pin_main(void *arg)
 	for (;;) {
 		region = find_work(memory);
 		if (region && !region->drop && !region->wanted && scout__now_us() < memory->rest_until_us)
-			rest(memory, memory->rest_until_us);
+			(void)scout__cond_wait_until(&memory->cond, &memory->mu, memory->rest_until_us);
 		else if (region)
 			work_on(memory, region, &last_us);
 		else if (memory->stop)
 			break;
 		else if (find_retry(memory) != UINT64_MAX)
-			rest(memory, find_retry(memory));
+			(void)scout__cond_wait_until(&memory->cond, &memory->mu, find_retry(memory));
 		else
 			(void)pthread_cond_wait(&memory->cond, &memory->mu);
 	}
@@ -384,8 +374,6 @@ int
 scout__cuda_memory_init(struct scout__cuda_memory *memory, int device, uint64_t part_bytes, uint32_t n_pinning,
 			void (*ready)(void *), void *user, const struct scout__log *log)
 {
-	pthread_condattr_t attr;
-
 	memset(memory, 0, sizeof(*memory));
 	memory->log = log;
 	memory->device = device;
@@ -393,11 +381,8 @@ scout__cuda_memory_init(struct scout__cuda_memory *memory, int device, uint64_t 
 	memory->n_pinning = n_pinning ? n_pinning : 1;
 	memory->ready = ready;
 	memory->user = user;
-	(void)pthread_mutex_init(&memory->mu, NULL); /* none of these fails here */
-	(void)pthread_condattr_init(&attr);
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	(void)pthread_cond_init(&memory->cond, &attr);
-	(void)pthread_condattr_destroy(&attr);
+	(void)pthread_mutex_init(&memory->mu, NULL); /* does not fail here */
+	scout__cond_init(&memory->cond);
 	if (scout__thread_start(&memory->thread, "scout-pin", pin_main, memory) == 0)
 		return 0;
 	(void)pthread_cond_destroy(&memory->cond);

@@ -3,9 +3,10 @@
 
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 #include <kvscout/types.h>
+
+#include "clock.h"
 
 /*
  * DESIGN
@@ -29,19 +30,10 @@ static uint64_t lost;                                        /* G:lock; behind t
 static bool stopped;                                         /* G:lock */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static uint64_t
-unix_time_us(void)
-{
-	struct timespec now;
-
-	(void)clock_gettime(CLOCK_REALTIME, &now); /* cannot fail */
-	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
-
 void
 scout__py_log_push(void *user, int level, const char *text)
 {
-	uint64_t time_us = unix_time_us();
+	uint64_t time_us = scout__wall_us();
 	size_t len = strnlen(text, SCOUT__PY_LOG_TEXT - 1);
 	struct scout__py_log_line *line;
 
@@ -73,7 +65,7 @@ scout__py_log_pop(struct scout__py_log_line *ret_line)
 		first = (first + 1) % SCOUT__PY_LOG_LINES;
 		n_lines--;
 	} else if (lost > 0) {
-		*ret_line = (struct scout__py_log_line){.time_us = unix_time_us(), .lost = lost};
+		*ret_line = (struct scout__py_log_line){.time_us = scout__wall_us(), .lost = lost};
 		lost = 0;
 	} else {
 		found = false;

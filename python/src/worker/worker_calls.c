@@ -10,9 +10,10 @@
 #include "py_worker.h"
 
 #include <stddef.h>
-#include <time.h>
 
 #include <kvscout/error.h>
+
+#include "clock.h"
 
 #define SLICE_MS 100u
 
@@ -85,15 +86,6 @@ scout__py_worker_cancel(PyObject *object, PyObject *arg)
 	Py_RETURN_NONE;
 }
 
-static uint64_t
-now_ms(void)
-{
-	struct timespec now;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail */
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 /* 0: they are copied; SCOUT_NOT_YET; or what is wrong with the call or with the job, whose status may be SCOUT_ERR_TIMEOUT, too. */
 static int
 ask_layers(struct scout__py_worker *self, uint64_t job, uint32_t layers)
@@ -113,7 +105,7 @@ static int
 wait_layers(struct scout__py_worker *self, const char *call, uint64_t job, uint32_t layers, uint64_t timeout_ms,
 	    bool *ret_raised)
 {
-	uint64_t now = now_ms(), end = now + timeout_ms;
+	uint64_t now = scout__now_us() / 1000, end = now + timeout_ms;
 	int rc = ask_layers(self, job, layers);
 
 	while (rc == SCOUT_NOT_YET && now < end) {
@@ -128,7 +120,7 @@ wait_layers(struct scout__py_worker *self, const char *call, uint64_t job, uint3
 		}
 		if (rc != 0)
 			rc = ask_layers(self, job, layers); /* SCOUT_ERR_TIMEOUT may be the job's own */
-		now = now_ms();
+		now = scout__now_us() / 1000;
 	}
 	return rc;
 }
