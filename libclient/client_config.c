@@ -84,50 +84,15 @@ static const struct scout__option options[] = {
 	SCOUT__OPTION_SERVER_KEYS,
 };
 
-const struct scout__option_table scout__client_options = {
-	.options = options,
-	.n = sizeof(options) / sizeof(options[0]),
-	.struct_size = sizeof(struct scout_client_config),
-	/* Fixed for ever: the size of the structure in 0.1. */
-	.v1_size = FIELD(owned) + sizeof(void *),
-	.owned_offset = FIELD(owned),
-	.env_prefix = "KVSCOUT_",
-};
+const struct scout__option_table scout__client_options =
+	SCOUT__OPTION_TABLE(scout_client_config, options, .env_prefix = "KVSCOUT_");
 
-void
-scout_client_config_init_sized(struct scout_client_config *cfg, uint32_t size)
-{
-	scout__options_init(&scout__client_options, cfg, size);
-}
-
-int
-scout_client_config_set(struct scout_client_config *cfg, const char *key, const char *value, char *err, size_t err_len)
-{
-	return scout__options_set(&scout__client_options, cfg, key, value, err, err_len);
-}
-
-int
-scout_client_config_load(struct scout_client_config *cfg, const char *path, char *err, size_t err_len)
-{
-	return scout__options_load(&scout__client_options, cfg, path, err, err_len);
-}
+SCOUT__OPTION_CALLS(client, &scout__client_options)
 
 int
 scout_client_config_load_env(struct scout_client_config *cfg, char *err, size_t err_len)
 {
 	return scout__options_load_env(&scout__client_options, cfg, err, err_len);
-}
-
-int
-scout_client_config_help_sized(size_t i, struct scout_config_row *ret_row, size_t size)
-{
-	return scout__options_row(&scout__client_options, i, ret_row, size);
-}
-
-void
-scout_client_config_fini(struct scout_client_config *cfg)
-{
-	scout__options_fini(&scout__client_options, cfg);
 }
 
 /* Checks that one row of the table cannot express. */

@@ -63,45 +63,10 @@ static const struct scout__option options[] = {
 	SCOUT__OPTION_SERVER_KEYS,
 };
 
-const struct scout__option_table scout__worker_options = {
-	.options = options,
-	.n = sizeof(options) / sizeof(options[0]),
-	.struct_size = sizeof(struct scout_worker_config),
-	/* Fixed for ever: the size of the structure in 0.1. */
-	.v1_size = FIELD(owned) + sizeof(void *),
-	.owned_offset = FIELD(owned),
-	.env_prefix = NULL,
-};
+const struct scout__option_table scout__worker_options =
+	SCOUT__OPTION_TABLE(scout_worker_config, options, .env_prefix = NULL);
 
-void
-scout_worker_config_init_sized(struct scout_worker_config *cfg, uint32_t size)
-{
-	scout__options_init(&scout__worker_options, cfg, size);
-}
-
-int
-scout_worker_config_set(struct scout_worker_config *cfg, const char *key, const char *value, char *err, size_t err_len)
-{
-	return scout__options_set(&scout__worker_options, cfg, key, value, err, err_len);
-}
-
-int
-scout_worker_config_load(struct scout_worker_config *cfg, const char *path, char *err, size_t err_len)
-{
-	return scout__options_load(&scout__worker_options, cfg, path, err, err_len);
-}
-
-int
-scout_worker_config_help_sized(size_t i, struct scout_config_row *ret_row, size_t size)
-{
-	return scout__options_row(&scout__worker_options, i, ret_row, size);
-}
-
-void
-scout_worker_config_fini(struct scout_worker_config *cfg)
-{
-	scout__options_fini(&scout__worker_options, cfg);
-}
+SCOUT__OPTION_CALLS(worker, &scout__worker_options)
 
 /* Checks that one row of the table cannot express. */
 static int

@@ -298,7 +298,7 @@ add_to_list(const struct scout__option_table *table, const struct scout__option 
 
 /* "0" for a number that cannot be 0 means the default, as in a field. */
 static bool
-means_default(const struct scout__option *option, const char *value)
+means_default(const struct scout__option_table *table, const struct scout__option *option, const char *value)
 {
 	bool is_plain = option->type == SCOUT_OPTION_U32 || option->type == SCOUT_OPTION_U64 ||
 			option->type == SCOUT_OPTION_SIZE;
@@ -306,7 +306,8 @@ means_default(const struct scout__option *option, const char *value)
 	uint64_t number;
 
 	any.min = 0;
-	return is_plain && option->min > 0 && scout__option_parse(&any, value, &number, NULL, 0) == 0 && number == 0;
+	return !table->zero_is_value && is_plain && option->min > 0 &&
+	       scout__option_parse(&any, value, &number, NULL, 0) == 0 && number == 0;
 }
 
 int
@@ -330,7 +331,7 @@ scout__options_set(const struct scout__option_table *table, void *cfg, const cha
 		return set_text(table, option, cfg, value, err, err_len);
 	if (option->type == SCOUT_OPTION_LIST)
 		return add_to_list(table, option, cfg, value, err, err_len);
-	if (means_default(option, value)) {
+	if (means_default(table, option, value)) {
 		write_default(option, cfg);
 		return 0;
 	}

@@ -63,7 +63,15 @@ struct scout__option_table {
 	size_t v1_size;         /* the smallest that is accepted */
 	size_t owned_offset;    /* offset of its `void *owned` */
 	const char *env_prefix; /* "KVSCOUT_" or NULL */
+	bool zero_is_value;     /* 0 is a number as others, where the structure is filled by the setter alone */
 };
+
+/* The table of a structure with @rows; its smallest size, fixed for ever, is that of 0.1, whose last field was `owned`. */
+#define SCOUT__OPTION_TABLE(type, rows, ...)                                                                           \
+	{                                                                                                              \
+		.options = (rows), .n = sizeof(rows) / sizeof((rows)[0]), .struct_size = sizeof(struct type),          \
+		.v1_size = FIELD(owned) + sizeof(void *), .owned_offset = FIELD(owned), __VA_ARGS__                    \
+	}
 
 /* Zero @cfg (cfg_size bytes), set its leading u32 size and apply every default. */
 void scout__options_init(const struct scout__option_table *table, void *cfg, uint32_t cfg_size);
@@ -83,6 +91,30 @@ int scout__options_row(const struct scout__option_table *table, size_t i, struct
 		       size_t size);
 
 void scout__options_fini(const struct scout__option_table *table, void *cfg);
+
+/* The public calls of scout_@kind_config on its table. */
+#define SCOUT__OPTION_CALLS(kind, table)                                                                               \
+	void scout_##kind##_config_init_sized(struct scout_##kind##_config *cfg, uint32_t size)                        \
+	{                                                                                                              \
+		scout__options_init(table, cfg, size);                                                                 \
+	}                                                                                                              \
+	int scout_##kind##_config_set(struct scout_##kind##_config *cfg, const char *key, const char *value,           \
+				      char *err, size_t err_len)                                                       \
+	{                                                                                                              \
+		return scout__options_set(table, cfg, key, value, err, err_len);                                       \
+	}                                                                                                              \
+	int scout_##kind##_config_load(struct scout_##kind##_config *cfg, const char *path, char *err, size_t err_len) \
+	{                                                                                                              \
+		return scout__options_load(table, cfg, path, err, err_len);                                            \
+	}                                                                                                              \
+	int scout_##kind##_config_help_sized(size_t i, struct scout_config_row *ret_row, size_t size)                  \
+	{                                                                                                              \
+		return scout__options_row(table, i, ret_row, size);                                                    \
+	}                                                                                                              \
+	void scout_##kind##_config_fini(struct scout_##kind##_config *cfg)                                             \
+	{                                                                                                              \
+		scout__options_fini(table, cfg);                                                                       \
+	}
 
 /*
  * Take a user's structure into ours of struct_size bytes: checks the size rule (smaller than v1: error; unknown trailing bytes

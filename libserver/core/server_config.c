@@ -123,45 +123,10 @@ static const struct scout__option options[] = {
 		"CPUs of the server's threads: a list (0-3,8), inherit (those of the thread that starts it), or auto: all that the process may use, however that thread is pinned; kvscoutd's auto is inherit"),
 };
 
-const struct scout__option_table scout__server_options = {
-	.options = options,
-	.n = sizeof(options) / sizeof(options[0]),
-	.struct_size = sizeof(struct scout_server_config),
-	/* Fixed for ever: the fields of 0.1. */
-	.v1_size = FIELD(owned) + sizeof(void *),
-	.owned_offset = FIELD(owned),
-	.env_prefix = NULL,
-};
+const struct scout__option_table scout__server_options =
+	SCOUT__OPTION_TABLE(scout_server_config, options, .env_prefix = NULL);
 
-void
-scout_server_config_init_sized(struct scout_server_config *cfg, uint32_t size)
-{
-	scout__options_init(&scout__server_options, cfg, size);
-}
-
-int
-scout_server_config_set(struct scout_server_config *cfg, const char *key, const char *value, char *err, size_t err_len)
-{
-	return scout__options_set(&scout__server_options, cfg, key, value, err, err_len);
-}
-
-int
-scout_server_config_load(struct scout_server_config *cfg, const char *path, char *err, size_t err_len)
-{
-	return scout__options_load(&scout__server_options, cfg, path, err, err_len);
-}
-
-int
-scout_server_config_help_sized(size_t i, struct scout_config_row *ret_row, size_t size)
-{
-	return scout__options_row(&scout__server_options, i, ret_row, size);
-}
-
-void
-scout_server_config_fini(struct scout_server_config *cfg)
-{
-	scout__options_fini(&scout__server_options, cfg);
-}
+SCOUT__OPTION_CALLS(server, &scout__server_options)
 
 /* Check all items of a list together. */
 static int

@@ -11,7 +11,6 @@
 
 #include "log.h"
 #include "mask.h"
-#include "option_parse.h"
 
 /*
  * DESIGN
@@ -33,14 +32,7 @@ struct url_part {
 	size_t len;
 };
 
-static int
-no_memory(char *err, size_t err_len)
-{
-	(void)scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
-	return SCOUT_ERR_NOMEM;
-}
-
-#define WRONG(...) ((void)scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, __VA_ARGS__), SCOUT_ERR_CONFIG_RANGE)
+#define WRONG(...) scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, __VA_ARGS__)
 
 static bool
 is_digits(struct url_part part)
@@ -87,7 +79,7 @@ decode(struct url_part part, const char *what, char **ret_text, char *err, size_
 	char *out = text;
 
 	if (!text)
-		return no_memory(err, err_len);
+		return scout__fail_no_memory(err, err_len);
 	for (size_t i = 0; i < part.len; i++) {
 		int high = i + 1 < part.len ? hex_of(part.p[i + 1]) : -1;
 		int low = i + 2 < part.len ? hex_of(part.p[i + 2]) : -1;
@@ -131,7 +123,7 @@ take_scheme(struct url_part *rest, struct scout__l2_url *url, char *err, size_t 
 	rest->p += 2;
 	rest->len -= 2;
 	url->scheme = strndup(scheme.p, scheme.len);
-	return url->scheme ? 0 : no_memory(err, err_len);
+	return url->scheme ? 0 : scout__fail_no_memory(err, err_len);
 }
 
 /* ---- authority ---- */
@@ -237,7 +229,7 @@ take_host(struct url_part text, uint32_t number, struct scout__l2_host *ret_host
 			return rc;
 	}
 	ret_host->name = strndup(name.p, name.len);
-	return ret_host->name ? 0 : no_memory(err, err_len);
+	return ret_host->name ? 0 : scout__fail_no_memory(err, err_len);
 }
 
 static int
@@ -258,7 +250,7 @@ take_authority(struct url_part authority, struct scout__l2_url *url, char *err, 
 	}
 	url->hosts = calloc(SCOUT__L2_MAX_HOSTS, sizeof(*url->hosts));
 	if (!url->hosts)
-		return no_memory(err, err_len);
+		return scout__fail_no_memory(err, err_len);
 	while (more) {
 		struct url_part host = cut(&authority, ',', &more);
 
@@ -308,7 +300,7 @@ take_options(struct url_part query, struct scout__l2_url *url, char *err, size_t
 
 	url->options = calloc(SCOUT__L2_MAX_URL_OPTIONS, sizeof(*url->options));
 	if (!url->options)
-		return no_memory(err, err_len);
+		return scout__fail_no_memory(err, err_len);
 	while (more) {
 		rc = take_option(cut(&query, '&', &more), url, err, err_len);
 		if (rc)
@@ -384,7 +376,7 @@ scout__l2_url_parse(const char *text, struct scout__l2_url *ret_url, char *err, 
 	if (!rc) {
 		url.shown = hide_password(text);
 		if (!url.shown)
-			rc = no_memory(err, err_len);
+			rc = scout__fail_no_memory(err, err_len);
 	}
 	if (rc) {
 		scout__l2_url_fini(&url);
@@ -466,14 +458,8 @@ scout__l2_url_options(const struct scout__l2_url *url, const struct scout__optio
 	for (uint32_t i = 0; i < url->n_options; i++) {
 		const char *name = url->options[i].name, *value = url->options[i].value;
 		char text[384];
-		uint64_t number;
-		int rc = 0;
+		int rc = scout__options_set(table, cfg, name, value, text, sizeof(text));
 
-		/* In a URL, 0 does not mean the default. */
-		for (size_t j = 0; j < table->n && !rc; j++)
-			if (table->options[j].type == SCOUT_OPTION_U32 && strcmp(table->options[j].name, name) == 0)
-				rc = scout__option_parse(&table->options[j], value, &number, text, sizeof(text));
-		rc = rc ? rc : scout__options_set(table, cfg, name, value, text, sizeof(text));
 		if (rc) {
 			scout__options_fini(table, cfg);
 			return scout__fail(err, err_len, rc, "option %u: %s", i + 1, text);

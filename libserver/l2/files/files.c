@@ -68,13 +68,8 @@ static const struct scout__option options[] = {
 		       "and are removed first when max_bytes is reached"),
 };
 
-static const struct scout__option_table table = {
-	.options = options,
-	.n = sizeof(options) / sizeof(options[0]),
-	.struct_size = sizeof(struct files_options),
-	.v1_size = sizeof(struct files_options),
-	.owned_offset = FIELD(owned),
-};
+static const struct scout__option_table table =
+	SCOUT__OPTION_TABLE(files_options, options, .zero_is_value = true); /* in a URL */
 
 int
 scout__files_options_row(size_t i, struct scout_config_row *ret_row)

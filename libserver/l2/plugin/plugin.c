@@ -39,13 +39,8 @@ static const struct scout__option options[] = {
 		      .doc = "Calls at once"),
 };
 
-static const struct scout__option_table table = {
-	.options = options,
-	.n = 1,
-	.struct_size = sizeof(struct plugin_options),
-	.v1_size = sizeof(struct plugin_options),
-	.owned_offset = FIELD(owned),
-};
+static const struct scout__option_table table =
+	SCOUT__OPTION_TABLE(plugin_options, options, .zero_is_value = true); /* in a URL */
 
 /* The options of the URL that are the server's, and those that are the plugin's. */
 struct split {

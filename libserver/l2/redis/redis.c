@@ -79,46 +79,19 @@ enum {
 
 static const char *const cluster_words[] = {"auto", "yes", "no", NULL};
 
+#define FIELD(name) offsetof(struct redis_options, name)
+
 static const struct scout__option url_options[] = {
-	{
-		.name = "ttl",
-		.type = SCOUT_OPTION_U32,
-		.offset = offsetof(struct redis_options, ttl),
-		.max = 315360000,
-		.def_text = "none",
-		.doc = "Objects expire this many seconds after they were stored; 0: never",
-	},
-	{
-		.name = "cluster",
-		.type = SCOUT_OPTION_WORD,
-		.offset = offsetof(struct redis_options, cluster),
-		.max = CLUSTER_NO,
-		.words = cluster_words,
-		.doc = "Whether it is a Redis Cluster; auto: ask",
-	},
-	{
-		.name = "replica",
-		.type = SCOUT_OPTION_BOOL,
-		.offset = offsetof(struct redis_options, replica),
-		.max = 1,
-		.doc = "A single server may be a replica, which is read, and to which no write comes",
-	},
-	{
-		.name = "password_file",
-		.type = SCOUT_OPTION_STRING,
-		.offset = offsetof(struct redis_options, password_file),
-		.min = 1,
-		.max = 4095,
-		.doc = "File whose one line is the password; only its owner may read it",
-	},
-	{
-		.name = "user",
-		.type = SCOUT_OPTION_STRING,
-		.offset = offsetof(struct redis_options, user),
-		.min = 1,
-		.max = PASSWORD_BYTES,
-		.doc = "User of the password in that file; without it, the default user",
-	},
+	SCOUT__OPTION(U32, ttl, .max = 315360000, .def_text = "none",
+		      .doc = "Objects expire this many seconds after they were stored; 0: never"),
+	SCOUT__OPTION(WORD, cluster, .max = CLUSTER_NO, .words = cluster_words,
+		      .doc = "Whether it is a Redis Cluster; auto: ask"),
+	SCOUT__OPTION(BOOL, replica, .max = 1,
+		      .doc = "A single server may be a replica, which is read, and to which no write comes"),
+	SCOUT__OPTION(STRING, password_file, .min = 1, .max = 4095,
+		      .doc = "File whose one line is the password; only its owner may read it"),
+	SCOUT__OPTION(STRING, user, .min = 1, .max = PASSWORD_BYTES,
+		      .doc = "User of the password in that file; without it, the default user"),
 	{
 		.name = "ca_file",
 		.type = SCOUT_OPTION_STRING,
@@ -143,23 +116,13 @@ static const struct scout__option url_options[] = {
 		.max = 4095,
 		.doc = "rediss:// only: PEM file of the key of cert_file; only its owner may read it",
 	},
-	{
-		.name = "server_name",
-		.type = SCOUT_OPTION_STRING,
-		.offset = offsetof(struct redis_options, server_name),
-		.min = 1,
-		.max = 4095,
-		.doc = "rediss:// only: name that the certificate of each node must have; without it, the host of the node",
-	},
+	SCOUT__OPTION(
+		STRING, server_name, .min = 1, .max = 4095,
+		.doc = "rediss:// only: name that the certificate of each node must have; without it, the host of the node"),
 };
 
-static const struct scout__option_table url_table = {
-	.options = url_options,
-	.n = sizeof(url_options) / sizeof(url_options[0]),
-	.struct_size = sizeof(struct redis_options),
-	.v1_size = sizeof(struct redis_options),
-	.owned_offset = offsetof(struct redis_options, owned),
-};
+static const struct scout__option_table url_table =
+	SCOUT__OPTION_TABLE(redis_options, url_options, .zero_is_value = true); /* in a URL */
 
 /* ---- the password ---- */
 
