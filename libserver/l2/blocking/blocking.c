@@ -175,16 +175,19 @@ scout__blocking_fini(struct scout__blocking *blocking)
 }
 
 bool
-scout__blocking_submit(struct scout__blocking *blocking, struct scout__l2_op *op)
+scout__blocking_submit(void *store, struct scout__l2_op *op)
 {
+	struct scout__blocking *blocking = store;
 	bool of_names = op->what == SCOUT__L2_EXISTS || op->what == SCOUT__L2_UNPIN;
 
 	return scout__l2_queue_push(of_names ? &blocking->names : &blocking->transfers, op);
 }
 
 uint32_t
-scout__blocking_at_once(const struct scout__blocking *blocking, enum scout__l2_side side)
+scout__blocking_at_once(const void *store, enum scout__l2_side side)
 {
+	const struct scout__blocking *blocking = store;
+
 	if (side == SCOUT__L2_READS)
 		return 2 * blocking->n_threads;
 	return blocking->n_threads > 1 ? blocking->n_threads - 1 : 1;

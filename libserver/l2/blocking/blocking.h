@@ -21,7 +21,7 @@
  * Recipe for a store:
  *   1. open()    check the URL; scout__blocking_init(); all that the calls use; scout__blocking_start(); the way back is
  *                scout__blocking_cancel(), then scout__blocking_fini()
- *   2. submit, at_once   hand on to the functions of the same names here
+ *   2. submit, at_once   the functions of the same names here: struct scout__blocking is the first field of the store
  *   3. stop()    scout__blocking_stop(); if it returns false, say so in the log and free nothing
  *   4. close()   scout__blocking_fini(), before what the calls use is freed
  *   5. calls     transfer() calls scout__l2_moved() after each part that has moved: at least every l2_timeout_ms, else
@@ -96,12 +96,12 @@ SCOUT_ON_ANY int scout__blocking_thread_start(struct scout__blocking *blocking, 
 SCOUT_ON_ANY void scout__blocking_thread_ends(struct scout__blocking *blocking);
 
 /* See struct scout__l2_adapter. */
-SCOUT_ON_LOOP bool scout__blocking_submit(struct scout__blocking *blocking, struct scout__l2_op *op);
+SCOUT_ON_LOOP bool scout__blocking_submit(void *store, struct scout__l2_op *op);
 /*
  * Twice as many loads as threads, so that no thread waits for the loop between two loads; one write less than threads
  * (or one), so that writes never hold all threads.
  */
-SCOUT_ON_ANY uint32_t scout__blocking_at_once(const struct scout__blocking *blocking, enum scout__l2_side side);
+SCOUT_ON_ANY uint32_t scout__blocking_at_once(const void *store, enum scout__l2_side side);
 
 /* Take no more; what was not begun ends as CANCELLED. Does not wait. */
 SCOUT_ON_ANY void scout__blocking_cancel(struct scout__blocking *blocking);

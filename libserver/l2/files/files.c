@@ -343,22 +343,6 @@ files_open(const struct scout__l2_open *args, void **ret_adapter, char *err, siz
 	return rc;
 }
 
-static SCOUT_ON_LOOP bool
-files_submit(void *adapter, struct scout__l2_op *op)
-{
-	struct scout__files *files = adapter;
-
-	return scout__blocking_submit(&files->blocking, op);
-}
-
-static uint32_t
-files_at_once(const void *adapter, enum scout__l2_side side)
-{
-	const struct scout__files *files = adapter;
-
-	return scout__blocking_at_once(&files->blocking, side);
-}
-
 static void
 files_gauges(void *adapter, struct scout__l2_gauges *ret_gauges)
 {
@@ -383,8 +367,8 @@ const struct scout__l2_adapter scout__l2_files = {
 	.keeps_records = true,
 	.check = files_check,
 	.open = files_open,
-	.submit = files_submit,
-	.at_once = files_at_once,
+	.submit = scout__blocking_submit,
+	.at_once = scout__blocking_at_once,
 	.stop = files_stop,
 	.close = files_close,
 	.gauges = files_gauges,

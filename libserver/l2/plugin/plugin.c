@@ -318,22 +318,6 @@ plugin_open(const struct scout__l2_open *args, void **ret_adapter, char *err, si
 	return 0;
 }
 
-static SCOUT_ON_LOOP bool
-plugin_submit(void *adapter, struct scout__l2_op *op)
-{
-	struct scout__plugin *plugin = adapter;
-
-	return scout__blocking_submit(&plugin->blocking, op);
-}
-
-static uint32_t
-plugin_at_once(const void *adapter, enum scout__l2_side side)
-{
-	const struct scout__plugin *plugin = adapter;
-
-	return scout__blocking_at_once(&plugin->blocking, side);
-}
-
 static void
 plugin_gauges(void *adapter, struct scout__l2_gauges *ret_gauges)
 {
@@ -345,8 +329,8 @@ plugin_gauges(void *adapter, struct scout__l2_gauges *ret_gauges)
 #define ADAPTER(name)                                                                                                  \
 	{                                                                                                              \
 		.scheme = name, .keeps_records = true, .check = plugin_check, .open = plugin_open,                     \
-		.submit = plugin_submit, .at_once = plugin_at_once, .stop = plugin_stop, .close = plugin_close,        \
-		.gauges = plugin_gauges,                                                                               \
+		.submit = scout__blocking_submit, .at_once = scout__blocking_at_once, .stop = plugin_stop,             \
+		.close = plugin_close, .gauges = plugin_gauges,                                                        \
 	}
 
 const struct scout__l2_adapter scout__l2_plugin = ADAPTER("plugin");
