@@ -94,7 +94,7 @@ retrieve(struct policy_sim *sim, uint32_t hit)
 		scout__index_unpromise(sim->index, sim->found[i], 1);
 	}
 	for (uint32_t i = 0; i < hit; i++)
-		scout__index_unhold(sim->index, sim->found[i], true);
+		scout__index_unhold(sim->index, sim->found[i]);
 }
 
 static SCOUT_ON_LOOP enum scout__reserve

@@ -300,8 +300,7 @@ SCOUT_ON_LOOP void scout__index_unpromise(struct scout__chunk_index *index, uint
  * withdraws its promise unit apart.
  */
 SCOUT_ON_LOOP bool scout__index_hold(struct scout__chunk_index *index, uint32_t entry, uint32_t rank);
-/* @last_reader: tell the policy that the reading is finished. */
-SCOUT_ON_LOOP void scout__index_unhold(struct scout__chunk_index *index, uint32_t entry, bool last_reader);
+SCOUT_ON_LOOP void scout__index_unhold(struct scout__chunk_index *index, uint32_t entry);
 
 enum scout__reserve {
 	SCOUT__RESERVE_GRANTED = 1, /* shard is WRITING now, held, its generation bumped */

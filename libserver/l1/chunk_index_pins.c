@@ -131,13 +131,9 @@ scout__index_hold(struct scout__chunk_index *index, uint32_t entry, uint32_t ran
 }
 
 void
-scout__index_unhold(struct scout__chunk_index *index, uint32_t entry, bool last_reader)
+scout__index_unhold(struct scout__chunk_index *index, uint32_t entry)
 {
-	struct scout__entry *e = &index->entries[entry];
-
-	SCOUT_ASSERT(e->in_use && e->holds > 0);
-	if (last_reader && !e->temporary)
-		index->l1->policy->read_finished(index->order.policy, entry);
+	SCOUT_ASSERT(index->entries[entry].in_use && index->entries[entry].holds > 0);
 	scout__entry_unheld(index, entry);
 	scout__entry_unpin(index, entry);
 }

@@ -172,17 +172,15 @@ give_back_one(struct scout_server *s, struct scout__hold *hold, uint32_t i)
 	const struct scout__hold_part *part = part_of(hold, i);
 	struct scout__chunk_index *index = part->group->index;
 	uint32_t entry = hold->entries[i];
-	const struct scout__entry *e = &index->entries[entry];
 
 	/* Operations that wait for the chunk look at it after this step. */
 	if (hold->kind == SCOUT__HOLD_WRITE)
-		scout__chunk_wake(s, hold->ns, e->hash);
+		scout__chunk_wake(s, hold->ns, index->entries[entry].hash);
 	switch (hold->end) {
 	case SCOUT__END_RELEASE:
 		if (hold->spoiled)
 			scout__index_spoil(index, entry); /* this hold pins it: it is freed with the last pin */
-		/* The last reader: no other hold and no promise names the chunk. */
-		scout__index_unhold(index, entry, e->holds == 1 && e->promises == 0);
+		scout__index_unhold(index, entry);
 		break;
 	case SCOUT__END_COMMIT:
 		if (i < hold->n_commit && hold->weights_gen == hold->ns->weights_gen)

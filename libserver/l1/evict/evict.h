@@ -104,8 +104,6 @@ struct scout__evict_ops {
 	void (*count_hints)(void *state, struct scout__hint_counts *counts);
 	/* NULL, or: was this key, SCOUT_MAX_HASH bytes, zero-padded, evicted lately? */
 	bool (*remembers)(const void *state, uint32_t space, const uint8_t *hash);
-	/* The last reader of a shard is done (retrieve). For information: the order need not change. */
-	void (*read_finished)(void *state, uint32_t entry);
 	/* The entry to evict next; it stays in the order. SCOUT__NO_ENTRY when the order is empty. */
 	uint32_t (*victim)(void *state);
 	/* An entry that will probably be evicted soon, to prefetch for that; or SCOUT__NO_ENTRY. Changes nothing. */

@@ -424,13 +424,6 @@ hdc_count_hints(void *state, struct scout__hint_counts *counts)
 	h->hints = (struct scout__hint_counts){0};
 }
 
-static void
-hdc_read_finished(void *state, uint32_t entry)
-{
-	(void)state; /* the session's end touches it */
-	(void)entry;
-}
-
 static uint32_t
 hdc_victim(void *state)
 {
@@ -498,7 +491,6 @@ const struct scout__evict_ops scout__evict_hdc = {
 	.resized = hdc_resized,
 	.remembers = hdc_remembers,
 	.count_hints = hdc_count_hints,
-	.read_finished = hdc_read_finished,
 	.victim = hdc_victim,
 	.soon = hdc_soon,
 	.check = hdc_check,

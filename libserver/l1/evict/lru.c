@@ -78,13 +78,6 @@ lru_accessed(void *state, uint32_t entry, struct scout__touch *touch)
 	scout__chunked_queue_append(&lru->queues, 0, entry);
 }
 
-static void
-lru_read_finished(void *state, uint32_t entry)
-{
-	(void)state; /* the insert that follows, or the session's end, moves it */
-	(void)entry;
-}
-
 static uint32_t
 lru_soon(const void *state)
 {
@@ -133,7 +126,6 @@ const struct scout__evict_ops scout__evict_lru = {
 	.insert = lru_insert,
 	.remove = lru_remove,
 	.accessed = lru_accessed,
-	.read_finished = lru_read_finished,
 	.victim = lru_victim,
 	.soon = lru_soon,
 	.check = lru_check,

@@ -122,13 +122,6 @@ s3fifo_accessed(void *state, uint32_t entry, struct scout__touch *touch)
 }
 
 static void
-s3fifo_read_finished(void *state, uint32_t entry)
-{
-	(void)state; /* a session may read several shards; it counts once, at its end */
-	(void)entry;
-}
-
-static void
 move_to_main(struct s3fifo *s, uint32_t entry)
 {
 	scout__chunked_queue_unlink(&s->queues, entry);
@@ -204,7 +197,6 @@ const struct scout__evict_ops scout__evict_s3fifo = {
 	.insert = s3fifo_insert,
 	.remove = s3fifo_remove,
 	.accessed = s3fifo_accessed,
-	.read_finished = s3fifo_read_finished,
 	.victim = s3fifo_victim,
 	.soon = s3fifo_soon,
 	.check = s3fifo_check,

@@ -241,7 +241,7 @@ START_TEST(index_holds_that_would_overflow_are_refused)
 	ck_assert_uint_eq(l1.refusals, 1);
 	for (uint32_t i = 0; i < UINT16_MAX; i++) {
 		ck_assert(!scout__index_drop(cache, entry));
-		scout__index_unhold(cache, entry, true);
+		scout__index_unhold(cache, entry);
 	}
 	ck_assert(scout__index_drop(cache, entry));
 	stop();
@@ -266,7 +266,7 @@ START_TEST(index_pinned_entries_are_never_evicted)
 	ck_assert_uint_eq(l1.refusals, 1);
 	ck_assert_uint_eq(find(0), entries[0]);
 	ck_assert_uint_eq(find(1), entries[1]);
-	scout__index_unhold(cache, entries[1], true);
+	scout__index_unhold(cache, entries[1]);
 	ck_assert_int_eq(reserve(4, 0, &entry), SCOUT__RESERVE_GRANTED);
 	ck_assert_uint_eq(entry, entries[1]);
 	ck_assert_uint_eq(find(0), entries[0]);

@@ -237,7 +237,7 @@ START_TEST(what_is_spoiled_while_it_is_saved_goes_when_it_is_saved)
 	ck_assert(scout__index_save(cache, a));
 	ck_assert(scout__index_hold(cache, a, 0));
 	scout__index_spoil(cache, a);
-	scout__index_unhold(cache, a, true);
+	scout__index_unhold(cache, a);
 	ck_assert_uint_eq(cache->n_entries, 1);
 	scout__index_check(cache);
 	scout__index_saved(cache, a);
@@ -276,7 +276,7 @@ START_TEST(the_policy_hears_of_the_end_of_what_is_spoiled_while_it_is_pinned)
 	a = store(1);
 	ck_assert(scout__index_hold(cache, a, 0));
 	scout__index_spoil(cache, a);
-	scout__index_unhold(cache, a, true);
+	scout__index_unhold(cache, a);
 	ck_assert_uint_eq(cache->n_entries, 0);
 	ck_assert_uint_eq(n_created, 1);
 	ck_assert_uint_eq(n_gone, 1);

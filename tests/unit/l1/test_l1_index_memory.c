@@ -101,7 +101,7 @@ START_TEST(index_stores_evict_after_an_extent_failed_and_growing_is_tried_again)
 	/* The hour has passed: asked again, and nobody waits for it who can evict. */
 	cache->growth.again_us = 1;
 	limit_file_size(RLIM_INFINITY);
-	scout__index_unhold(cache, pinned[0], true);
+	scout__index_unhold(cache, pinned[0]);
 	ck_assert_int_eq(scout__index_reserve(cache, 0, key(9), 0, &entry), SCOUT__RESERVE_GRANTED);
 	ck_assert(cache->growth.n);
 	ck_assert_uint_eq(l1.evictions, 5);

@@ -273,7 +273,7 @@ step_unhold(uint32_t i, uint32_t rank, uint32_t entry)
 {
 	if (m.chunks[i].reads[rank] == 0)
 		return;
-	scout__index_unhold(cache, entry, draw(2));
+	scout__index_unhold(cache, entry);
 	m.chunks[i].reads[rank]--;
 	model_let_go(i);
 }

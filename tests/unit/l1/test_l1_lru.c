@@ -122,12 +122,3 @@ START_TEST(lru_unpinned_entry_is_the_most_recent)
 	rig_expect((const uint32_t[]){1, 2, 0}, 3);
 }
 END_TEST
-
-START_TEST(lru_finished_read_changes_nothing)
-{
-	create(3);
-	rig_ops->read_finished(rig_state, 0);
-	rig_ops->read_finished(rig_state, 7);
-	rig_expect((const uint32_t[]){0, 1, 2}, 3);
-}
-END_TEST

@@ -135,12 +135,12 @@ START_TEST(everything_pinned_is_no_room_and_counted)
 	/* It looks again after a while, not at every store. */
 	ck_assert_uint_gt(b->moves.ask_again_us, 0);
 	b->moves.ask_again_us = 0;
-	scout__index_unhold(a, scout__index_find(a, 0, key(5)), true);
+	scout__index_unhold(a, scout__index_find(a, 0, key(5)));
 	ck_assert(store(b, 100));
 	ck_assert_uint_eq(count_present(a, 0, 8), 7);
 	for (uint32_t i = 0; i < 8; i++)
 		if (i != 5)
-			scout__index_unhold(a, scout__index_find(a, 0, key(i)), true);
+			scout__index_unhold(a, scout__index_find(a, 0, key(i)));
 	stop();
 }
 END_TEST

@@ -65,7 +65,7 @@ START_LOOP_TEST(a_promise_a_hold_and_a_touch_take_it_back, 0, 3)
 	scout__index_check(index);
 	scout__index_unpromise(index, entry_of(index, 3), 1);
 	ck_assert(scout__index_hold(index, entry_of(index, 5), 0));
-	scout__index_unhold(index, entry_of(index, 5), true);
+	scout__index_unhold(index, entry_of(index, 5));
 	scout__index_touch(index, entry_of(index, 7), &touch);
 	scout__index_check(index);
 	ck_assert_uint_eq(index->unneeded.n, 17);
@@ -87,7 +87,7 @@ START_LOOP_TEST(what_is_promised_is_needed_and_what_is_held_becomes_unneeded, 0,
 	ck_assert_uint_eq(index->unneeded.n, 0);
 	scout__index_unpromise(index, entry_of(index, 3), 1);
 	ck_assert_uint_eq(index->unneeded.n, 0);
-	scout__index_unhold(index, entry_of(index, 5), true);
+	scout__index_unhold(index, entry_of(index, 5));
 	ck_assert_uint_eq(index->unneeded.n, 1);
 	scout__index_check(index);
 	ck_assert(scout__index_drop(index, entry_of(index, 5)));
@@ -109,10 +109,10 @@ START_LOOP_TEST(what_became_unneeded_under_a_hold_is_taken_back_by_another_use, 
 	ck_assert(scout__index_promise(index, entry_of(index, 0)));
 	scout__index_unpromise(index, entry_of(index, 0), 1);
 	ck_assert(scout__index_hold(index, entry_of(index, 1), 0));
-	scout__index_unhold(index, entry_of(index, 1), false);
+	scout__index_unhold(index, entry_of(index, 1));
 	scout__index_touch(index, entry_of(index, 2), &touch);
 	for (uint32_t i = 0; i < 4; i++)
-		scout__index_unhold(index, entry_of(index, i), true);
+		scout__index_unhold(index, entry_of(index, i));
 	scout__index_check(index);
 	ck_assert_uint_eq(index->unneeded.n, 1);
 	fill(index, 100, 1);
