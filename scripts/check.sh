@@ -76,10 +76,12 @@ stage_comments()
 	files_like '*' | (cd "$ROOT" && python3 -B scripts/comment_names.py)
 }
 
-# The Python that the wheel ships; python/mypy.ini names the exceptions.
+# The Python that the wheel ships, with the module that the build writes; python/mypy.ini names the exceptions.
 stage_types()
 {
-	(cd "$ROOT" && MYPYPATH=python mypy --config-file python/mypy.ini --cache-dir=/dev/null -p kvscout)
+	rm -rf "$ROOT/build-check/types" && mkdir -p "$ROOT/build-check/types" && cp -R "$ROOT/python/kvscout" "$ROOT/build-check/types" &&
+		python3 "$ROOT/scripts/config_types.py" "$ROOT/docs/configuration.md" >"$ROOT/build-check/types/kvscout/config.py" &&
+		(cd "$ROOT" && MYPYPATH="$ROOT/build-check/types" mypy --config-file python/mypy.ini --cache-dir=/dev/null -p kvscout)
 }
 
 # KVSCOUT_LONG=1, as `./dev check release` sets it: whole suites, and the long forms of programs.

@@ -4,7 +4,6 @@
 import importlib.util
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
@@ -77,13 +76,6 @@ class Keys(unittest.TestCase):
                         _kvscout.check_keys(kind, **{key: "\x01"})
                     except kvscout.ConfigError as error:
                         self.assertNotEqual(error.name, "SCOUT_ERR_CONFIG_KEY")
-
-    @unittest.skipUnless((HERE.parents[1] / "docs" / "configuration.md").exists(), "docs/configuration.md is not here")
-    def test_each_key_of_the_library_is_there(self):
-        text = (HERE.parents[1] / "docs" / "configuration.md").read_text(encoding="utf-8")
-        for kind, keys in self.KINDS.items():
-            rows = text.partition(f"\n## {kind}\n")[2].partition("\n## ")[0]
-            self.assertEqual(set(keys.__annotations__), set(re.findall(r"^\| `(\w+)` \|", rows, re.M)), kind)
 
 
 if __name__ == "__main__":
