@@ -7,6 +7,7 @@ run is a @hook (faults.py), which no exception leaves; what is called at the sta
 
 import logging
 
+import torch
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
     KVConnectorRole,
@@ -15,7 +16,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 
 from . import config as configuration
-from . import adapters, device, events, groups, hints, identity, inert, internals, layout, logs, namespace, ranks, refusals, spans
+from . import adapters, events, groups, hints, identity, inert, internals, layout, logs, namespace, ranks, refusals, spans
 from . import start, watch, weights
 from .faults import Faults, hook
 from .metadata import Handshake, Metadata
@@ -42,6 +43,36 @@ def _set_failure_policy(transfer, config):
             "kvscout: kv_load_failure_policy is now recompute: what cannot be loaded is computed (load_failure=fail in "
             "kv_connector_extra_config keeps vLLM's default, which ends such requests)"
         )
+
+
+def _event_maker(tensor):
+    """A function that returns an event recorded after all work of the current stream so far; for KV in host memory
+    it returns None. It does not keep @tensor."""
+    device = tensor.device
+    if device.type != "cuda":
+        return lambda: None
+
+    def record():
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(device))
+        return event
+
+    return record
+
+
+def _tag_of(vllm_config, kv_cache_config, layer_names):
+    """Names of these layers' attention backends and of the layout. Two backends may order the bytes of equally large
+    blocks differently, so the server compares this with what other workers of the namespace said."""
+    names = set()
+    layers = vllm_config.compilation_config.static_forward_context
+    for name in layer_names:
+        layer = layers.get(name)
+        get_backend = getattr(layer, "get_attn_backend", None)
+        if get_backend is not None:
+            backend = get_backend().get_name()
+            isa = getattr(layer, "isa", None)
+            names.add(f"{backend}-{isa}" if isinstance(isa, str) else backend)
+    return "+".join(sorted(names)) + "/" + str(getattr(kv_cache_config, "kv_cache_layout", None) or "default")
 
 
 class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
@@ -204,14 +235,14 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
         found = layout.tables(kv_caches, self._kv_cache_config.num_blocks, self._groups, self._tag)
         planes = ", ".join(f"{len(table['planes'])} in group {table['group']}" for table in found)
         logger.info("kvscout: planes of KV on this worker: %s", planes)
-        self._worker.register(found, device.event_maker(next(layout.tensors(kv_caches))))
+        self._worker.register(found, _event_maker(next(layout.tensors(kv_caches))))
 
     def get_handshake_metadata(self):
         # Under MultiConnector vLLM takes the first one of all connectors, and hands it to all.
         return None if self._worker.holds_stores else Handshake(self._worker.namespace, self._worker.inert, self._worker.parts())
 
     def _tag(self, layers, element):
-        return f"{device.tag_of(self._vllm_config, self._kv_cache_config, layers)}/{element}"
+        return f"{_tag_of(self._vllm_config, self._kv_cache_config, layers)}/{element}"
 
     @hook()
     def bind_connector_metadata(self, connector_metadata):

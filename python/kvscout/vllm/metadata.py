@@ -78,7 +78,7 @@ class Metadata(KVConnectorMetadata):
     weights_version: int = 0
     # By worker: how many of its failed synchronous loads the scheduler has heard of; see worker.py.
     failures_seen: dict[str, int] = field(default_factory=dict)
-    # Of stores that wait for the result of their step (held.py): up to this number it is known, and up to that one it
+    # Of stores that wait for the result of their step (worker.py): up to this number it is known, and up to that one it
     # was a failed load.
     settled: int = 0
     void: int = 0

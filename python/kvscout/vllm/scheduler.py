@@ -74,7 +74,7 @@ class Scheduler:
         self._move = None  # workers are to be told
         self._next_store_number = 1
         self._failures_seen = {}
-        self._settled = self._void = 0  # numbers of stores; see held.py
+        self._settled = self._void = 0  # numbers of stores; see worker.py
         self._quiet_until = 0.0  # of the new requests before the next step none wakes the client until then
         self._in_step = False
         self._steps = 0
