@@ -322,10 +322,4 @@ static PyType_Slot slots[] = {
 	{0, NULL},
 };
 
-static PyType_Spec spec = SCOUT__PY_SPEC("Client", struct scout__py_client, Py_TPFLAGS_HAVE_GC);
-
-int
-scout__py_client_add(PyObject *module)
-{
-	return scout__py_add_type(module, SCOUT__PY_CLIENT, &spec, "Client");
-}
+PyType_Spec scout__py_client_spec = SCOUT__PY_SPEC("Client", struct scout__py_client, Py_TPFLAGS_HAVE_GC);

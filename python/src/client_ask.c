@@ -227,8 +227,5 @@ scout__py_poll(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *
 		return scout__py_hit_new(self->state, &hit);
 	if (rc == SCOUT_NEED_QUERY)
 		return ask_as_before(self, a[POLL_ID], a[POLL_COMPUTED]);
-	if (rc == SCOUT_ERR_REQUEST_ID)
-		return scout__py_raise(self->state, rc, "Client.poll(): id must be 1 to 255 bytes of UTF-8, not %.80R",
-				       a[POLL_ID]);
-	return scout__py_raise_call(self->state, rc, poll_sig.call, a[POLL_ID]);
+	return scout__py_client_raise(self, &poll_sig, a[POLL_ID], NULL, rc);
 }

@@ -79,15 +79,12 @@ scout__py_step_wait(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObj
 static PyObject *
 raise_id(struct scout__py_client *self, const struct scout__py_signature *sig, PyObject *id, int rc)
 {
-	if (rc == SCOUT_ERR_REQUEST_ID)
-		return scout__py_raise(self->state, rc, "%s(): id must be 1 to 255 bytes of UTF-8, not %.80R",
-				       sig->call, id);
 	if (rc == SCOUT_ERR_STATE)
 		return scout__py_raise(
 			self->state, rc,
 			"%s(%R): there is no answer (never asked, not answered yet, admitted or finished)", sig->call,
 			id);
-	return scout__py_raise_call(self->state, rc, sig->call, id);
+	return scout__py_client_raise(self, sig, id, NULL, rc);
 }
 
 PyObject *

@@ -104,26 +104,7 @@ static PyType_Slot slots[] = {
 	{0, NULL},
 };
 
-static PyType_Spec spec = SCOUT__PY_SPEC("Keys", struct scout__py_keys, Py_TPFLAGS_DISALLOW_INSTANTIATION);
-
-int
-scout__py_keys_add(PyObject *module)
-{
-	if (PyModule_AddIntConstant(module, "FEED_START_OVER", SCOUT_FEED_START_OVER) < 0 ||
-	    PyModule_AddIntConstant(module, "FEED_STORED", SCOUT_FEED_STORED) < 0 ||
-	    PyModule_AddIntConstant(module, "FEED_REMOVED", SCOUT_FEED_REMOVED) < 0 ||
-	    PyModule_AddIntConstant(module, "FEED_CLEARED", SCOUT_FEED_CLEARED) < 0 ||
-	    PyModule_AddIntConstant(module, "FEED_DROPPED", SCOUT_FEED_DROPPED) < 0 ||
-	    PyModule_AddIntConstant(module, "FEED_CAUGHT_UP", SCOUT_FEED_CAUGHT_UP) < 0 ||
-	    PyModule_AddIntConstant(module, "FEED_L1", SCOUT_FEED_L1) < 0 ||
-	    PyModule_AddIntConstant(module, "FEED_L2", SCOUT_FEED_L2) < 0)
-		return -1;
-	if (PyModule_AddIntConstant(module, "KEY_MISS", SCOUT_KEY_MISS) < 0 ||
-	    PyModule_AddIntConstant(module, "KEY_HIT", SCOUT_KEY_HIT) < 0 ||
-	    PyModule_AddIntConstant(module, "KEY_RETRY", SCOUT_KEY_RETRY) < 0)
-		return -1;
-	return scout__py_add_type(module, SCOUT__PY_KEYS, &spec, "Keys");
-}
+PyType_Spec scout__py_keys_spec = SCOUT__PY_SPEC("Keys", struct scout__py_keys, Py_TPFLAGS_DISALLOW_INSTANTIATION);
 
 /* ---- Client.lookup_keys() and Client.wait_lookup_keys() ---- */
 
@@ -194,14 +175,6 @@ refuse(struct scout__py_client *self, const struct scout__py_signature *sig, con
 	struct scout__py_state *state = self->state;
 
 	switch (rc) {
-	case SCOUT_ERR_REQUEST_ID:
-		return scout__py_raise(state, rc, "%s(): id must be 1 to 255 bytes of UTF-8, not %.80R", sig->call,
-				       a[ID]);
-	case SCOUT_ERR_TENANT:
-		return scout__py_raise(
-			state, rc,
-			"%s(): tenant must be at most 255 bytes of UTF-8 without control characters, not %.80R",
-			sig->call, a[TENANT]);
 	case SCOUT_ERR_KEY_COUNT:
 		return scout__py_raise(state, rc,
 				       "%s(): hashes has %zu keys: must be 1 to %u, and fit into half of "
@@ -217,7 +190,7 @@ refuse(struct scout__py_client *self, const struct scout__py_signature *sig, con
 			"%s(%R): this id is live with other keys, or is that of a prompt; call finish() first",
 			sig->call, a[ID]);
 	default:
-		return scout__py_raise_call(state, rc, sig->call, a[ID]);
+		return scout__py_client_raise(self, sig, a[ID], a[TENANT], rc);
 	}
 }
 

@@ -126,10 +126,4 @@ static PyType_Slot slots[] = {
 	{0, NULL},
 };
 
-static PyType_Spec spec = SCOUT__PY_SPEC("Hit", struct scout__py_hit, 0);
-
-int
-scout__py_hit_add(PyObject *module)
-{
-	return scout__py_add_type(module, SCOUT__PY_HIT, &spec, "Hit");
-}
+PyType_Spec scout__py_hit_spec = SCOUT__PY_SPEC("Hit", struct scout__py_hit, 0);

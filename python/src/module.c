@@ -2,7 +2,7 @@
 /*
  * DESIGN
  *
- * The module kvscout._kvscout: its state, functions and types. Each type's file adds its own (scout__py_*_add()).
+ * The module kvscout._kvscout: its state, functions, types and constants.
  *
  * One interpreter: the library's objects have threads, and what a second interpreter in the same process makes of use after fork, of
  * interpreter exit and of the log is not tested, so import is refused there with a sentence. Importing the module a second time in
@@ -11,7 +11,9 @@
 #include "kvscout_py.h"
 
 #include <inttypes.h>
+#include <string.h>
 
+#include <kvscout/client.h>
 #include <kvscout/version.h>
 #include <kvscout/worker.h>
 
@@ -19,10 +21,24 @@
 #include "py_check_keys.h"
 #include "py_ensure_server.h"
 
-/* What each type's file adds, in this order. */
-static int (*const parts[])(PyObject *module) = {
-	scout__py_errors_add, scout__py_hit_add,    scout__py_keys_add,   scout__py_step_add,     scout__py_client_add,
-	scout__py_done_add,   scout__py_worker_add, scout__py_server_add, scout__py_lifetime_add,
+static PyType_Spec *const types[SCOUT__PY_TYPES] = {
+	[SCOUT__PY_CLIENT] = &scout__py_client_spec, [SCOUT__PY_HIT] = &scout__py_hit_spec,
+	[SCOUT__PY_KEYS] = &scout__py_keys_spec,     [SCOUT__PY_STEP] = &scout__py_step_spec,
+	[SCOUT__PY_SERVER] = &scout__py_server_spec, [SCOUT__PY_WORKER] = &scout__py_worker_spec,
+	[SCOUT__PY_DONE] = &scout__py_done_spec,
+};
+
+#define CONSTANT(name)                                                                                                 \
+	{                                                                                                              \
+#name, SCOUT_##name                                                                                    \
+	}
+static const struct {
+	const char *name;
+	uint64_t value;
+} constants[] = {
+	CONSTANT(FEED_START_OVER), CONSTANT(FEED_STORED),    CONSTANT(FEED_REMOVED), CONSTANT(FEED_CLEARED),
+	CONSTANT(FEED_DROPPED),    CONSTANT(FEED_CAUGHT_UP), CONSTANT(FEED_L1),      CONSTANT(FEED_L2),
+	CONSTANT(KEY_MISS),        CONSTANT(KEY_HIT),        CONSTANT(KEY_RETRY),    CONSTANT(GENERATION_NEWEST),
 };
 
 static int
@@ -39,13 +55,40 @@ refuse_subinterpreter(void)
 }
 
 static int
+add_types(PyObject *module)
+{
+	struct scout__py_state *state = scout__py_state_of(module);
+
+	for (int i = 0; i < SCOUT__PY_TYPES; i++) {
+		PyObject *type = PyType_FromModuleAndSpec(module, types[i], NULL);
+
+		state->types[i] = (PyTypeObject *)type;
+		if (!type || PyModule_AddObjectRef(module, types[i]->name + strlen("kvscout."), type) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int
+add_constants(PyObject *module)
+{
+	for (size_t i = 0; i < sizeof(constants) / sizeof(constants[0]); i++) {
+		PyObject *value = PyLong_FromUnsignedLongLong(constants[i].value);
+		int rc = PyModule_AddObjectRef(module, constants[i].name, value);
+
+		Py_XDECREF(value);
+		if (rc < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int
 exec(PyObject *module)
 {
-	if (refuse_subinterpreter() < 0)
+	if (refuse_subinterpreter() < 0 || scout__py_errors_add(module) < 0 || add_types(module) < 0 ||
+	    add_constants(module) < 0 || scout__py_lifetime_add(module) < 0)
 		return -1;
-	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
-		if (parts[i](module) < 0)
-			return -1;
 	return PyModule_AddStringConstant(module, "__version__", scout_version());
 }
 

@@ -81,6 +81,9 @@ int scout__py_query_gather(struct scout__py_query *query, struct scout__py_clien
 PyObject *scout__py_query_raise(const struct scout__py_query *query, const struct scout__py_client *self,
 				const struct scout__py_signature *sig, PyObject *const a[], int rc);
 void scout__py_query_release(struct scout__py_query *query);
+/* The same for a call with an id; @tenant may be NULL. */
+PyObject *scout__py_client_raise(const struct scout__py_client *self, const struct scout__py_signature *sig,
+				 PyObject *id, PyObject *tenant, int rc);
 
 /* ---- client_ask.c ---- */
 

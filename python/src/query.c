@@ -74,20 +74,27 @@ scout__py_query_gather(struct scout__py_query *query, struct scout__py_client *s
 }
 
 PyObject *
+scout__py_client_raise(const struct scout__py_client *self, const struct scout__py_signature *sig, PyObject *id,
+		       PyObject *tenant, int rc)
+{
+	if (rc == SCOUT_ERR_REQUEST_ID)
+		return scout__py_raise(self->state, rc, "%s(): id must be 1 to 255 bytes of UTF-8, not %.80R",
+				       sig->call, id);
+	if (rc == SCOUT_ERR_TENANT)
+		return scout__py_raise(
+			self->state, rc,
+			"%s(): tenant must be at most 255 bytes of UTF-8 without control characters, not %.80R",
+			sig->call, tenant);
+	return scout__py_raise_call(self->state, rc, sig->call, id);
+}
+
+PyObject *
 scout__py_query_raise(const struct scout__py_query *query, const struct scout__py_client *self,
 		      const struct scout__py_signature *sig, PyObject *const a[], int rc)
 {
 	struct scout__py_state *state = self->state;
 
 	switch (rc) {
-	case SCOUT_ERR_REQUEST_ID:
-		return scout__py_raise(state, rc, "%s(): id must be 1 to 255 bytes of UTF-8, not %.80R", sig->call,
-				       a[SCOUT__PY_ID]);
-	case SCOUT_ERR_TENANT:
-		return scout__py_raise(
-			state, rc,
-			"%s(): tenant must be at most 255 bytes of UTF-8 without control characters, not %.80R",
-			sig->call, a[SCOUT__PY_TENANT]);
 	case SCOUT_ERR_INVALID:
 		if (query->q.computed_tokens > query->q.prompt_tokens)
 			return scout__py_raise(state, rc,
@@ -108,7 +115,7 @@ scout__py_query_raise(const struct scout__py_query *query, const struct scout__p
 			"another prompt",
 			sig->call, a[SCOUT__PY_ID]);
 	default:
-		return scout__py_raise_call(state, rc, sig->call, a[SCOUT__PY_ID]);
+		return scout__py_client_raise(self, sig, a[SCOUT__PY_ID], a[SCOUT__PY_TENANT], rc);
 	}
 }
 

@@ -169,10 +169,4 @@ static PyType_Slot slots[] = {
 	{0, NULL},
 };
 
-static PyType_Spec spec = SCOUT__PY_SPEC("Server", struct scout__py_server, 0);
-
-int
-scout__py_server_add(PyObject *module)
-{
-	return scout__py_add_type(module, SCOUT__PY_SERVER, &spec, "Server");
-}
+PyType_Spec scout__py_server_spec = SCOUT__PY_SPEC("Server", struct scout__py_server, 0);

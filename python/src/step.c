@@ -82,10 +82,4 @@ static PyType_Slot slots[] = {
 	{0, NULL},
 };
 
-static PyType_Spec spec = SCOUT__PY_SPEC("Step", struct scout__py_step, Py_TPFLAGS_DISALLOW_INSTANTIATION);
-
-int
-scout__py_step_add(PyObject *module)
-{
-	return scout__py_add_type(module, SCOUT__PY_STEP, &spec, "Step");
-}
+PyType_Spec scout__py_step_spec = SCOUT__PY_SPEC("Step", struct scout__py_step, Py_TPFLAGS_DISALLOW_INSTANTIATION);

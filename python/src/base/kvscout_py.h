@@ -85,19 +85,12 @@ PyObject *scout__py_counters(const void *values, const struct scout__py_counter 
 /* Of the module itself, or of a type that cannot have subclasses. */
 struct scout__py_state *scout__py_state_of(PyObject *module);
 struct scout__py_state *scout__py_state_of_type(PyTypeObject *type);
-/* Make the type from its spec, remember it as @which, and add it to @module under @name; NULL: not added. 0, or -1 with an exception. */
-int scout__py_add_type(PyObject *module, enum scout__py_type which, PyType_Spec *spec, const char *name);
 
-/* ---- what module.c puts into the module: 0, or -1 with an exception ---- */
+/* ---- what module.c puts into the module ---- */
 
 int scout__py_errors_add(PyObject *module);
-int scout__py_hit_add(PyObject *module);
-int scout__py_keys_add(PyObject *module);
-int scout__py_step_add(PyObject *module);
-int scout__py_client_add(PyObject *module);
-int scout__py_server_add(PyObject *module);
-int scout__py_worker_add(PyObject *module);
-int scout__py_done_add(PyObject *module);
+extern PyType_Spec scout__py_client_spec, scout__py_hit_spec, scout__py_keys_spec, scout__py_step_spec,
+	scout__py_server_spec, scout__py_worker_spec, scout__py_done_spec;
 
 /* ---- errors.c ---- */
 

@@ -14,18 +14,6 @@ scout__py_state_of_type(PyTypeObject *type)
 	return PyType_GetModuleState(type);
 }
 
-int
-scout__py_add_type(PyObject *module, enum scout__py_type which, PyType_Spec *spec, const char *name)
-{
-	struct scout__py_state *state = scout__py_state_of(module);
-	PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
-
-	state->types[which] = (PyTypeObject *)type;
-	if (!type)
-		return -1;
-	return name ? PyModule_AddObjectRef(module, name, type) : 0;
-}
-
 PyObject *
 scout__py_counters(const void *values, const struct scout__py_counter *rows, size_t n)
 {

@@ -287,13 +287,7 @@ static PyType_Slot slots[] = {
 	{0, NULL},
 };
 
-static PyType_Spec spec = SCOUT__PY_SPEC("Done", struct scout__py_done, 0);
-
-int
-scout__py_done_add(PyObject *module)
-{
-	return scout__py_add_type(module, SCOUT__PY_DONE, &spec, "Done");
-}
+PyType_Spec scout__py_done_spec = SCOUT__PY_SPEC("Done", struct scout__py_done, 0);
 
 /* ---- poll ---- */
 

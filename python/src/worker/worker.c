@@ -324,14 +324,4 @@ static PyType_Slot slots[] = {
 	{0, NULL},
 };
 
-static PyType_Spec spec = SCOUT__PY_SPEC("Worker", struct scout__py_worker, Py_TPFLAGS_HAVE_GC);
-
-int
-scout__py_worker_add(PyObject *module)
-{
-	PyObject *newest = PyLong_FromUnsignedLongLong(SCOUT_GENERATION_NEWEST);
-	int rc = newest ? PyModule_AddObjectRef(module, "GENERATION_NEWEST", newest) : -1;
-
-	Py_XDECREF(newest);
-	return rc < 0 ? rc : scout__py_add_type(module, SCOUT__PY_WORKER, &spec, "Worker");
-}
+PyType_Spec scout__py_worker_spec = SCOUT__PY_SPEC("Worker", struct scout__py_worker, Py_TPFLAGS_HAVE_GC);
