@@ -30,8 +30,11 @@ standin_load(const char *variant)
 	(void)snprintf(path, sizeof(path), "%s/%s/libcuda.so.1", folder, variant);
 	library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	ck_assert_msg(library != NULL, "%s", dlerror());
-#define STANDIN_FIND(name, parameters) find(library, #name, &cu.name);
-	STANDIN_CALLS(STANDIN_FIND)
+#define STANDIN_FIND(field, symbol, parameters) find(library, #symbol, &cu.symbol);
+	SCOUT__CUDA_FUNCTIONS(STANDIN_FIND)
+	SCOUT__CUDA_BATCH_12(STANDIN_FIND)
+	SCOUT__CUDA_BATCH_13(STANDIN_FIND)
+	STANDIN_MORE(STANDIN_FIND)
 #undef STANDIN_FIND
 	find(library, "standin_set", &standin_test.set);
 	find(library, "standin_count", &standin_test.count);

@@ -6,60 +6,23 @@
  * product finds them. KVSCOUT_STANDIN_CUDA is the folder that has it.
  */
 #include "driver_types.h"
+#define SCOUT__CUDA_OWN_TYPES
+#include "cuda_driver.h"
 #include "standin_control.h"
 
-#define STANDIN_CALLS(X)                                                                                               \
-	X(cuInit, (unsigned int flags))                                                                                \
-	X(cuDriverGetVersion, (int *version))                                                                          \
-	X(cuDeviceGetCount, (int *count))                                                                              \
-	X(cuDeviceGetPCIBusId, (char *id, int len, CUdevice device))                                                   \
-	X(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))                                            \
-	X(cuDevicePrimaryCtxRelease_v2, (CUdevice device))                                                             \
-	X(cuDevicePrimaryCtxGetState, (CUdevice device, unsigned int *flags, int *active))                             \
-	X(cuCtxSetCurrent, (CUcontext context))                                                                        \
-	X(cuCtxGetCurrent, (CUcontext * context))                                                                      \
-	X(cuCtxPushCurrent_v2, (CUcontext context))                                                                    \
-	X(cuCtxPopCurrent_v2, (CUcontext * context))                                                                   \
-	X(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode * mode))                                             \
-	X(cuGetErrorName, (CUresult error, const char **name))                                                         \
-	X(cuMemAlloc_v2, (CUdeviceptr * p, size_t bytes))                                                              \
-	X(cuMemFree_v2, (CUdeviceptr p))                                                                               \
-	X(cuMemHostRegister_v2, (void *p, size_t bytes, unsigned int flags))                                           \
-	X(cuMemHostUnregister, (void *p))                                                                              \
-	X(cuMemHostGetDevicePointer_v2, (CUdeviceptr * device, void *p, unsigned int flags))                           \
-	X(cuPointerGetAttribute, (void *data, CUpointer_attribute attribute, CUdeviceptr p))                           \
-	X(cuStreamCreateWithPriority, (CUstream * stream, unsigned int flags, int priority))                           \
-	X(cuStreamDestroy_v2, (CUstream stream))                                                                       \
-	X(cuStreamSynchronize, (CUstream stream))                                                                      \
-	X(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned int flags))                                     \
-	X(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus * status))                                      \
-	X(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode))                                        \
-	X(cuStreamEndCapture, (CUstream stream, CUgraph * graph))                                                      \
-	X(cuEventCreate, (CUevent * event, unsigned int flags))                                                        \
-	X(cuEventDestroy_v2, (CUevent event))                                                                          \
-	X(cuEventRecord, (CUevent event, CUstream stream))                                                             \
-	X(cuEventQuery, (CUevent event))                                                                               \
-	X(cuEventSynchronize, (CUevent event))                                                                         \
-	X(cuMemcpyHtoDAsync_v2, (CUdeviceptr to, const void *from, size_t bytes, CUstream stream))                     \
-	X(cuMemcpyDtoHAsync_v2, (void *to, CUdeviceptr from, size_t bytes, CUstream stream))                           \
-	X(cuMemcpyBatchAsync,                                                                                          \
-	  (CUdeviceptr * to, CUdeviceptr * from, size_t * bytes, size_t n, CUmemcpyAttributes * attributes,            \
-	   size_t * indices, size_t n_attributes, size_t * failed, CUstream stream))                                   \
-	X(cuMemcpyBatchAsync_v2,                                                                                       \
-	  (CUdeviceptr * to, CUdeviceptr * from, size_t * bytes, size_t n, CUmemcpyAttributes * attributes,            \
-	   size_t * indices, size_t n_attributes, CUstream stream))                                                    \
-	X(cuModuleLoadData, (CUmodule * module, const void *image))                                                    \
-	X(cuModuleUnload, (CUmodule module))                                                                           \
-	X(cuModuleGetFunction, (CUfunction * function, CUmodule module, const char *name))                             \
-	X(cuLaunchKernel, (CUfunction function, unsigned int x, unsigned int y, unsigned int z, unsigned int threads,  \
-			   unsigned int threads_y, unsigned int threads_z, unsigned int shared_bytes, CUstream stream, \
-			   void **parameters, void **extra))
+/* Calls of the tests alone. */
+#define STANDIN_MORE(X)                                                                                                \
+	X(, cuDevicePrimaryCtxRelease_v2, (CUdevice device))                                                           \
+	X(, cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode))                                      \
+	X(, cuStreamEndCapture, (CUstream stream, CUgraph * graph))
 
-/* Calls that the loaded driver does not have are NULL. */
+/* By the driver's names. Calls that the loaded driver does not have are NULL. */
+#define STANDIN_CALL(field, symbol, parameters) CUresult(*symbol) parameters;
 struct standin_calls {
-#define STANDIN_CALL(name, parameters) CUresult(*name) parameters;
-	STANDIN_CALLS(STANDIN_CALL)
-#undef STANDIN_CALL
+	SCOUT__CUDA_FUNCTIONS(STANDIN_CALL)
+	SCOUT__CUDA_BATCH_12(STANDIN_CALL)
+	SCOUT__CUDA_BATCH_13(STANDIN_CALL)
+	STANDIN_MORE(STANDIN_CALL)
 };
 extern struct standin_calls cu;
 
