@@ -118,9 +118,8 @@ scout_lookup_lengths(struct scout_client *client, const char *id, uint64_t *ret_
 {
 	if (!client || (n > 0 && !ret_tokens))
 		return SCOUT_ERR_INVALID;
-	if (scout__courier_forked(client->courier))
+	if (!scout__client_enter(client))
 		return SCOUT_ERR_FORKED;
-	scout__client_enter(client);
 	return scout__client_leave(client, lengths_of(client, id, ret_tokens, n));
 }
 
@@ -185,9 +184,8 @@ scout_admit(struct scout_client *client, const char *id, int64_t from_token, int
 {
 	if (!client)
 		return SCOUT_ERR_INVALID;
-	if (scout__courier_forked(client->courier))
+	if (!scout__client_enter(client))
 		return SCOUT_ERR_FORKED;
-	scout__client_enter(client);
 	return scout__client_leave(client, admit(client, id, from_token, to_token));
 }
 

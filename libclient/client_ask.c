@@ -25,6 +25,7 @@
 #include "answer_word.h"
 #include "client_checked.h"
 #include "clock.h"
+#include "number.h"
 #include "sized.h"
 
 /* So many bytes of the hashes are prefetched, while the slot is made; the processor's own prefetcher finds the rest. */
@@ -102,17 +103,11 @@ expected_length(const struct scout_client *client, const struct scout_query *q)
 }
 
 static uint32_t
-max_u32(uint32_t a, uint32_t b)
-{
-	return a > b ? a : b;
-}
-
-static uint32_t
 timeout_of(const struct scout_client *client, const struct scout_query *q, uint32_t expect)
 {
 	uint32_t late_keys_ms = expect > 0 ? client->cfg.lookup_poll_key_timeout_ms : 0;
 
-	return max_u32(max_u32(client->cfg.lookup_timeout_ms, late_keys_ms), q->timeout_ms);
+	return (uint32_t)scout__max(scout__max(client->cfg.lookup_timeout_ms, late_keys_ms), q->timeout_ms);
 }
 
 static const uint8_t *
@@ -396,9 +391,8 @@ scout__client_ask(struct scout_client *client, const struct scout_query *q, stru
 {
 	if (!client || !q || !ret_hit)
 		return SCOUT_ERR_INVALID;
-	if (scout__courier_forked(client->courier))
+	if (!scout__client_enter(client))
 		return SCOUT_ERR_FORKED;
-	scout__client_enter(client);
 	uint32_t guess = client->slots[client->last_asked].entry.next_asked;
 	const struct scout__lookup_slot *slot = &client->slots[guess];
 
@@ -415,9 +409,8 @@ scout__client_ask_ahead(struct scout_client *client, const struct scout_query *q
 {
 	if (!client || !q)
 		return SCOUT_ERR_INVALID;
-	if (scout__courier_forked(client->courier))
+	if (!scout__client_enter(client))
 		return SCOUT_ERR_FORKED;
-	scout__client_enter(client);
 	return scout__client_leave(client, ask_ahead(client, q));
 }
 
@@ -470,9 +463,8 @@ scout__client_poll(struct scout_client *client, const char *id, uint64_t compute
 {
 	if (!client || !ret_hit)
 		return SCOUT_ERR_INVALID;
-	if (scout__courier_forked(client->courier))
+	if (!scout__client_enter(client))
 		return SCOUT_ERR_FORKED;
-	scout__client_enter(client);
 	uint32_t guess = client->slots[client->last_asked].entry.next_asked;
 	const struct scout__lookup_slot *slot = &client->slots[guess];
 
@@ -500,9 +492,8 @@ scout_finish_hint(struct scout_client *client, const char *id, enum scout_hint h
 
 	if (!client || (unsigned)hint > SCOUT_HINT_UNLIKELY)
 		return SCOUT_ERR_INVALID;
-	if (scout__courier_forked(client->courier))
+	if (!scout__client_enter(client))
 		return SCOUT_ERR_FORKED;
-	scout__client_enter(client);
 	rc = scout__table_find_id(client, id, &i);
 	if (rc == 0 && i != SCOUT__NO_SLOT) {
 		atomic_store_explicit(&client->slots[i].finish_hint, (unsigned char)hint, memory_order_relaxed);

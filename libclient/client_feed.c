@@ -129,8 +129,7 @@ scout_feed_sized(struct scout_client *client, struct scout_feed_event *ret_event
 	if (client->n_links > 1 ||
 	    scout__sized_check(SCOUT__SIZE_UP_TO(struct scout_feed_event, description_len), event_size))
 		return SCOUT_ERR_UNSUPPORTED;
-	if (scout__courier_forked(client->courier))
+	if (!scout__client_enter(client))
 		return SCOUT_ERR_FORKED;
-	scout__client_enter(client);
 	return scout__client_leave(client, read_feed(client, ret_events, event_size, max));
 }

@@ -270,9 +270,8 @@ scout_lookup_keys_sized(struct scout_client *client, const struct scout_key_quer
 				       query_size);
 	if (rc != 0)
 		return rc;
-	if (scout__courier_forked(client->courier))
+	if (!scout__client_enter(client))
 		return SCOUT_ERR_FORKED;
-	scout__client_enter(client);
 	rc = scout__client_leave(client, lookup_keys(client, &own, ret_states, &answer));
 	if (rc == 0 && ret_answer)
 		scout__sized_write(ret_answer, answer_size, &answer, sizeof(answer));

@@ -398,9 +398,8 @@ scout_reset(struct scout_client *client, uint64_t weights_version)
 {
 	if (!client || weights_version == 0)
 		return SCOUT_ERR_INVALID;
-	if (scout__courier_forked(client->courier))
+	if (!scout__client_enter(client))
 		return SCOUT_ERR_FORKED;
-	scout__client_enter(client);
 	return scout__client_leave(client, broadcast(client, SCOUT__BROADCAST_RESET, weights_version));
 }
 
@@ -411,11 +410,10 @@ scout_clear(struct scout_client *client, uint64_t generation, uint64_t *ret_gene
 
 	if (!client || generation == SCOUT_GENERATION_ANY || scout__generation_of(generation) != generation)
 		return SCOUT_ERR_INVALID;
-	if (scout__courier_forked(client->courier))
-		return SCOUT_ERR_FORKED;
 	if (generation == 0 && !scout__draw_generation(&generation))
 		return SCOUT_ERR_BUSY;
-	scout__client_enter(client);
+	if (!scout__client_enter(client))
+		return SCOUT_ERR_FORKED;
 	rc = broadcast(client, SCOUT__BROADCAST_CLEAR, generation);
 	if (ret_generation)
 		*ret_generation = generation;

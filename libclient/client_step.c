@@ -99,9 +99,8 @@ scout_step_wait(struct scout_client *client, uint32_t us)
 
 	if (!client)
 		return SCOUT_ERR_INVALID;
-	if (scout__courier_forked(client->courier))
+	if (!scout__client_enter(client))
 		return SCOUT_ERR_FORKED;
-	scout__client_enter(client);
 	until_us = scout__now_us() + us;
 	scout__client_push_on(client);
 	while (landed && client->step_head != SCOUT__NO_SLOT) {

@@ -278,16 +278,17 @@ void scout__answer_unreachable(struct scout_client *client, struct scout__lookup
 
 /*
  * These two enclose every call that touches the caller's fields. A build with SCOUT_DEBUG aborts when two threads are
- * in one client at once.
+ * in one client at once. False: this process is a child of the client's.
  */
-static inline void
+static inline bool
 scout__client_enter(struct scout_client *client)
 {
+	if (scout__courier_forked(client->courier))
+		return false;
 #ifdef SCOUT_DEBUG
 	SCOUT_ASSERT(atomic_exchange(&client->busy_check, 1) == 0);
-#else
-	(void)client;
 #endif
+	return true;
 }
 
 static inline int

@@ -34,6 +34,7 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "number.h"
 
 #define SILENT_HEARTBEATS 3u
 #define PROBE_US UINT64_C(150000)      /* an operation waited for so long, and nothing was heard: send PING */
@@ -46,12 +47,6 @@ _Static_assert(SCOUT__LINK_UNREAD *(SCOUT_FRAME_HEADER_BYTES + SCOUT_OP_HEADER_B
 	       "answers that are read late must not wait in the server for room");
 
 /* ---- timers ---- */
-
-static uint64_t
-min_u64(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
 
 static uint64_t SCOUT_ON_COURIER
 silent_after_us(const struct scout__link *link)
@@ -119,7 +114,7 @@ scout__link_ping_due(const struct scout__link *link)
 
 	if (link->state != SCOUT__LINK_UP || link->ping_sent_us != 0)
 		return UINT64_MAX;
-	return link->n_in_flight > 0 ? min_u64(idle_us, quiet_since_us + PROBE_US) : idle_us;
+	return link->n_in_flight > 0 ? scout__min(idle_us, quiet_since_us + PROBE_US) : idle_us;
 }
 
 /* A server that is reading a large frame, which a small ring takes in pieces, or writing one, is not silent. */
@@ -196,20 +191,20 @@ scout__link_tick(struct scout__link *link, uint64_t now_us)
 	case SCOUT__LINK_IDLE:
 		if (now_us >= link->next_try_us)
 			scout__link_connect(link, now_us);
-		return min_u64(first, link->state == SCOUT__LINK_IDLE ? link->next_try_us : UINT64_MAX);
+		return scout__min(first, link->state == SCOUT__LINK_IDLE ? link->next_try_us : UINT64_MAX);
 	case SCOUT__LINK_CONNECTING:
 		if (!link->env->starter)
 			return first; /* libzmq itself tries again every RECONNECT_IVL */
 		if (now_us < link->state_since_us + LOOK_AGAIN_US)
-			return min_u64(first, link->state_since_us + LOOK_AGAIN_US);
+			return scout__min(first, link->state_since_us + LOOK_AGAIN_US);
 		scout__link_lost(link, SCOUT_ERR_UNREACHABLE,
 				 explained(link, "the server does not accept the connection"));
-		return min_u64(first, link->next_try_us);
+		return scout__min(first, link->next_try_us);
 	case SCOUT__LINK_GREETING:
 		if (!is_silent(link, limit_us, now_us, &next_us))
-			return min_u64(first, next_us);
+			return scout__min(first, next_us);
 		scout__link_lost(link, SCOUT_ERR_UNREACHABLE, explained(link, "the server does not answer HELLO"));
-		return min_u64(first, link->next_try_us);
+		return scout__min(first, link->next_try_us);
 	case SCOUT__LINK_LEASING:
 		if (!is_silent(link, limit_us > LEASE_MIN_US ? limit_us : LEASE_MIN_US, now_us, &next_us))
 			return next_us;

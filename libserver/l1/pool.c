@@ -15,6 +15,7 @@
 #include "doorbell.h"
 #include "log.h"
 #include "memory.h"
+#include "number.h"
 #include "page.h"
 
 /*
@@ -394,19 +395,13 @@ scout__pool_fini(struct scout__pool *pool)
 	SCOUT_ASSERT(pool->used_bytes == 0 && pool->extra_bytes == 0);
 }
 
-static uint64_t
-larger(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
-
 /* Slots of an extent whose size the user leaves to us. l1_bytes is at most 2^50, and n_ranks 64: no overflow. */
 static uint64_t
 slots_needed(const struct scout__pool *pool, uint64_t slot_bytes, uint32_t n_ranks)
 {
 	uint64_t most = pool->l1_bytes / MIN_EXTENTS / slot_bytes;
-	uint64_t bytes = larger(MIN_BYTES, pool->l1_bytes * n_ranks / pool->max_segments);
-	uint64_t slots = larger(MIN_SLOTS, round_up(bytes, slot_bytes) / slot_bytes);
+	uint64_t bytes = scout__max(MIN_BYTES, pool->l1_bytes * n_ranks / pool->max_segments);
+	uint64_t slots = scout__max(MIN_SLOTS, round_up(bytes, slot_bytes) / slot_bytes);
 
 	return slots < most ? slots : most;
 }

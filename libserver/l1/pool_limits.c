@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 
 #include "memory.h"
+#include "number.h"
 
 /*
  * DESIGN
@@ -95,18 +96,12 @@ scout__pool_limits_read(const char *root, struct scout__pool_limits *ret_limits)
 	};
 }
 
-static uint64_t
-smaller(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 uint32_t
 scout__pool_max_segments(const struct scout__pool_limits *limits)
 {
-	uint64_t half = smaller(limits->descriptors, limits->mappings) / 2;
+	uint64_t half = scout__min(limits->descriptors, limits->mappings) / 2;
 
-	return half > 0 ? (uint32_t)smaller(half, MAX_SEGMENTS) : 1;
+	return half > 0 ? (uint32_t)scout__min(half, MAX_SEGMENTS) : 1;
 }
 
 /* The bytes of @n memfds; UINT64_MAX: without limit. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "log.h"
+#include "number.h"
 #include "thread.h"
 
 /* Policies by their text, NAME[:SHARE]. Any thread. */
@@ -24,32 +25,14 @@ find(const char *name, size_t len)
 	return NULL;
 }
 
-/* ":NUMBER" at *@text, 1 to @max, moved past. False: there is none. */
-static bool
-take_number(const char **text, uint32_t max, uint32_t *ret_number)
-{
-	const char *at = *text;
-	uint32_t number = 0;
-
-	if (*at++ != ':' || *at < '1' || *at > '9')
-		return false;
-	for (; *at >= '0' && *at <= '9'; at++) {
-		number = number * 10 + (uint32_t)(*at - '0');
-		if (number > max)
-			return false;
-	}
-	*text = at;
-	*ret_number = number;
-	return true;
-}
-
 static bool
 take_args(const struct scout__evict_ops *policy, const char *text, struct scout__evict_args *args)
 {
 	*args = policy->defaults;
-	if (*text && policy->n_args >= 1 && !take_number(&text, MAX_SHARE, &args->share))
-		return false;
-	return *text == '\0';
+	if (*text != ':' || policy->n_args == 0)
+		return *text == '\0';
+	text++;
+	return *text != '0' && scout__take_number(&text, MAX_SHARE, &args->share) && *text == '\0';
 }
 
 const struct scout__evict_ops *

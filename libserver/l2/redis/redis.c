@@ -11,6 +11,7 @@
 #include <kvscout/error.h>
 
 #include "l2.h"
+#include "number.h"
 #include "option.h"
 #include "redis_internal.h"
 #include "secret.h"
@@ -224,12 +225,6 @@ take_addresses(struct redis *r) SCOUT_ON_REDIS
 	}
 }
 
-static uint64_t
-soonest(uint64_t a_us, uint64_t b_us)
-{
-	return a_us < b_us ? a_us : b_us;
-}
-
 /* Do everything that is due. Returns how long to sleep at most. */
 static int
 work(struct redis *r) SCOUT_ON_REDIS
@@ -244,14 +239,15 @@ work(struct redis *r) SCOUT_ON_REDIS
 	scout__redis_jobs_hash(r);
 	scout__redis_jobs_issue(r);
 	scout__redis_jobs_expire(r, false);
-	next_us = soonest(scout__redis_nodes_tick(r), soonest(scout__redis_route_tick(r), scout__redis_slots_tick(r)));
+	next_us = scout__min(scout__redis_nodes_tick(r),
+			     scout__min(scout__redis_route_tick(r), scout__redis_slots_tick(r)));
 	/* A reply is owed from the moment of sending, not from the start of this turn. */
 	r->now_us = scout__now_us();
 	scout__redis_nodes_flush(r);
 	/* A failure may have left new work for the calls above. */
 	if (r->urgent || r->hashing.head)
 		return 0;
-	next_us = soonest(next_us, r->earliest_us);
+	next_us = scout__min(next_us, r->earliest_us);
 	if (next_us <= r->now_us)
 		return 0;
 	return next_us - r->now_us > 60000000 ? 60000 : (int)((next_us - r->now_us + 999) / 1000);

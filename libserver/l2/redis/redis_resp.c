@@ -7,6 +7,8 @@
 
 #include <hiredis/hiredis.h>
 
+#include "number.h"
+
 /*
  * DESIGN
  *
@@ -129,25 +131,6 @@ scout__redis_bulk_line(const uint8_t *p, size_t n, int64_t *ret_len)
 	return (int)i + 2;
 }
 
-/* A decimal number up to @max at *text, which is moved past it. */
-static bool
-take_number(const char **text, uint32_t max, uint32_t *ret_number)
-{
-	const char *p = *text;
-	uint32_t number = 0;
-
-	if (*p < '0' || *p > '9')
-		return false;
-	for (; *p >= '0' && *p <= '9'; p++) {
-		number = number * 10 + (uint32_t)(*p - '0');
-		if (number > max)
-			return false;
-	}
-	*text = p;
-	*ret_number = number;
-	return true;
-}
-
 /* " 3999 127.0.0.1:6381"; the host may be empty, and may hold colons (IPv6). */
 static bool
 read_redirect(const char *text, struct scout__redis_redirect *ret)
@@ -157,14 +140,14 @@ read_redirect(const char *text, struct scout__redis_redirect *ret)
 	const char *colon, *after;
 	size_t len;
 
-	if (*text++ != ' ' || !take_number(&text, SCOUT__REDIS_SLOTS - 1, &slot) || *text++ != ' ')
+	if (*text++ != ' ' || !scout__take_number(&text, SCOUT__REDIS_SLOTS - 1, &slot) || *text++ != ' ')
 		return false;
 	colon = strrchr(text, ':');
 	if (!colon)
 		return false;
 	len = (size_t)(colon - text);
 	after = colon + 1;
-	if (len >= sizeof(out.host) || !take_number(&after, 65535, &port) || *after || port == 0)
+	if (len >= sizeof(out.host) || !scout__take_number(&after, 65535, &port) || *after || port == 0)
 		return false;
 	out.slot = (uint16_t)slot;
 	out.port = (uint16_t)port;
