@@ -297,16 +297,6 @@ scout__l2_name_of(const struct scout__l2 *l2, uint32_t adapter)
 }
 
 uint32_t
-scout__l2_running(const struct scout__l2 *l2)
-{
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < l2->n; i++)
-		n += l2->ports[i].n_running;
-	return n;
-}
-
-uint32_t
 scout__l2_running_of(const struct scout__l2 *l2, uint32_t adapter)
 {
 	return l2->ports[adapter].n_running;

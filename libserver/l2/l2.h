@@ -335,8 +335,7 @@ SCOUT_ON_ANY const char *scout__l2_result_name(uint8_t result);
 SCOUT_ON_ANY bool scout__l2_keeps_records(const struct scout__l2 *l2, uint32_t adapter);
 /* How many LOADs (READS), or STOREs and REMOVEs (WRITES), it works on at once; others wait in l2_submit. */
 SCOUT_ON_ANY uint32_t scout__l2_at_once(const struct scout__l2 *l2, uint32_t adapter, enum scout__l2_side side);
-/* Operations that adapters have at this moment, without those that wait in l2_submit. */
-SCOUT_ON_LOOP uint32_t scout__l2_running(const struct scout__l2 *l2);
+/* Operations that it has at this moment, without those that wait in l2_submit. */
 SCOUT_ON_LOOP uint32_t scout__l2_running_of(const struct scout__l2 *l2, uint32_t adapter);
 /*
  * Stop all adapters, reap everything. False: an adapter hangs; then the pool's mappings must stay as they are (they are

@@ -122,7 +122,7 @@ START_TEST(an_adapter_that_hangs_is_left_alone)
 	ck_assert(!scout__l2_stop(l2, 20));
 	ck_assert_uint_eq(n_ended, 1);
 	ck_assert_ptr_eq(order[0], &ops[1]);
-	ck_assert_uint_eq(scout__l2_running(l2), 1);
+	ck_assert_uint_eq(scout__l2_running_of(l2, 0), 1);
 	ck_assert_uint_eq(logged("L2 script:///a hangs: 1 operations did not end within 20 ms"), 1);
 	scout__l2_free(l2);
 	ck_assert(!scripts[0].is_closed);
@@ -177,7 +177,7 @@ START_TEST(operations_come_out_once_in_the_order_of_their_end)
 	scout__enter_loop();
 	for (unsigned i = 0; i < 4; i++)
 		submit(i, SCOUT__L2_LOAD, 10);
-	ck_assert_uint_eq(scout__l2_running(l2), 4);
+	ck_assert_uint_eq(scout__l2_running_of(l2, 0), 4);
 	ck_assert(!is_readable());
 	script_end(script, 2, SCOUT__L2_OK, 0);
 	script_end(script, 0, SCOUT__L2_ABSENT, 0);
@@ -188,7 +188,7 @@ START_TEST(operations_come_out_once_in_the_order_of_their_end)
 	ck_assert_ptr_eq(order[0], &ops[2]);
 	ck_assert_ptr_eq(order[1], &ops[0]);
 	ck_assert(!is_readable());
-	ck_assert_uint_eq(scout__l2_running(l2), 2);
+	ck_assert_uint_eq(scout__l2_running_of(l2, 0), 2);
 	script_end(script, 0, SCOUT__L2_CORRUPT, 0);
 	script_end(script, 0, SCOUT__L2_OK, 0);
 	reap(20);
@@ -269,7 +269,7 @@ START_TEST(what_has_no_room_is_refused_by_the_reap)
 	while (script->n)
 		script_end(script, 0, SCOUT__L2_OK, 0);
 	reap(0);
-	ck_assert_uint_eq(scout__l2_running(l2), 0);
+	ck_assert_uint_eq(scout__l2_running_of(l2, 0), 0);
 }
 END_TEST
 
@@ -333,7 +333,7 @@ START_TEST(done_may_submit_again)
 		reap(0);
 		ck_assert_uint_eq(ended[0], i);
 	}
-	ck_assert_uint_eq(scout__l2_running(l2), 0);
+	ck_assert_uint_eq(scout__l2_running_of(l2, 0), 0);
 }
 END_TEST
 
@@ -398,7 +398,7 @@ START_TEST(a_stop_ends_everything)
 	reap(0);
 	ck_assert_int_eq(ops[20].result, SCOUT__L2_CANCELLED);
 	ck_assert_int_eq(ops[21].result, SCOUT__L2_CANCELLED);
-	ck_assert_uint_eq(scout__l2_running(l2), 0);
+	ck_assert_uint_eq(scout__l2_running_of(l2, 0), 0);
 	scout__l2_free(l2);
 	ck_assert(script->is_closed);
 }
