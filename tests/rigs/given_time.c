@@ -65,6 +65,22 @@ given_time_delay_us(pid_t pid, const char *name)
 	return delay_ns / 1000;
 }
 
+bool
+thread_named(const char *name, char ret_folder[64])
+{
+	DIR *dir = opendir("/proc/self/task");
+	struct dirent *entry;
+	bool found = false;
+
+	ck_assert_ptr_nonnull(dir);
+	while (!found && (entry = readdir(dir))) {
+		(void)snprintf(ret_folder, 64, "/proc/self/task/%.20s", entry->d_name);
+		found = has_name("/proc/self/task", entry->d_name, name);
+	}
+	(void)closedir(dir);
+	return found;
+}
+
 void
 given_time_of(struct given_time *t, pid_t pid)
 {

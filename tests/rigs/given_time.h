@@ -42,6 +42,8 @@ struct given_time_result given_time_end(const struct given_time *t);
 
 /* What the threads of process @pid, all or those with this @name, have waited for a CPU since they began. */
 uint64_t given_time_delay_us(pid_t pid, const char *name);
+/* Whether a thread of this process has the name; its folder in /proc. */
+bool thread_named(const char *name, char ret_folder[64]);
 
 enum given_time_verdict {
 	GIVEN_TIME_KEPT, /* by the elapsed time, or by what is left of it without the delay */

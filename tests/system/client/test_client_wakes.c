@@ -2,13 +2,12 @@
 /* Whom an answer through shared memory wakes: who waits for it. The library's client on a real server. */
 #include "check_main.h"
 
-#include <dirent.h>
-
 #include <kvscout/client.h>
 
 #include "client_internal.h"
 #include "link.h"
 #include "server_rig.h"
+#include "given_time.h"
 #include "waiting.h"
 
 #define CHUNKS 8u
@@ -30,30 +29,6 @@ down(void)
 {
 	wire_close(&watcher);
 	scout_server_stop(server);
-}
-
-/* The client's courier: the folder of its thread. */
-static void
-find_courier(char folder[64])
-{
-	DIR *dir = opendir("/proc/self/task");
-	struct dirent *entry;
-	char path[320], name[32];
-
-	ck_assert_ptr_nonnull(dir);
-	folder[0] = '\0';
-	while ((entry = readdir(dir))) {
-		FILE *file;
-
-		(void)snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
-		file = entry->d_name[0] == '.' ? NULL : fopen(path, "re");
-		if (file && fgets(name, sizeof(name), file) && strcmp(name, "scout-courier\n") == 0)
-			(void)snprintf(folder, 64, "/proc/self/task/%.20s", entry->d_name);
-		if (file)
-			(void)fclose(file);
-	}
-	(void)closedir(dir);
-	ck_assert_str_ne(folder, "");
 }
 
 /* How often the thread has gone to sleep, once it does. */
@@ -119,7 +94,7 @@ START_TEST(nobody_is_woken_for_the_answer_to_a_finish)
 	uint64_t first, pings;
 	char courier[64];
 
-	find_courier(courier);
+	ck_assert(thread_named("scout-courier", courier));
 	first = naps(courier);
 	for (unsigned i = 1; i <= ROUNDS; i++) {
 		ask_and_finish(client);

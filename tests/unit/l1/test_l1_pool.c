@@ -16,6 +16,7 @@
 #include "pool.h"
 
 #include "check_main.h"
+#include "given_time.h"
 #include "waiting.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -448,27 +449,18 @@ END_TEST
 static char
 grower_state(void)
 {
-	DIR *dir = opendir("/proc/self/task");
-	struct dirent *task;
-	char state = 0;
+	char folder[64], path[80], line[256] = "";
+	const char *name;
+	FILE *file;
 
-	ck_assert_ptr_nonnull(dir);
-	while (!state && (task = readdir(dir))) { // NOLINT(concurrency-mt-unsafe): a stream of our own
-		char path[300];
-		char line[256] = "";
-		FILE *file;
-		const char *name;
-
-		(void)snprintf(path, sizeof(path), "/proc/self/task/%s/stat", task->d_name);
-		file = fopen(path, "re");
-		if (!file)
-			continue;
-		if (fgets(line, sizeof(line), file) && (name = strstr(line, "(scout-grower) ")))
-			state = name[strlen("(scout-grower) ")];
-		(void)fclose(file);
-	}
-	(void)closedir(dir);
-	return state;
+	if (!thread_named("scout-grower", folder))
+		return 0;
+	(void)snprintf(path, sizeof(path), "%s/stat", folder);
+	file = fopen(path, "re");
+	ck_assert(file && fgets(line, sizeof(line), file));
+	(void)fclose(file);
+	name = strstr(line, "(scout-grower) ");
+	return name ? name[strlen("(scout-grower) ")] : 0;
 }
 
 START_TEST(pool_grower_sleeps_when_nothing_is_wanted)
