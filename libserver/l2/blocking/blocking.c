@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "blocking.h"
 
+#include <stdio.h>
+
+#include "url.h"
+
 /*
  * DESIGN
  *
@@ -86,6 +90,7 @@ scout__blocking_init(struct scout__blocking *blocking, const struct scout__block
 
 	*blocking = (struct scout__blocking){
 		.calls = calls, .store = store, .port = args->port, .n_threads = threads, .max_ops = args->max_ops};
+	(void)snprintf(blocking->thread_name, sizeof(blocking->thread_name), "scout-l2-%s", args->url->scheme);
 	rc = scout__l2_queue_init(&blocking->names, args->max_ops, false);
 	if (rc)
 		return rc;
@@ -110,7 +115,7 @@ scout__blocking_start(struct scout__blocking *blocking, bool asks)
 		struct scout__blocking_hand *hand = &blocking->hands[blocking->n_hands];
 
 		*hand = (struct scout__blocking_hand){.blocking = blocking, .number = blocking->n_hands};
-		if (scout__blocking_thread_start(blocking, &hand->thread, "scout-l2-disk", transfer_main, hand))
+		if (scout__blocking_thread_start(blocking, &hand->thread, blocking->thread_name, transfer_main, hand))
 			return SCOUT_ERR_SYSTEM;
 		blocking->n_hands++;
 	}

@@ -65,6 +65,7 @@ struct scout__blocking {
 	void *store;
 	struct scout__l2_port *port;
 	uint32_t n_threads, n_hands, max_ops;
+	char thread_name[16];                                           /* of the transfer threads: "scout-l2-fs" */
 	struct scout__blocking_hand hands[SCOUT__BLOCKING_THREADS_MAX]; /* n_hands have been started */
 	struct scout__questions *questions;                             /* NULL: answer() answers all */
 	pthread_t names_thread;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "adapter_rig.h"
+#include "given_time.h"
 #include "random.h"
 
 #include <check.h>
@@ -50,6 +51,7 @@ adapter_try(struct adapter_rig *rig, const char *url, char *err, size_t err_len)
 {
 	struct scout__l2_open args = {.url = &rig->url, .port = &port, .log = &rig->log};
 	int rc = scout__l2_url_parse(url, &rig->url, err, err_len);
+	char name[32], folder[64];
 
 	if (rc != 0)
 		return rc;
@@ -60,6 +62,9 @@ adapter_try(struct adapter_rig *rig, const char *url, char *err, size_t err_len)
 	rc = rig->vt->open(&args, &rig->adapter, err, err_len);
 	if (rc != 0)
 		scout__l2_url_fini(&rig->url);
+	(void)snprintf(name, sizeof(name), "scout-l2-%s",
+		       strcmp(rig->vt->scheme, "rediss") ? rig->vt->scheme : "redis");
+	ck_assert_msg(rc != 0 || thread_named(name, folder), "%s: no thread is named %s", url, name);
 	return rc;
 }
 
