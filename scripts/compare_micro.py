@@ -24,10 +24,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 # The program, and what its command line is read with.
-FOLDERS = ("bench/common", "libcommon/config", "libcommon/base")
+FOLDERS = ("bench/common", "tools/common", "libcommon/config", "libcommon/base")
 SOURCES = (
     "bench/micro/micro_ops.c",
-    *(f"bench/common/{name}.c" for name in ("cli", "say", "thread_cpu")),
+    "bench/common/thread_cpu.c",
+    *(f"tools/common/{name}.c" for name in ("cli", "say")),
     "libcommon/config/option_parse.c",
     *(f"libcommon/base/{name}.c" for name in ("log", "secret", "utf8")),
 )

@@ -60,7 +60,7 @@ gpu_find_tools()
 # The programs of this tree, by the contents of what they are built from.
 gpu_stamp()
 {
-	(cd "$ROOT" && cat scripts/gpu.sh scripts/kernel_image.sh bench/copy/* bench/common/* tests/gpu/*.[ch] tests/gpu/rig/*.[ch] include/kvscout/*.h libcommon/base/*.[ch] \
+	(cd "$ROOT" && cat scripts/gpu.sh scripts/kernel_image.sh bench/copy/* bench/common/* tools/common/* tests/gpu/*.[ch] tests/gpu/rig/*.[ch] include/kvscout/*.h libcommon/base/*.[ch] \
 		libcommon/config/*.[ch] libworker/copy/*.[ch] libworker/copy/cuda/*) | cksum
 }
 
@@ -83,7 +83,7 @@ gpu_build()
 	gb_strict=
 	wants_werror && gb_strict=-Werror
 	gb_flags="-std=gnu11 -O2 -g -Wall -Wextra -Wno-missing-field-initializers $gb_strict -D_GNU_SOURCE -I$ROOT/include -I$gb_base -I$gb_copy
-		-I$gb_copy/cuda -I$ROOT/libcommon/config -I$ROOT/bench/common -I$GPU_DIR"
+		-I$gb_copy/cuda -I$ROOT/libcommon/config -I$ROOT/bench/common -I$ROOT/tools/common -I$GPU_DIR"
 	gb_libs="-ldl -lpthread -lm"
 	gb_rig=$ROOT/tests/gpu/rig
 	gb_tool=$(gpu_tool_sources)
@@ -131,8 +131,8 @@ gpu_c_files()
 
 gpu_tool_sources()
 {
-	gpu_c_files "$ROOT"/bench/copy/kvscout-copy.c "$ROOT"/bench/copy/copy_*.c "$ROOT"/bench/common/cli.c "$ROOT"/bench/common/machine.c \
-		"$ROOT"/bench/common/say.c "$ROOT"/bench/common/spread.c "$ROOT"/libcommon/config/option_parse.c
+	gpu_c_files "$ROOT"/bench/copy/kvscout-copy.c "$ROOT"/bench/copy/copy_*.c "$ROOT"/tools/common/cli.c "$ROOT"/bench/common/machine.c \
+		"$ROOT"/tools/common/say.c "$ROOT"/bench/common/spread.c "$ROOT"/libcommon/config/option_parse.c
 }
 
 # Counts the build as one case. Fails where there is nothing to run.

@@ -47,7 +47,8 @@ PARTS = {
 WINGS = {"libclient", "libworker", "libserver"}
 TOOL = ["bench/common"]
 ROOMS = {
-    "tools": ["bench/common", "libserver/daemon"],
+    "tools": ["tools/common", "libclient", "libserver/daemon"],
+    "tools/common": ["libcommon/config"],
     "python/src": ["python/src/worker", "libserver"],
     "python/src/worker": ["python/src/base", "libworker"],
     "python/src/base": ["libclient"],
@@ -57,7 +58,7 @@ ROOMS = {
     "bench/latency": TOOL,
     "bench/micro": TOOL,
     "bench/copy": ["bench/common", "libworker/copy/cuda"],
-    "bench/common": ["libclient", "libworker", "libserver"],
+    "bench/common": ["tools/common", "libclient", "libworker", "libserver"],
     "libserver/daemon": ["libserver", "libcommon/host"],
     "libserver": ["libserver/ops", "libserver/l2/files", "libserver/l2/plugin", "libserver/l2/redis"],
     "libserver/ops": ["libserver/monitor"],

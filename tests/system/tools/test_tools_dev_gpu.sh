@@ -10,7 +10,7 @@ unset CC CUDA_HOME OUT CI KVSCOUT_WERROR
 tree=$tap_dir/tree
 tools=$tap_dir/tools
 mkdir -p "$tree/tests" "$tools"
-cp -R "$root/dev" "$root/scripts" "$root/include" "$root/libcommon" "$root/libclient" "$root/libworker" "$root/libserver" "$root/bench" "$tree" || exit 1
+cp -R "$root/dev" "$root/scripts" "$root/include" "$root/libcommon" "$root/libclient" "$root/libworker" "$root/libserver" "$root/bench" "$root/tools" "$tree" || exit 1
 cp -R "$root/tests/gpu" "$tree/tests" || exit 1
 
 for tool in sh env dirname cp basename readlink sleep mkdir rm cat cksum sed grep head tee date timeout od printf gcc as ld; do
