@@ -44,19 +44,19 @@ SCOUT_ON_LOOP static void give_back_step(struct scout_server *s, struct scout__r
  * one map for all workers these ids are hashed with the worker's secret, which no other peer knows.
  */
 static uint64_t
-hold_id(const struct scout__peer *peer, uint64_t corr)
+hold_id(const struct scout__peer *worker, uint64_t corr)
 {
-	return XXH3_64bits_withSeed(&corr, sizeof(corr), peer->secret.half[0]);
+	return XXH3_64bits_withSeed(&corr, sizeof(corr), worker->secret.half[0]);
 }
 
 bool
-scout__hold_name_taken(struct scout_server *s, const struct scout__peer *peer, uint64_t corr)
+scout__hold_name_taken(struct scout_server *s, const struct scout__peer *worker, uint64_t corr)
 {
-	return scout__map_get(&s->state->by_hold, hold_id(peer, corr)) != SCOUT__MAP_NONE;
+	return scout__map_get(&s->state->by_hold, hold_id(worker, corr)) != SCOUT__MAP_NONE;
 }
 
 struct scout__hold *
-scout__hold_new(struct scout_server *s, struct scout__peer *peer, uint8_t kind, uint32_t n, uint32_t n_parts,
+scout__hold_new(struct scout_server *s, struct scout__peer *worker, uint8_t kind, uint32_t n, uint32_t n_parts,
 		uint64_t corr)
 {
 	struct scout__hold *hold;
@@ -67,39 +67,39 @@ scout__hold_new(struct scout_server *s, struct scout__peer *peer, uint8_t kind, 
 	if (!hold)
 		return NULL;
 	hold->number = s->state->free_holds[s->state->n_free_holds - 1];
-	if (!scout__map_put(&s->state->by_hold, hold_id(peer, corr), hold->number)) {
+	if (!scout__map_put(&s->state->by_hold, hold_id(worker, corr), hold->number)) {
 		free(hold);
 		return NULL;
 	}
 	s->state->n_free_holds--;
 	s->state->holds[hold->number] = hold;
-	hold->id = hold_id(peer, corr);
+	hold->id = hold_id(worker, corr);
 	hold->corr = corr;
 	hold->run.step = give_back_step;
-	hold->peer = peer;
-	hold->ns = peer->ns;
-	hold->weights_gen = peer->ns->weights_gen;
+	hold->peer = worker;
+	hold->ns = worker->ns;
+	hold->weights_gen = worker->ns->weights_gen;
 	hold->entries = (uint32_t *)(void *)(hold->parts + n_parts);
 	hold->n_parts = n_parts;
 	for (uint32_t i = 0; i < n_parts; i++)
 		hold->parts[i].first = UINT32_MAX;
 	hold->kind = kind;
-	scout__list_add(&peer->holds, &hold->of_peer);
-	peer->n_holds++;
-	peer->ns->n_holds++;
+	scout__list_add(&worker->holds, &hold->of_peer);
+	worker->n_holds++;
+	worker->ns->n_holds++;
 	return hold;
 }
 
 struct scout__hold *
-scout__hold_find(struct scout_server *s, const struct scout__peer *peer, uint64_t corr, uint8_t kind)
+scout__hold_find(struct scout_server *s, const struct scout__peer *worker, uint64_t corr, uint8_t kind)
 {
-	uint32_t slot = scout__map_get(&s->state->by_hold, hold_id(peer, corr));
+	uint32_t slot = scout__map_get(&s->state->by_hold, hold_id(worker, corr));
 	struct scout__hold *hold;
 
 	if (slot == SCOUT__MAP_NONE)
 		return NULL;
 	hold = s->state->holds[slot];
-	return hold->peer == peer && hold->corr == corr && hold->kind == kind && hold->told ? hold : NULL;
+	return hold->peer == worker && hold->corr == corr && hold->kind == kind && hold->told ? hold : NULL;
 }
 
 /* The hold no longer belongs to its worker. */

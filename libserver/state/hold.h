@@ -43,9 +43,9 @@ struct scout__hold_part {
 struct scout__hold {
 	struct scout__run_item run; /* giving back, after the end */
 	struct scout__list of_peer; /* later: state.quarantine */
-	struct scout__peer *peer;   /* NULL when the peer is gone */
+	struct scout__peer *peer;   /* its worker; NULL when that is gone */
 	struct scout__ns *ns;
-	uint64_t id;   /* in state.by_hold: of (peer, corr) */
+	uint64_t id;   /* in state.by_hold: of (worker, corr) */
 	uint64_t corr; /* of the operation that asked: the worker's name for the hold */
 	uint64_t weights_gen;
 	uint64_t due_us; /* quarantine */
@@ -67,7 +67,7 @@ struct scout__hold {
 };
 
 /* Room for @n entries of @n_parts groups, which the caller fills in. NULL: no memory or too many. */
-SCOUT_ON_LOOP struct scout__hold *scout__hold_new(struct scout_server *s, struct scout__peer *peer, uint8_t kind,
+SCOUT_ON_LOOP struct scout__hold *scout__hold_new(struct scout_server *s, struct scout__peer *worker, uint8_t kind,
 						  uint32_t n, uint32_t n_parts, uint64_t corr);
 /* The part that is being granted. */
 static inline struct scout__hold_part *
@@ -86,9 +86,9 @@ scout__hold_put(struct scout__hold *hold, uint32_t entry)
 	hold->entries[hold->n++] = entry;
 }
 /* Whether a living hold of this worker has the name. */
-SCOUT_ON_LOOP bool scout__hold_name_taken(struct scout_server *s, const struct scout__peer *peer, uint64_t corr);
-/* The living hold of this peer for the operation @corr, or NULL. */
-SCOUT_ON_LOOP struct scout__hold *scout__hold_find(struct scout_server *s, const struct scout__peer *peer,
+SCOUT_ON_LOOP bool scout__hold_name_taken(struct scout_server *s, const struct scout__peer *worker, uint64_t corr);
+/* The living hold of this worker for the operation @corr, or NULL. */
+SCOUT_ON_LOOP struct scout__hold *scout__hold_find(struct scout_server *s, const struct scout__peer *worker,
 						   uint64_t corr, uint8_t kind);
 SCOUT_ON_LOOP void scout__hold_end(struct scout_server *s, struct scout__hold *hold, enum scout__hold_ending how,
 				   uint32_t n_commit);
