@@ -13,7 +13,7 @@ import unittest
 
 import kvscout
 from kvscout.vllm import config
-from kvscout.vllm.library import IDLE_EXIT_S
+from kvscout.vllm.library_keys import IDLE_EXIT_S
 from pages import CHUNK_TOKENS, Pages, hashes_of, wait_done
 from rig import LIMIT_S, server_program, wait_for
 

@@ -14,7 +14,7 @@ from unittest import mock
 
 import kvscout
 from kvscout import _kvscout
-from kvscout.vllm import config, groups, hints, inert, internals, library, logs, namespace, pins, plugin, ranks, refusals, request
+from kvscout.vllm import config, groups, hints, inert, internals, library_keys, logs, namespace, pins, plugin, ranks, refusals, request
 from vllm_rig import modules_of_vllm, platform
 from vllm_rig import request as vllm_request
 
@@ -59,7 +59,7 @@ class Configuration(unittest.TestCase):
     def test_the_defaults(self):
         found = config.parse({}, 16)
         self.assertEqual((found.chunk_tokens, found.block_tokens, found.load_async, found.store, found.load_failure), (128, 16, True, "all", "recompute"))
-        self.assertEqual((found.library, found.weights_version), (library.Library(None, server=(("idle_exit_s", "600"),)), 0))
+        self.assertEqual((found.library, found.weights_version), (library_keys.Library(None, server=(("idle_exit_s", "600"),)), 0))
         self.assertEqual((found.step_wait_us, found.kv_layout, found.verify_sample, found.mismatches_make_inert), (500, "engine", 0.001, True))
         self.assertEqual(config.parse({"step_wait_us": 0}, 16).step_wait_us, 0)
 
@@ -146,7 +146,7 @@ class Configuration(unittest.TestCase):
         self.assertFalse(config.parse({"store": False}, 16).may_write)
 
     def test_several_nodes_need_an_endpoint(self):
-        with self.assertRaisesRegex(library.NoServer, "several nodes.*endpoint"):
+        with self.assertRaisesRegex(library_keys.NoServer, "several nodes.*endpoint"):
             config.parse({}, 16).library.settings(SimpleNamespace(nnodes=2))
         found = config.parse({"endpoint": "tcp://a:1"}, 16).library.settings(SimpleNamespace(nnodes=2))
         self.assertEqual(found, {"endpoint": "tcp://a:1"})
@@ -183,7 +183,7 @@ class Configuration(unittest.TestCase):
     def test_the_keys_of_the_library_are_those_that_it_has(self):
         """A name that the library does not know would be refused whatever its value."""
         values = {"curve_secret_file": "/f", "curve_server_key": "k" * 40}
-        for kind, keys in (("Client", library._CLIENT), ("Worker", library._WORKER), ("Client", library._BOTH), ("Worker", library._BOTH)):
+        for kind, keys in (("Client", library_keys._CLIENT), ("Worker", library_keys._WORKER), ("Client", library_keys._BOTH), ("Worker", library_keys._BOTH)):
             _kvscout.check_keys(kind, **{key: values.get(key, 1000) for key in keys})
 
     def test_what_the_library_or_the_server_would_refuse_ends_the_start_in_their_words(self):
@@ -218,7 +218,7 @@ class Configuration(unittest.TestCase):
     def test_an_endpoint_on_a_network_without_keys_is_warned_of(self):
         for endpoint, is_open in (("tcp://10.0.0.1:5000", True), ("tcp://127.0.0.1:5000", False), ("ipc:///s", False), ("tcp://[::1]:5", False)):
             found = list(config.notes({}, config.parse({"endpoint": endpoint}, 16)))
-            self.assertEqual(found, [library.OPEN] if is_open else [], endpoint)
+            self.assertEqual(found, [library_keys.OPEN] if is_open else [], endpoint)
 
 
 class Ranks(unittest.TestCase):
@@ -408,7 +408,7 @@ class Start(unittest.TestCase):
             ({"chunk_size": 1}, {}, config.ConfigError, "no key 'chunk_size'"),
             ({"copy_method": "fast"}, {}, config.ConfigError, "it is one of auto, staged, batch"),
             ({}, {"decode_context_parallel_size": 2}, refusals.Refused, "--decode-context-parallel-size 1"),
-            (None, {"nnodes": 2}, library.NoServer, "several nodes"),
+            (None, {"nnodes": 2}, library_keys.NoServer, "several nodes"),
         ):
             with self.subTest(sentence=sentence), self.assertRaisesRegex(error, sentence):
                 self.ask(extra, **parallel)

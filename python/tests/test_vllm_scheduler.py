@@ -8,7 +8,7 @@ import unittest
 from unittest import mock
 
 import kvscout
-from kvscout.vllm import events, inert, spans
+from kvscout.vllm import events, inert, trace_spans
 from pages import CHUNK_TOKENS, hashes_of
 from rig import ServerProcess, wait_for
 from test_vllm_held import Pool
@@ -332,7 +332,7 @@ class Faults(unittest.TestCase):
         self.n = 0
 
     def make(self, load_async):
-        tracing = spans.Spans(lambda *about: None, lambda headers: None)
+        tracing = trace_spans.Spans(lambda *about: None, lambda headers: None)
         engine = Engine(self, self.server.endpoint, 0, spans=tracing, events=Events())
         scheduler, worker, pool = engine.scheduler, engine.worker, Pool()
         scheduler._manager.block_pool = pool

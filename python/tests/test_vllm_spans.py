@@ -12,7 +12,7 @@ import unittest
 from unittest import mock
 
 import kvscout
-from kvscout.vllm import spans
+from kvscout.vllm import trace_spans
 from pages import CHUNK_TOKENS, hashes_of
 from rig import wait_for
 from vllm_rig import Engine, modules_of_vllm, request
@@ -30,7 +30,7 @@ class Spans(unittest.TestCase):
         self.server = kvscout.Server(l1_bytes="64Mi", extent_bytes="4Mi")
         self.addCleanup(self.server.stop)
         self.made = {}  # by name: (start, end, attributes, context)
-        own = spans.Spans(lambda name, *about: self.made.__setitem__(name, about), lambda headers: ("context", headers["traceparent"]))
+        own = trace_spans.Spans(lambda name, *about: self.made.__setitem__(name, about), lambda headers: ("context", headers["traceparent"]))
         self.engine = Engine(self, self.server.endpoint, 0, spans=own)
         self.begin_ns = time.time_ns()
 
@@ -80,10 +80,10 @@ class Spans(unittest.TestCase):
         self.assertEqual(self.made, {})
 
     def test_without_an_endpoint_or_without_tracing_there_are_none(self):
-        self.assertIsNone(spans.of_engine(types.SimpleNamespace()))
-        self.assertIsNone(spans.of_engine(config(None)))
+        self.assertIsNone(trace_spans.of_engine(types.SimpleNamespace()))
+        self.assertIsNone(trace_spans.of_engine(config(None)))
         with mock.patch.dict(sys.modules, modules_of_vllm()):  # a vllm that has no module of this name
-            self.assertIsNone(spans.of_engine(config("http://127.0.0.1:1")))
+            self.assertIsNone(trace_spans.of_engine(config("http://127.0.0.1:1")))
 
 
 def has_tracing():
@@ -116,7 +116,7 @@ class Receiver(unittest.TestCase):
         with mock.patch.dict(os.environ, {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"}):
             init_tracer("test", endpoint)
         asked = types.SimpleNamespace(trace_headers=HEADERS, num_tokens=300)
-        spans.of_engine(config(endpoint)).lookup(asked, 0.25, 0, kvscout.Hit(256, reason="hit"), (256, 0))
+        trace_spans.of_engine(config(endpoint)).lookup(asked, 0.25, 0, kvscout.Hit(256, reason="hit"), (256, 0))
         trace.get_tracer_provider().force_flush()
         (span,) = received[0].resource_spans[0].scope_spans[0].spans
         _, trace_id, parent, _ = HEADERS["traceparent"].split("-")

@@ -11,7 +11,7 @@ import unittest
 from unittest import mock
 
 import kvscout
-from kvscout.vllm import watch
+from kvscout.vllm import server_numbers
 from kvscout.vllm.times import Times
 from pages import CHUNK_TOKENS, Pages, hashes_of, wait_done
 from rig import ServerProcess, server_program, wait_for
@@ -82,24 +82,24 @@ class Stats(unittest.TestCase):
 
 class Answers(unittest.TestCase):
     def test_what_is_no_answer_to_status_says_nothing(self):
-        question = watch.QUESTION
+        question = server_numbers.QUESTION
         for frame in (b"", question, question + bytes(4), bytes(200)):
-            self.assertEqual(watch.read(frame), {})
+            self.assertEqual(server_numbers.read(frame), {})
 
     def test_an_answer_that_ends_too_early_is_an_error_of_struct(self):
-        head = bytearray(watch.QUESTION)
+        head = bytearray(server_numbers.QUESTION)
         head[33] = 1  # kind: reply
         with self.assertRaises(struct.error):
-            watch.read(bytes(head) + struct.pack("<I", 1))
+            server_numbers.read(bytes(head) + struct.pack("<I", 1))
 
     def test_the_address_of_auto_is_the_librarys(self):
         with tempfile.TemporaryDirectory(prefix="kvscout-") as folder:
             where = f"auto://{folder}"
             found = kvscout.ensure_server(endpoint=where, server_program=server_program(), l1_bytes="64Mi")
             self.addCleanup(end, found)
-            self.assertEqual(watch.address(where), found)
+            self.assertEqual(server_numbers.address(where), found)
             end(found)
-        self.assertEqual(watch.address("tcp://a:1"), "tcp://a:1")
+        self.assertEqual(server_numbers.address("tcp://a:1"), "tcp://a:1")
 
 
 @unittest.skipUnless(importlib.util.find_spec("zmq"), "pyzmq is not installed; vLLM brings it")
@@ -115,14 +115,14 @@ class Watch(unittest.TestCase):
         self.addCleanup(self.worker.close)
         self.pages = Pages()
         self.assertTrue(self.pages.register(self.worker))
-        self.counts = dict.fromkeys((*watch.GAUGES, "evictions"), 0)
+        self.counts = dict.fromkeys((*server_numbers.GAUGES, "evictions"), 0)
         self.now = 100.0
-        self.watch = watch.Watch(self.client, self.server.endpoint, {}, self.counts, clock=lambda: self.now)
+        self.watch = server_numbers.Watch(self.client, self.server.endpoint, {}, self.counts, clock=lambda: self.now)
         self.addCleanup(self.watch.close)
 
     def looks(self, condition):
         def look():
-            self.now += watch.LOOK_S
+            self.now += server_numbers.LOOK_S
             self.watch.look()
             return condition(self.counts)
 
@@ -163,7 +163,7 @@ class Watch(unittest.TestCase):
     def test_without_an_answer_the_engine_goes_on(self):
         for keys in ({"curve_secret_file": "/no/such", "curve_server_key": "k" * 40}, {}):
             with mock.patch.dict(sys.modules, {"zmq": None} if not keys else {}):
-                found = watch.Watch(self.client, self.server.endpoint, keys, self.counts)
+                found = server_numbers.Watch(self.client, self.server.endpoint, keys, self.counts)
             found.look()
             self.assertEqual((self.counts["server_up"], self.counts["pool_bytes"]), (1, 0))
             found.close()

@@ -139,7 +139,7 @@ python_looks_there() {
 		;;
 	esac
 	"$python" -c 'import site, sys; sys.exit(sys.argv[1] not in site.getsitepackages())' "${where#"$dir/py"}" 2>>"$dir/log" &&
-		PYTHONPATH=$where "$python" -c 'import kvscout.vllm.library, kvscout.vllm_tier.keys, kvscout.sglang.pages, kvscout.aio' 2>>"$dir/log"
+		PYTHONPATH=$where "$python" -c 'import kvscout.vllm.library_keys, kvscout.vllm_tier.keys, kvscout.sglang.pages, kvscout.aio' 2>>"$dir/log"
 	result $? "$python looks where the package is"
 }
 if [ -n "$python" ]; then

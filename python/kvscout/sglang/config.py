@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass
 
-from ..vllm import library
+from ..vllm import library_keys
 from ..vllm.values import ConfigError, Values
 from .pages import TRANSFER_TIMEOUT_MS
 
@@ -19,7 +19,7 @@ _OF_SGLANG = {
 }
 _KEYS = {
     **_OF_SGLANG,
-    **library.MEANINGS,
+    **library_keys.MEANINGS,
     "transfer_timeout_ms": f"how long a load or store may wait for its first copy; default {TRANSFER_TIMEOUT_MS}",
     "namespace": "a name in front of the computed namespace: engines that differ in it share nothing",
     "start_timeout_ms": "how long the start waits for the server; default 10000",
@@ -28,7 +28,7 @@ _KEYS = {
 
 @dataclass(frozen=True)
 class Config:
-    library: library.Library
+    library: library_keys.Library
     namespace: str
     start_timeout_ms: int
 
@@ -38,7 +38,7 @@ def parse(given):
     if not given.get("interface_v1"):
         raise ConfigError(f'kvscout: {_WHERE}: "interface_v1": 1 is missing. Without it SGLang copies page by page, which kvscout does not serve')
     return Config(
-        library=library.read(values),
+        library=library_keys.read(values),
         namespace=values.text("namespace", 128) or "",
         start_timeout_ms=values.number("start_timeout_ms", 10000, 1, 600_000),
     )

@@ -17,7 +17,7 @@ import torch
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, PoolTransferResult
 
 from .. import KVScoutError
-from ..vllm import identity, library
+from ..vllm import identity, library_keys
 from . import config as configuration
 from . import namespace, planes, policies, weights
 from .pages import HASH_BYTES, Pages
@@ -80,7 +80,7 @@ class KVScoutStorage(HiCacheStorage):
         if reason:
             logger.warning("kvscout: no other engine shares this engine's KV, nor does it itself after a restart, because %s", reason)
         if self._config.library.is_open:
-            logger.warning("kvscout: %s", library.OPEN)
+            logger.warning("kvscout: %s", library_keys.OPEN)
 
     def _open(self, name, pool):
         import sglang

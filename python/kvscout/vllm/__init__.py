@@ -7,7 +7,7 @@ class is loaded when it is asked for, by vLLM's plugin mechanism (plugin.py) or 
 
     config.py      keys of kv_connector_extra_config, and what they default to
     values.py      reading values that a user wrote
-    library.py     of the keys, those that kvscout's Client, Worker and Server have themselves
+    library_keys.py of the keys, those that kvscout's Client, Worker and Server have themselves
     refusals.py    what the connector cannot do, each with a sentence
     start.py       those of them that need no model, before vLLM loads one
     inert.py       why an engine, or a request, stays out of the cache
@@ -22,7 +22,7 @@ class is loaded when it is asked for, by vLLM's plugin mechanism (plugin.py) or 
     connector.py   the class that vLLM makes, one object in the scheduler's process and one in each worker's
     scheduler.py   the scheduler's side: lookups, admits, what to load and to store
     request.py     what the scheduler's side remembers of a request
-    older.py       requests from before a reset that still run
+    older_requests.py requests from before a reset that still run
     pins.py        blocks that stores read
     worker.py      the worker's side: retrieves and stores
     layout.py      KV tensors as planes
@@ -35,7 +35,7 @@ class is loaded when it is asked for, by vLLM's plugin mechanism (plugin.py) or 
     stats.py       counters and times, for vLLM's log and its /metrics
     times.py       of events, for its histograms
     ready.py       waiting for copies
-    watch.py       the server's numbers among them
+    server_numbers.py the server's numbers among them
 """
 
 __all__ = ["KVScoutConnector"]

@@ -4,7 +4,7 @@
 import re
 from dataclasses import dataclass
 
-from . import inert, library, verify
+from . import inert, library_keys, verify
 from .values import ConfigError, Values
 
 __all__ = ["DEFAULT_CHUNK_TOKENS", "Config", "ConfigError", "notes", "parse", "round_up"]
@@ -14,7 +14,7 @@ DEFAULT_CHUNK_TOKENS = 128
 DEFAULT_STEP_WAIT_US = 500
 
 _KEYS = {
-    **library.MEANINGS,
+    **library_keys.MEANINGS,
     "chunk_tokens": f"tokens in a chunk, rounded up to whole blocks; default {DEFAULT_CHUNK_TOKENS}",
     "namespace": "a name in front of the computed namespace: engines that differ in it share nothing",
     "weights_version": "number of resets at the start, 1 or greater; each reset adds 1, and engines with another number share nothing",
@@ -41,7 +41,7 @@ _NUMA_NODES = _CPUS = 1024
 
 @dataclass(frozen=True)
 class Config:
-    library: library.Library
+    library: library_keys.Library
     chunk_tokens: int  # a multiple of block_tokens
     block_tokens: int
     namespace: str
@@ -103,7 +103,7 @@ def parse(extra, block_tokens, is_consumer=True, is_producer=True):
     chunk = values.number("chunk_tokens", DEFAULT_CHUNK_TOKENS, 1, 1 << 20)
     sample, makes_inert = verify.read(values)
     return Config(
-        library=library.read(values),
+        library=library_keys.read(values),
         chunk_tokens=round_up(chunk, block_tokens),
         block_tokens=block_tokens,
         namespace=values.text("namespace", 128) or "",
@@ -138,4 +138,4 @@ def notes(extra, config, data_parallel_size=1):
             "weights_version in kv_connector_extra_config, the same number to all"
         )
     if config.library.is_open:
-        yield library.OPEN
+        yield library_keys.OPEN

@@ -16,8 +16,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 
 from . import config as configuration
-from . import adapters, events, groups, hints, identity, inert, internals, layout, logs, namespace, ranks, refusals, spans
-from . import start, watch, weights
+from . import adapters, events, groups, hints, identity, inert, internals, layout, logs, namespace, ranks, refusals, trace_spans
+from . import start, server_numbers, weights
 from .faults import Faults, hook
 from .metadata import Handshake, Metadata
 from .scheduler import Scheduler
@@ -122,7 +122,7 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
             kvscout.KVScoutError,
             namespace.tenant,
             hints.of_engine(self._vllm_config),
-            spans.of_engine(self._vllm_config),
+            trace_spans.of_engine(self._vllm_config),
             events.of_engine(self._vllm_config, self._kv_cache_config, self._groups, self._config.may_read, kvscout.KVScoutError),
             inert.of_requests(self._vllm_config),
         )
@@ -155,7 +155,7 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
             common["endpoint"],
         )
         client = kvscout.Client(**common, **self._config.library.client)
-        self._scheduler.watch = watch.Watch(client, common["endpoint"], self._config.library.both, self._scheduler.counts)
+        self._scheduler.watch = server_numbers.Watch(client, common["endpoint"], self._config.library.both, self._scheduler.counts)
         return client
 
     def _start_worker(self):
@@ -174,7 +174,7 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
             lora = None
             if getattr(self._vllm_config, "lora_config", None) is not None:
                 lora = adapters.LoadedAdapters(internals.adapters(), f"{rank.kv_rank:06}.{rank.reader:06}")
-            own_spans = spans.of_engine(self._vllm_config)
+            own_spans = trace_spans.of_engine(self._vllm_config)
             self._worker = Worker(self._groups, worker, kvscout.KVScoutError, name_space, lora, own_spans, weights=loaded)
         self._stats = Delta(self._worker.counts, self._worker.took)
         self._times, self._faults = self._worker.times, self._worker.faults

@@ -34,7 +34,7 @@ class Load:
     block_ids: dict[int, list[int]]  # of the range, by kvscout's number of the group
     waits: bool  # the request waits for it (async); else this step does
     adapter: int = 0  # number of the request's LoRA adapter
-    trace: dict[str, str] | None = None  # headers of the request, for spans.py
+    trace: dict[str, str] | None = None  # headers of the request, for trace_spans.py
     began_ns: int = 0  # worker's side: since the epoch, if there is a trace
 
 

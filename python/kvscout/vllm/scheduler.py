@@ -28,7 +28,7 @@ from . import adapters, inert, internals, verify, weights
 from .faults import Faults
 from .logs import Teller
 from .metadata import NO_TICKET, Load, Metadata, Move, Store, WorkerMetadata
-from .older import Older
+from .older_requests import Older
 from .pins import Pins
 from .request import MAX_FAILED_LOADS, Tracked
 from .stats import HookTimes, new_counts
@@ -43,7 +43,7 @@ class Scheduler:
 
     def __init__(self, config, groups, make_client, ranks, errors, make_tenant, hints, spans=None, events=None, keeps_out=lambda request: False):
         """@groups: of groups.py. @make_client(namespace): see join(). @ranks: worker processes that report each store. @errors:
-        kvscout's exceptions. @make_tenant: of a request's salt. @hints: of requests that bring none (hints.py). @spans: of spans.py, or None.
+        kvscout's exceptions. @make_tenant: of a request's salt. @hints: of requests that bring none (hints.py). @spans: of trace_spans.py, or None.
         @events: of events.py, or None. @keeps_out: whether a request neither loads nor stores (inert.py)."""
         self._config = config
         self._groups = groups
@@ -88,7 +88,7 @@ class Scheduler:
         self._samples = verify.Samples(config.verify_sample)
         self._checks = {}  # by request: of verify.py, not sent
         self._compared = {}  # the same by number of the store, sent
-        self.watch = None  # of watch.py, from join() on
+        self.watch = None  # of server_numbers.py, from join() on
         self.counts = new_counts()
         self.faults = Faults(self.counts)
         self.waits = Times()  # of requests for their answers

@@ -8,7 +8,7 @@ an entry of a dict, so that vLLM adds up what its processes hand over without kn
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics, KVConnectorStats
 
 from .times import BUCKETS
-from .watch import GAUGES as SERVER_GAUGES
+from .server_numbers import GAUGES as SERVER_GAUGES
 
 BOTH = {"hook_errors": "Exceptions of kvscout's own code that were kept from vLLM; what they were about went on without the cache"}
 SCHEDULER = {

@@ -4,7 +4,7 @@
 Whatever is believed about identity may be wrong, and loaded KV looks like any other. So of a sampled hit nothing is loaded, of a sampled tail
 all but its last chunk. The engine computes it, and workers compare their pages with the slots. The comparison travels as a store does: it
 pins its blocks, is dropped where a store would be, and the lookup's session stays until all ranks have ended it. KV of new weights is
-compared to nothing: what began before is older (older.py), and its comparison is forgotten.
+compared to nothing: what began before is older (older_requests.py), and its comparison is forgotten.
 """
 
 import hashlib

@@ -75,7 +75,7 @@ class Held:
 class Worker:
     def __init__(self, groups, worker, errors, namespace, adapters=None, spans=None, inert=None, weights=None):
         """@groups: of groups.py. @worker: kvscout's, in @namespace. @errors: its exceptions. @adapters: of adapters.py, with LoRA.
-        @spans: of spans.py, or None. @inert: why there is no @worker and no @namespace (empty: another worker
+        @spans: of trace_spans.py, or None. @inert: why there is no @worker and no @namespace (empty: another worker
         knows); the scheduler then asks for nothing. @weights: of weights.py; None: they never change."""
         self._groups = groups
         self._registered: tuple[int, ...] = ()  # kvscout's numbers of the groups that have layers on this worker

@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass
 
-from ..vllm import inert, library, verify
+from ..vllm import inert, library_keys, verify
 from ..vllm.values import ConfigError, Values
 
 __all__ = ["Config", "ConfigError", "parse"]
@@ -14,7 +14,7 @@ _KEYS = {
         "required: a name for these weights and everything that vLLM does not tell a tier: revision, quantization, "
         "overrides, speculative model. Engines that differ in it share nothing"
     ),
-    **library.MEANINGS,
+    **library_keys.MEANINGS,
     "weights_version": (
         "number of the weights at the start, 1 or greater; each reset adds 1, and engines with the same number share "
         "their KV"
@@ -33,7 +33,7 @@ _KEYS = {
 @dataclass(frozen=True)
 class Config:
     namespace: str
-    library: library.Library
+    library: library_keys.Library
     weights_version: int
     clears: bool
     fixed_scales: bool
@@ -51,7 +51,7 @@ def parse(given):
     sample, makes_inert = verify.read(values)
     return Config(
         namespace=namespace,
-        library=library.read(values),
+        library=library_keys.read(values),
         weights_version=values.number("weights_version", 0, 0, 1 << 63),
         clears=values.word("reset", ("clear", "keep")) == "clear",
         fixed_scales=values.word("kv_scales", ("unknown", "fixed")) == "fixed",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counters of the tier since the engine started."""
 
-from ..vllm.watch import GAUGES
+from ..vllm.server_numbers import GAUGES
 
 MEANINGS = {
     "lookups": "Batches of keys that the server was asked for",

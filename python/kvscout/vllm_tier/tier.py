@@ -26,11 +26,11 @@ from vllm.v1.kv_offload.base import (
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 
 from .._clears import what_is_missing
-from ..vllm import inert, internals, library, logs, refusals, verify
+from ..vllm import inert, internals, library_keys, logs, refusals, verify
 from ..vllm.faults import Faults, hook
 from ..vllm.stats import Delta, HookTimes
 from ..vllm.times import BUCKETS
-from ..vllm.watch import Watch
+from ..vllm.server_numbers import Watch
 from . import config as configuration
 from . import events, namespace, stand_in
 from .counts import GAUGES, MEANINGS, TIMES, new_counts
@@ -140,7 +140,7 @@ class KVScoutTier(SecondaryTierManager):
             self._namespace, rows, row_bytes, self._endpoint,
         )
         if self._config.library.is_open:
-            logger.warning("kvscout tier: %s", library.OPEN)
+            logger.warning("kvscout tier: %s", library_keys.OPEN)
         if self._own is not None:
             logger.warning(
                 "kvscout tier: no other engine shares this engine's KV, nor does it itself after a restart, because %s", self._own

@@ -99,7 +99,7 @@ class _Place:
 
 
 def _keys(both):
-    """(the server's public key, ours, our secret key) of keys of library.py, or None."""
+    """(the server's public key, ours, our secret key) of keys of library_keys.py, or None."""
     import zmq
 
     if "curve_secret_file" not in both:
@@ -111,7 +111,7 @@ def _keys(both):
 
 class Watch:
     def __init__(self, client, endpoint, both, counts, clock=time.monotonic):
-        """@client: kvscout's. @both: of library.py. @counts: `server_up`, `evictions`, `pool_bytes` and `pool_bytes_used` in it are
+        """@client: kvscout's. @both: of library_keys.py. @counts: `server_up`, `evictions`, `pool_bytes` and `pool_bytes_used` in it are
         this object's."""
         self._client = client
         self._counts = counts
