@@ -9,7 +9,10 @@
  */
 #include "lazy.h"
 
+#include <stdint.h>
 #include <sys/mman.h>
+
+#define PIECE_BYTES ((size_t)4 << 20) /* of whole huge pages; while one is freed, no other thread can map anything */
 
 void *
 scout__lazy_alloc(size_t bytes)
@@ -28,6 +31,6 @@ scout__lazy_alloc(size_t bytes)
 void
 scout__lazy_free(void *memory, size_t bytes)
 {
-	if (memory)
-		(void)munmap(memory, bytes);
+	for (size_t done = 0; memory && done < bytes; done += PIECE_BYTES)
+		(void)munmap((uint8_t *)memory + done, bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES);
 }

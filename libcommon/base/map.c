@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "map.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include <kvscout/error.h>
 
+#include "lazy.h"
 #include "thread.h"
 
 /*
@@ -17,11 +17,13 @@
  * of the cells are free, so each probe ends. Deletion keeps the first invariant by moving later entries of the run
  * into the hole, so the map never gets slower with age.
  *
- * The cells are three arrays: a probe reads keys and used, and the values only once.
+ * The cells are three arrays: a probe reads keys and used, and the values only once. Cells cost nothing until touched.
  *
  * Threads: one. Rejected: tombstones (they need rehashing, which is a stall at a bad moment); chaining (a cache
  * miss for each link); 0 as the free key (peers draw names, and 0 is one).
  */
+
+#define CELL_BYTES (sizeof(uint64_t) + sizeof(uint32_t) + sizeof(uint8_t))
 
 /* The finalizer of splitmix64, a bijection: neighbouring names do not become runs of cells. */
 static uint64_t
@@ -58,37 +60,24 @@ scout__map_init(struct scout__map *map, size_t max_entries)
 	size_t cells = 4;
 
 	memset(map, 0, sizeof(*map));
-	if (max_entries > SIZE_MAX / 4)
+	if (max_entries > SIZE_MAX / 4 / CELL_BYTES)
 		return SCOUT_ERR_NOMEM;
 	while (cells / 4 * 3 < max_entries)
 		cells *= 2;
-	map->keys = calloc(cells, sizeof(*map->keys));
+	map->keys = scout__lazy_alloc(cells * CELL_BYTES);
 	if (!map->keys)
 		return SCOUT_ERR_NOMEM;
-	map->values = calloc(cells, sizeof(*map->values));
-	if (!map->values)
-		goto err_free_keys;
-	map->used = calloc(cells, sizeof(*map->used));
-	if (!map->used)
-		goto err_free_values;
+	map->values = (uint32_t *)(map->keys + cells);
+	map->used = (uint8_t *)(map->values + cells);
 	map->mask = cells - 1;
 	map->max = max_entries;
 	return 0;
-
-err_free_values:
-	free(map->values);
-err_free_keys:
-	free(map->keys);
-	memset(map, 0, sizeof(*map));
-	return SCOUT_ERR_NOMEM;
 }
 
 void
 scout__map_fini(struct scout__map *map)
 {
-	free(map->keys);
-	free(map->values);
-	free(map->used);
+	scout__lazy_free(map->keys, (map->mask + 1) * CELL_BYTES);
 	memset(map, 0, sizeof(*map));
 }
 

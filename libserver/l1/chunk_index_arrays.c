@@ -3,6 +3,7 @@
 
 #include "chunk_index_internal.h"
 #include "grow_array.h"
+#include "lazy.h"
 
 /*
  * DESIGN
@@ -23,25 +24,6 @@
  */
 
 #define N_ARRAYS 5u
-
-void *
-scout__reserve_array(uint64_t n, size_t size)
-{
-	uint64_t bytes;
-	void *p;
-
-	if (__builtin_mul_overflow(n, size, &bytes) || bytes > SIZE_MAX)
-		return NULL;
-	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	return p == MAP_FAILED ? NULL : p;
-}
-
-void
-scout__release_array(void *p, uint64_t n, size_t size)
-{
-	if (p)
-		(void)munmap(p, n * size);
-}
 
 /* The arrays, with the bytes for each entry. */
 struct array {
@@ -106,5 +88,5 @@ scout__arrays_close(struct scout__chunk_index *index)
 
 	list_arrays(index, arrays);
 	for (uint32_t i = 0; i < N_ARRAYS; i++)
-		scout__release_array(*arrays[i].at, index->cap_entries, arrays[i].each);
+		scout__lazy_free(*arrays[i].at, index->cap_entries * arrays[i].each);
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "chunk_index_internal.h"
+#include "lazy.h"
 
 /*
  * DESIGN
@@ -16,6 +17,8 @@
  *
  * Threads: loop.
  */
+
+#define TOLD_BYTES(index) (SCOUT__TOLD_WORDS(index) * SCOUT__TOLD_WALKS * sizeof(*(index)->told))
 
 static uint64_t
 bytes_of(uint16_t len)
@@ -36,9 +39,9 @@ scout__index_describe(struct scout__chunk_index *index, uint32_t entry, const ui
 	if (!index->l1_ns || mine + bytes_of(len) > (index->l1->max_described - others) / 8 * 7)
 		return false;
 	if (!index->descriptions)
-		index->descriptions = scout__reserve_array(index->max_entries, sizeof(*index->descriptions));
+		index->descriptions = scout__lazy_alloc(index->max_entries * sizeof(*index->descriptions));
 	if (!index->told)
-		index->told = scout__reserve_array(SCOUT__TOLD_WORDS(index) * SCOUT__TOLD_WALKS, sizeof(*index->told));
+		index->told = scout__lazy_alloc(TOLD_BYTES(index));
 	d = index->descriptions && index->told ? calloc(1, bytes_of(len)) : NULL;
 	if (!d)
 		return false;
@@ -70,6 +73,6 @@ scout__descriptions_close(struct scout__chunk_index *index)
 	for (uint32_t entry = 0; index->descriptions && entry < index->slots.next_fresh; entry++)
 		if (index->entries[entry].in_use && index->entries[entry].described)
 			scout__index_undescribe(index, entry);
-	scout__release_array(index->descriptions, index->max_entries, sizeof(*index->descriptions));
-	scout__release_array(index->told, SCOUT__TOLD_WORDS(index) * SCOUT__TOLD_WALKS, sizeof(*index->told));
+	scout__lazy_free(index->descriptions, index->max_entries * sizeof(*index->descriptions));
+	scout__lazy_free(index->told, TOLD_BYTES(index));
 }

@@ -192,9 +192,6 @@ SCOUT_ON_LOOP uint64_t scout__table_check(const struct scout__chunk_index *index
 
 /* ---- chunk_index_arrays.c ---- */
 
-/* @n elements of zeroes that cost nothing until touched; NULL when there is no address space. */
-SCOUT_ON_ANY void *scout__reserve_array(uint64_t n, size_t size);
-SCOUT_ON_ANY void scout__release_array(void *p, uint64_t n, size_t size);
 /* Room for @n entries, at most max_entries: the arrays may move. False: no memory, then there is room for as many as before. */
 SCOUT_ON_LOOP bool scout__arrays_reserve(struct scout__chunk_index *index, uint64_t n);
 SCOUT_ON_LOOP void scout__arrays_close(struct scout__chunk_index *index);

@@ -5,6 +5,7 @@
 #include <xxhash.h>
 
 #include "chunk_index_internal.h"
+#include "lazy.h"
 
 /*
  * DESIGN
@@ -247,14 +248,14 @@ scout__table_open(struct scout__chunk_index *index)
 	while (cells / 3 * 2 < index->max_entries)
 		cells *= 2;
 	index->table.mask = cells - 1;
-	index->table.cells = scout__reserve_array(cells, sizeof(*index->table.cells));
+	index->table.cells = scout__lazy_alloc(cells * sizeof(*index->table.cells));
 	return index->table.cells ? 0 : SCOUT_ERR_NOMEM;
 }
 
 void
 scout__table_close(struct scout__chunk_index *index)
 {
-	scout__release_array(index->table.cells, index->table.mask + 1, sizeof(*index->table.cells));
+	scout__lazy_free(index->table.cells, (index->table.mask + 1) * sizeof(*index->table.cells));
 }
 
 void

@@ -7,6 +7,7 @@
 #include <kvscout/error.h>
 
 #include "grow_array.h"
+#include "lazy.h"
 
 /*
  * DESIGN
@@ -108,8 +109,8 @@ scout__chunked_queue_fini(struct scout__chunked_queues *queues)
 {
 	if (!queues->chunks)
 		return;
-	(void)munmap(queues->chunks, heads_bytes(queues->cap_chunks));
-	(void)munmap(queues->slots, slots_bytes(queues->cap_chunks));
+	scout__lazy_free(queues->chunks, heads_bytes(queues->cap_chunks));
+	scout__lazy_free(queues->slots, slots_bytes(queues->cap_chunks));
 	queues->chunks = NULL;
 }
 

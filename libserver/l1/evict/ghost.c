@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ghost.h"
 
-#include <sys/mman.h>
-
 #include <kvscout/error.h>
+
+#include "lazy.h"
 
 /*
  * DESIGN
@@ -77,24 +77,19 @@ int
 scout__ghost_init(struct scout__ghost *ghost, uint32_t max_entries)
 {
 	uint64_t cells = (uint64_t)max_entries * (WINDOW + 1);
-	void *p;
 
 	ghost->n_buckets = (uint32_t)(cells / CELLS + 1);
 	ghost->tick = max_entries / TIME_UNITS + 1;
 	ghost->now = 0;
 	ghost->in_now = 0;
-	p = mmap(NULL, scout__ghost_bytes(ghost), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-		 -1, 0);
-	if (p == MAP_FAILED)
-		return SCOUT_ERR_NOMEM;
-	ghost->cells = p;
-	return 0;
+	ghost->cells = scout__lazy_alloc(scout__ghost_bytes(ghost));
+	return ghost->cells ? 0 : SCOUT_ERR_NOMEM;
 }
 
 void
 scout__ghost_fini(struct scout__ghost *ghost)
 {
-	(void)munmap(ghost->cells, scout__ghost_bytes(ghost));
+	scout__lazy_free(ghost->cells, scout__ghost_bytes(ghost));
 }
 
 /* A bucket's place for a new key: a cell that is free or out of every window, else the oldest one. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "history.h"
 
-#include <sys/mman.h>
-
 #include <kvscout/error.h>
+
+#include "lazy.h"
 
 #include "thread.h"
 
@@ -74,7 +74,6 @@ int
 scout__history_init(struct scout__history *history, uint32_t max_entries)
 {
 	uint32_t buckets = 16;
-	void *block;
 
 	*history = (struct scout__history){.newest = SCOUT__NO_ENTRY, .oldest = SCOUT__NO_ENTRY};
 	history->lru_oldest = SCOUT__NO_ENTRY;
@@ -82,11 +81,9 @@ scout__history_init(struct scout__history *history, uint32_t max_entries)
 	while (buckets < history->max / 2)
 		buckets *= 2;
 	history->bucket_mask = buckets - 1;
-	block = mmap(NULL, scout__history_bytes(history), PROT_READ | PROT_WRITE,
-		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (block == MAP_FAILED)
+	history->records = scout__lazy_alloc(scout__history_bytes(history));
+	if (!history->records)
 		return SCOUT_ERR_NOMEM;
-	history->records = block;
 	history->buckets = (uint32_t *)(void *)(history->records + history->max);
 	scout__history_resize(history, max_entries);
 	return 0;
@@ -95,7 +92,7 @@ scout__history_init(struct scout__history *history, uint32_t max_entries)
 void
 scout__history_fini(struct scout__history *history)
 {
-	(void)munmap(history->records, scout__history_bytes(history));
+	scout__lazy_free(history->records, scout__history_bytes(history));
 }
 
 void
