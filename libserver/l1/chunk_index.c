@@ -82,12 +82,14 @@ open_parts(struct scout__chunk_index *index, const uint64_t *shard_bytes)
 	return code;
 }
 
-/* Frees @index, also when only some of its parts are open. */
-static SCOUT_ON_LOOP void
-close_parts(struct scout__chunk_index *index)
+/* Any thread. Frees a chunk index that nobody knows any more, also when only some of its parts are open. */
+static void
+close_parts(struct scout__pool *pool, struct scout__chore *chore)
 {
+	struct scout__chunk_index *index = (struct scout__chunk_index *)chore;
+
+	(void)pool;
 	scout__descriptions_close(index);
-	scout__extents_close(index);
 	scout__unneeded_close(index);
 	scout__order_close(index);
 	scout__table_close(index);
@@ -122,7 +124,7 @@ scout__index_new_on(struct scout__l1 *l1, struct scout__l1_ns *ns, const uint64_
 		memcpy(index->nodes, nodes, n_ranks * sizeof(nodes[0]));
 	code = open_parts(index, shard_bytes);
 	if (code) {
-		close_parts(index);
+		close_parts(&l1->pool, &index->chore);
 		return code;
 	}
 	if (ns)
@@ -150,6 +152,8 @@ leave_l1_ns(struct scout__l1_ns *ns, const struct scout__chunk_index *index)
 	if (--ns->n_indexes > 0)
 		return;
 	ns->n_others = ns->n_set_aside = 0;
+	index->l1->described -= ns->described;
+	ns->described = 0;
 	for (uint32_t i = 0; i < ns->n_accounts; i++)
 		ns->accounts[i].bytes = ns->accounts[i].n_set_aside = 0;
 }
@@ -166,7 +170,8 @@ scout__index_free(struct scout__chunk_index *index)
 	index->l1->pinned_bytes -= index->pins.pinned_bytes;
 	if (index->l1_ns)
 		leave_l1_ns(index->l1_ns, index);
-	close_parts(index);
+	scout__extents_close(index);
+	scout__pool_do(&index->l1->pool, &index->chore, close_parts);
 }
 
 static SCOUT_ON_LOOP bool

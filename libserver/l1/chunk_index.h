@@ -128,6 +128,7 @@ struct scout__used {
 };
 
 struct scout__chunk_index {
+	struct scout__chore chore; /* its end */
 	/* Const after start. */
 	struct scout__l1 *l1;
 	struct scout__l1_ns *l1_ns; /* the namespace that it belongs to; NULL: it is alone, and has no accounts */

@@ -72,7 +72,7 @@ scout__descriptions_close(struct scout__chunk_index *index)
 {
 	for (uint32_t entry = 0; index->descriptions && entry < index->slots.next_fresh; entry++)
 		if (index->entries[entry].in_use && index->entries[entry].described)
-			scout__index_undescribe(index, entry);
+			free(index->descriptions[entry]);
 	scout__lazy_free(index->descriptions, index->max_entries * sizeof(*index->descriptions));
 	scout__lazy_free(index->told, TOLD_BYTES(index));
 }

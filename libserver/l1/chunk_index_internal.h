@@ -45,7 +45,7 @@ SCOUT_ON_LOOP void scout__entry_discard(struct scout__chunk_index *index, uint32
 
 /* 0 or SCOUT_ERR_NOMEM. scout__order_close() in both cases. */
 SCOUT_ON_LOOP int scout__order_open(struct scout__chunk_index *index);
-SCOUT_ON_LOOP void scout__order_close(struct scout__chunk_index *index);
+SCOUT_ON_ANY void scout__order_close(struct scout__chunk_index *index);
 /* The arrays have room for @n entries, and may have moved. 0 or SCOUT_ERR_NOMEM: then not for more than before. */
 SCOUT_ON_LOOP int scout__order_reserve(struct scout__chunk_index *index, uint32_t n);
 /* Into its order, and out of it. */
@@ -74,7 +74,7 @@ SCOUT_ON_LOOP void scout__order_load_ahead(struct scout__chunk_index *index);
 SCOUT_ON_LOOP void scout__unneeded_open(struct scout__chunk_index *index);
 /* The arrays have room for @n entries, and may have moved. 0 or SCOUT_ERR_NOMEM: then not for more than before. */
 SCOUT_ON_LOOP int scout__unneeded_reserve(struct scout__chunk_index *index, uint32_t n);
-SCOUT_ON_LOOP void scout__unneeded_close(struct scout__chunk_index *index);
+SCOUT_ON_ANY void scout__unneeded_close(struct scout__chunk_index *index);
 /* An unneeded object leaves its queue, and counts as needed. If it is gone (@why), the policy hears of it: it remembers those. */
 SCOUT_ON_LOOP void scout__unneeded_leave(struct scout__chunk_index *index, uint32_t entry, enum scout__remove why);
 /* The policy has just got an unneeded object: it is taken from it. */
@@ -94,7 +94,7 @@ SCOUT_ON_LOOP bool scout__unneeded_fill_extent(const struct scout__chunk_index *
 
 /* Free the description of @entry, which has one. */
 SCOUT_ON_LOOP void scout__index_undescribe(struct scout__chunk_index *index, uint32_t entry);
-SCOUT_ON_LOOP void scout__descriptions_close(struct scout__chunk_index *index);
+SCOUT_ON_ANY void scout__descriptions_close(struct scout__chunk_index *index);
 
 /* ---- chunk_index_growth.c ---- */
 
@@ -183,7 +183,7 @@ SCOUT_ON_LOOP bool scout__rebalance_pool_has_room(const struct scout__chunk_inde
 
 /* 0 or SCOUT_ERR_NOMEM. scout__table_close() in both cases. */
 SCOUT_ON_LOOP int scout__table_open(struct scout__chunk_index *index);
-SCOUT_ON_LOOP void scout__table_close(struct scout__chunk_index *index);
+SCOUT_ON_ANY void scout__table_close(struct scout__chunk_index *index);
 /* The key of entry @entry, which is not in the table yet, and which has room. */
 SCOUT_ON_LOOP void scout__table_insert(struct scout__chunk_index *index, uint32_t entry);
 SCOUT_ON_LOOP void scout__table_remove(struct scout__chunk_index *index, uint32_t entry);
@@ -194,7 +194,7 @@ SCOUT_ON_LOOP uint64_t scout__table_check(const struct scout__chunk_index *index
 
 /* Room for @n entries, at most max_entries: the arrays may move. False: no memory, then there is room for as many as before. */
 SCOUT_ON_LOOP bool scout__arrays_reserve(struct scout__chunk_index *index, uint64_t n);
-SCOUT_ON_LOOP void scout__arrays_close(struct scout__chunk_index *index);
+SCOUT_ON_ANY void scout__arrays_close(struct scout__chunk_index *index);
 
 /* ---- in place ---- */
 

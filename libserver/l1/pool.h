@@ -31,6 +31,14 @@
 #define SCOUT__SLOT_ALIGN_PAGE                                                                                         \
 	4096u /* of slots of so many bytes and more: direct I/O and DMA like it, whatever a page is */
 
+struct scout__pool;
+struct scout__chore;
+typedef void scout__chore_fn(struct scout__pool *pool, struct scout__chore *chore);
+/* What the grower is to do with the structure that begins with this. */
+struct scout__chore {
+	scout__chore_fn *run;
+};
+
 struct scout__segment {
 	uint32_t id;          /* unique for the life of the server */
 	int fd;               /* memfd, sealed against resizing; owned by the extent */
@@ -45,6 +53,7 @@ struct scout__segment {
 };
 
 struct scout__extent {
+	struct scout__chore chore;
 	uint32_t slots;
 	uint32_t n_ranks;
 	uint64_t slot_bytes;              /* counted against l1_bytes: slots * sum of strides */
@@ -85,8 +94,9 @@ struct scout__pool {
 	atomic_bool stop;
 	int wake_fd;               /* loop -> grower: eventfd */
 	int ready_fd;              /* grower -> loop: eventfd; the loop polls it */
-	struct scout__ring wanted; /* loop -> grower: struct scout__extent * */
+	struct scout__ring chores; /* loop -> grower: struct scout__chore * */
 	struct scout__ring ready;  /* grower -> loop */
+	atomic_bool rung;          /* wake_fd was raised, and the grower has not looked yet */
 };
 
 /* Bytes from one slot to the next for shards of @shard_bytes; UINT64_MAX when no pool could hold one. */
@@ -132,5 +142,7 @@ SCOUT_ON_LOOP struct scout__extent *scout__pool_ready(struct scout__pool *pool);
 /* @owner goes away: what is being grown for it is freed when it comes. */
 SCOUT_ON_LOOP void scout__pool_disown(struct scout__pool *pool, const void *owner);
 
-/* Unmap, close, give the bytes back. Also for a failed one. */
+/* Give the bytes back; the grower unmaps and closes. Also for a failed one. */
 SCOUT_ON_LOOP void scout__extent_free(struct scout__pool *pool, struct scout__extent *extent);
+/* Let the grower free what would take the loop too long: it runs @run, before what is asked of it later. Without a grower: at once. */
+SCOUT_ON_LOOP void scout__pool_do(struct scout__pool *pool, struct scout__chore *chore, scout__chore_fn *run);

@@ -69,6 +69,15 @@ scout__feed_of(struct scout_server *s, struct scout__ns *ns)
 	return feed;
 }
 
+/* Wiping touches each page. */
+static void
+feed_free(struct scout__pool *pool, struct scout__chore *chore)
+{
+	(void)pool;
+	scout__feed_ring_fini(&((struct scout__feed *)chore)->ring);
+	free(chore);
+}
+
 void
 scout__feed_end(struct scout_server *s, struct scout__ns *ns)
 {
@@ -76,8 +85,7 @@ scout__feed_end(struct scout_server *s, struct scout__ns *ns)
 		return;
 	ns->l1.watched = false;
 	s->state->feed_bytes -= scout__feed_ring_bytes(&ns->feed->ring);
-	scout__feed_ring_fini(&ns->feed->ring);
-	free(ns->feed);
+	scout__pool_do(&s->state->l1.pool, &ns->feed->chore, feed_free);
 	ns->feed = NULL;
 }
 

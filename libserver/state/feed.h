@@ -2,6 +2,7 @@
 #pragma once
 
 #include "feed_ring.h"
+#include "pool.h"
 
 struct scout_server;
 struct scout__chunk_index;
@@ -12,9 +13,10 @@ struct scout__writer;
 
 /* The feed of one namespace, while somebody reads it: see feed.c. */
 struct scout__feed {
-	uint64_t id;      /* random: a reader of another feed, or of an earlier one, has lost events */
-	uint64_t read_us; /* when it was read last */
-	uint32_t walk;    /* the last one, see ops/feed.c */
+	struct scout__chore chore; /* its end */
+	uint64_t id;               /* random: a reader of another feed, or of an earlier one, has lost events */
+	uint64_t read_us;          /* when it was read last */
+	uint32_t walk;             /* the last one, see ops/feed.c */
 	struct scout__feed_ring ring;
 };
 

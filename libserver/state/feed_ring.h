@@ -36,7 +36,7 @@ struct scout__feed_run {
 
 /* For at most @size bytes, of SCOUT__FEED_RING_MIN or more, and events of at most @largest. 0 or SCOUT_ERR_NOMEM. */
 SCOUT_ON_LOOP int scout__feed_ring_init(struct scout__feed_ring *ring, uint32_t size, uint32_t largest);
-SCOUT_ON_LOOP void scout__feed_ring_fini(struct scout__feed_ring *ring);
+SCOUT_ON_ANY void scout__feed_ring_fini(struct scout__feed_ring *ring);
 /* The oldest events go, until there is room for the largest and for some more: most puts then drop none. */
 SCOUT_ON_LOOP void scout__feed_ring_drop(struct scout__feed_ring *ring);
 /* Room for the largest event: the next one is to be written there, and then put. */

@@ -2,6 +2,7 @@
 /* The memory of a chunk index: what it holds, how it grows, what it costs. */
 #include "chunk_index.h"
 
+#include <semaphore.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -174,6 +175,37 @@ START_TEST(index_grows_rather_than_evicts_when_there_is_memory_again)
 	ck_assert_uint_eq(l1.evictions, 1);
 	ck_assert_uint_eq(cache->extents.n_slots, 4);
 	stop();
+}
+END_TEST
+
+static sem_t go_on;
+
+static void
+wait_for_it(struct scout__pool *pool, struct scout__chore *chore)
+{
+	(void)pool;
+	(void)chore;
+	while (sem_wait(&go_on) != 0)
+		;
+}
+
+/* It would take the loop milliseconds. */
+START_TEST(index_leaves_its_memory_to_the_grower)
+{
+	int before = count_fds(), fds;
+	struct scout__chore first;
+
+	ck_assert_int_eq(sem_init(&go_on, 0, 0), 0);
+	start(2, 1, 64, 64, 64);
+	(void)store(1);
+	fds = count_fds();
+	scout__pool_do(&l1.pool, &first, wait_for_it);
+	scout__index_free(cache);
+	ck_assert_uint_eq(l1.pool.used_bytes, 0);
+	ck_assert_int_eq(count_fds(), fds);
+	ck_assert_int_eq(sem_post(&go_on), 0);
+	scout__l1_fini(&l1);
+	ck_assert_int_eq(count_fds(), before);
 }
 END_TEST
 

@@ -438,10 +438,43 @@ START_TEST(pool_frees_what_comes_for_an_owner_that_left)
 	ck_assert_uint_eq(pool.used_bytes, stride);
 	ck_assert_ptr_null(scout__pool_ready(&pool));
 	scout__extent_free(&pool, extent);
-	ck_assert_int_eq(count_fds(), fds);
 	ck_assert_uint_eq(pool.used_bytes, 0);
 	ck_assert_uint_eq(pool.n_growing, 0);
+	wait_until(count_fds() == fds)
+		;
 	scout__pool_fini(&pool);
+}
+END_TEST
+
+static pthread_t done_by;
+
+static void
+note_thread(struct scout__pool *p, struct scout__chore *chore)
+{
+	(void)p;
+	chore->run = NULL;
+	done_by = pthread_self();
+}
+
+START_TEST(pool_chores_are_done_by_the_grower_before_it_grows_for_what_is_asked_later)
+{
+	const uint64_t stride = 4096;
+	struct scout__chore chore;
+
+	start(stride, stride);
+	for (int i = 0; i < 100; i++) {
+		scout__extent_free(&pool, get_extent(&stride, NULL, 1));
+		scout__pool_do(&pool, &chore, note_thread);
+		scout__extent_free(&pool, get_extent(&stride, NULL, 1));
+		ck_assert(!chore.run);
+		ck_assert(pthread_equal(done_by, pool.grower));
+	}
+	scout__pool_do(&pool, &chore, note_thread);
+	scout__pool_fini(&pool);
+	ck_assert(!chore.run);
+	/* There is no grower any more. */
+	scout__pool_do(&pool, &chore, note_thread);
+	ck_assert(pthread_equal(done_by, pthread_self()));
 }
 END_TEST
 
