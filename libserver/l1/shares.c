@@ -6,6 +6,9 @@
 
 #include <kvscout/error.h>
 
+#include "grow_array.h"
+#include "lazy.h"
+
 /*
  * DESIGN
  *
@@ -41,7 +44,7 @@ void
 scout__l1_ns_fini(struct scout__l1_ns *ns)
 {
 	SCOUT_ASSERT(ns->n_indexes == 0);
-	free(ns->accounts);
+	scout__lazy_free(ns->accounts, ns->cap_accounts * sizeof(*ns->accounts));
 	free(ns->account_of);
 }
 
@@ -50,14 +53,12 @@ scout__account_new(struct scout__l1_ns *ns)
 {
 	if (ns->n_accounts == ns->cap_accounts) {
 		uint32_t cap = ns->cap_accounts ? ns->cap_accounts * 2 : 16;
-		struct scout__account *accounts = realloc(ns->accounts, cap * sizeof(*accounts));
+		struct scout__account *accounts =
+			scout__grow_array(ns->accounts, ns->cap_accounts * sizeof(*accounts), cap * sizeof(*accounts));
 
 		if (!accounts)
 			return 0;
-		if (ns->n_accounts == 0) {
-			memset(accounts, 0, sizeof(*accounts));
-			ns->n_accounts = 1;
-		}
+		ns->n_accounts = ns->n_accounts ? ns->n_accounts : 1;
 		ns->accounts = accounts;
 		ns->cap_accounts = cap;
 	}

@@ -49,7 +49,7 @@ struct scout__l1_ns {
 
 SCOUT_ON_LOOP void scout__l1_ns_init(struct scout__l1_ns *ns, uint32_t first_space);
 /* Every chunk index is gone already. */
-SCOUT_ON_LOOP void scout__l1_ns_fini(struct scout__l1_ns *ns);
+SCOUT_ON_ANY void scout__l1_ns_fini(struct scout__l1_ns *ns);
 
 /* A new account, guaranteed nothing. Returns its number, or 0 without memory. */
 SCOUT_ON_LOOP uint32_t scout__account_new(struct scout__l1_ns *ns);

@@ -204,7 +204,7 @@ scout__serve_store(struct scout_server *s, struct scout__request *req)
 		scout__refuse(
 			s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_LIMIT,
 			"%u pairs of tenant and group are in this namespace, and there is no room for one more (at most %u, less without memory)",
-			(unsigned)req->peer->ns->n_spaces, SCOUT__MAX_SPACES);
+			(unsigned)req->peer->ns->tenants->n_spaces, SCOUT__MAX_SPACES);
 		return;
 	}
 	pending = scout__pending_op_new(s, &store_kind, req->peer, req->packet, req->op, req->deadline_us);

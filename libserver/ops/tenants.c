@@ -28,7 +28,7 @@ struct largest {
 SCOUT_ON_LOOP static void
 offer(struct largest *l, const struct scout__ns *ns, uint32_t space)
 {
-	uint32_t account = ns->spaces[space].account, at = 1;
+	uint32_t account = ns->tenants->spaces[space].account, at = 1;
 	struct one new = {scout__account_bytes(&ns->l1, &ns->l1.accounts[account]), space};
 
 	/* A tenant of several groups has a space for each, and one account. */
@@ -69,7 +69,7 @@ scout__serve_tenants(struct scout_server *s, struct scout__request *req)
 	ns = scout__require_namespace(s, req, &name);
 	if (!ns)
 		return;
-	for (uint32_t i = 0; i < ns->n_spaces; i++)
+	for (uint32_t i = 0; i < ns->tenants->n_spaces; i++)
 		offer(&largest, ns, i);
 	qsort(largest.of + 1, SCOUT_MAX_LISTED, sizeof(largest.of[0]), larger_first);
 	while (n < SCOUT_MAX_LISTED && largest.of[n + 1].bytes)
@@ -80,7 +80,7 @@ scout__serve_tenants(struct scout_server *s, struct scout__request *req)
 		return;
 	scout__put_list_head(w, scout__ns_count_tenants(ns), n);
 	for (uint32_t i = 1; i <= n; i++) {
-		const struct scout__space *space = &ns->spaces[largest.of[i].space];
+		const struct scout__space *space = &ns->tenants->spaces[largest.of[i].space];
 
 		scout__put_tenant_item(
 			w, &(struct scout__tenant_item){largest.of[i].bytes, {space->tenant, space->tenant_len}});

@@ -122,7 +122,7 @@ describe(const struct scout__ns_group *group, uint32_t entry, uint16_t kind, uin
 
 	if (e->space < group->ns->space_floor)
 		return false;
-	space = &group->ns->spaces[scout__ns_space_index(group->ns, e->space)];
+	space = &group->ns->tenants->spaces[scout__ns_space_index(group->ns, e->space)];
 	if (space->id != e->space)
 		return false;
 	*ret = (struct scout__feed_event){

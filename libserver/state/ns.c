@@ -90,7 +90,8 @@ ns_new(struct scout_server *s)
 
 	if (!ns)
 		return NULL;
-	if (scout__map_init(&ns->space_map, SCOUT__FEW_SPACES) != 0) {
+	ns->tenants = scout__tenants_new();
+	if (!ns->tenants) {
 		free(ns);
 		return NULL;
 	}
@@ -195,12 +196,9 @@ scout__ns_free(struct scout_server *s, struct scout__ns *ns)
 	scout__run_queue_remove(&ns->sweep);
 	scout__ns_drop_indexes(s, ns);
 	s->state->hooks->closed(ns);
-	for (uint32_t i = 0; i < ns->n_spaces; i++)
-		free(ns->spaces[i].tenant);
-	free(ns->spaces);
+	scout__tenants_free(NULL, &ns->tenants->chore);
 	scout__l1_ns_fini(&ns->l1);
 	free(ns->space_at);
-	scout__map_fini(&ns->space_map);
 	free(ns->by_group);
 	free(ns);
 }
@@ -242,7 +240,7 @@ scout__ns_unpinned(struct scout__ns_group *group, uint32_t entry)
 	const struct scout__ns *ns = group->ns;
 
 	if (e->in_use && (e->space < ns->space_floor ||
-			  (ns->has_dropped && ns->spaces[scout__ns_space_index(ns, e->space)].id != e->space)))
+			  (ns->has_dropped && ns->tenants->spaces[scout__ns_space_index(ns, e->space)].id != e->space)))
 		(void)scout__index_drop(group->index, entry); /* if another pin is left, its end drops the entry */
 }
 

@@ -10,6 +10,7 @@
 #include "list.h"
 #include "map.h"
 #include "msg.h"
+#include "pool.h"
 #include "run_queue.h"
 #include "shares.h"
 #include "thread.h"
@@ -22,7 +23,6 @@ struct scout__peer;
 struct scout__records;
 
 #define SCOUT__MAX_SPACES 65536u  /* tenants of one namespace */
-#define SCOUT__FEW_SPACES 16u     /* that a new namespace has room for: it grows by doubling */
 #define SCOUT__OLD_GENERATIONS 7u /* earlier names of clears that are remembered */
 #define SCOUT__WAITER_BITS 7u     /* buckets of pending operations that wait for a chunk, for each namespace */
 
@@ -39,12 +39,20 @@ struct scout__layout {
 
 /* A pair of tenant and group of a namespace: the chunk index knows only its number. */
 struct scout__space {
-	uint64_t key; /* in space_map */
+	uint64_t key; /* in the map of tenants */
 	char *tenant;
 	uint16_t tenant_len;
 	uint16_t group;
 	uint32_t id;      /* below scout__ns.space_floor: none under the present weights */
 	uint32_t account; /* the tenant's account: one for all of its groups */
+};
+
+/* A namespace has them until it gives its place to another. */
+struct scout__tenants {
+	struct scout__chore chore; /* its end */
+	struct scout__space *spaces;
+	uint32_t n_spaces, cap_spaces;
+	struct scout__map map; /* hash of tenant and group -> index */
 };
 
 /*
@@ -89,13 +97,11 @@ struct scout__ns {
 	struct scout__ns_group *by_group;       /* groups.n of them */
 	bool complete;                          /* every rank of every group has registered: there are chunk indexes */
 	struct scout__l1_ns l1;                 /* what its chunk indexes hold together, and the tenants' accounts */
-	struct scout__space *spaces;
-	uint32_t n_spaces, cap_spaces;
-	struct scout__map space_map; /* hash of tenant and group -> index */
-	uint32_t next_space;         /* never used twice, so an old number can never name new chunks */
-	uint32_t space_floor;        /* entries of lower spaces are unreachable */
-	bool has_dropped;            /* so are entries of some spaces above: of tenants that an operator has dropped */
-	uint32_t *space_at;          /* index of each space number that was given since space_first */
+	struct scout__tenants *tenants;
+	uint32_t next_space;  /* never used twice, so an old number can never name new chunks */
+	uint32_t space_floor; /* entries of lower spaces are unreachable */
+	bool has_dropped;     /* so are entries of some spaces above: of tenants that an operator has dropped */
+	uint32_t *space_at;   /* index of each space number that was given since space_first */
 	uint32_t space_first, n_space_at, cap_space_at;
 	struct scout__list pool_waiters; /* pending operations */
 	struct scout__list
@@ -115,6 +121,8 @@ struct scout__ns {
 	} count; /* of answered lookups, without the chunks that they skip */
 };
 
+SCOUT_ON_ANY struct scout__tenants *scout__tenants_new(void); /* NULL: no memory */
+scout__chore_fn scout__tenants_free;
 /* NULL: there is no namespace of this name. */
 SCOUT_ON_LOOP struct scout__ns *scout__ns_find(struct scout_server *s, const struct scout__str *name);
 /* A namespace of the name and the parameters of @hello. NULL: no place, or no memory. */

@@ -65,7 +65,7 @@ scout__ns_evicted(struct scout__chunk_index *index, uint32_t entry)
 
 	if (s->fetch || ns->groups.group[group->number].policy != SCOUT_POLICY_ALL || e->space < ns->space_floor)
 		return;
-	space = &ns->spaces[scout__ns_space_index(ns, e->space)];
+	space = &ns->tenants->spaces[scout__ns_space_index(ns, e->space)];
 	tenant = (struct scout__str){.p = space->tenant, .len = space->tenant_len};
 	for (uint16_t g = 0; g < ns->groups.n; g++) {
 		struct scout__chunk_index *other = ns->by_group[g].index;

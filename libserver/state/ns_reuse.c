@@ -51,28 +51,18 @@ is_better(const struct scout__ns *a, const struct scout__ns *b)
 	return a->left_us < b->left_us;
 }
 
-SCOUT_ON_LOOP static void
-forget_tenants(struct scout__ns *ns)
-{
-	scout__map_fini(&ns->space_map);
-	for (uint32_t i = 0; i < ns->n_spaces; i++)
-		free(ns->spaces[i].tenant);
-	free(ns->spaces);
-	ns->spaces = NULL;
-	ns->n_spaces = ns->cap_spaces = 0;
-}
-
 struct scout__ns *
 scout__ns_reuse(struct scout_server *s, const struct scout__str *name)
 {
 	struct scout__ns *best = NULL;
-	struct scout__map empty;
+	struct scout__tenants *none;
 	uint32_t n_chunks;
 
 	for (uint32_t i = 0; i < s->state->n_ns; i++)
 		if (is_abandoned(s->state->ns[i]) && is_better(s->state->ns[i], best))
 			best = s->state->ns[i];
-	if (!best || scout__map_init(&empty, SCOUT__FEW_SPACES) != 0)
+	none = best ? scout__tenants_new() : NULL;
+	if (!none)
 		return NULL;
 	n_chunks = scout__ns_count_chunks(best);
 	s->count.namespaces_reused++;
@@ -85,8 +75,10 @@ scout__ns_reuse(struct scout_server *s, const struct scout__str *name)
 	scout__ns_empty(s, best);
 	best->generation = best->cleared = best->in_since = 0;
 	memset(best->older, 0, sizeof(best->older));
-	forget_tenants(best);
-	best->space_map = empty;
+	scout__pool_do(&s->state->l1.pool, &best->tenants->chore, scout__tenants_free);
+	best->tenants = none;
+	scout__l1_ns_fini(&best->l1);
+	scout__l1_ns_init(&best->l1, best->next_space);
 	memset(best->name, 0, sizeof(best->name));
 	memset(&best->count, 0, sizeof(best->count));
 	return best;

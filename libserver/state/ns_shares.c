@@ -20,7 +20,7 @@
 SCOUT_ON_LOOP static void
 guarantee(const struct scout_server *s, struct scout__ns *ns, uint32_t i)
 {
-	const struct scout__space *space = &ns->spaces[i];
+	const struct scout__space *space = &ns->tenants->spaces[i];
 	uint32_t own = scout__shares_find(&s->state->tenant_shares, space->tenant, space->tenant_len);
 	bool is_other = own == 0 && s->state->tenant_shares.others > 0;
 
@@ -30,8 +30,8 @@ guarantee(const struct scout_server *s, struct scout__ns *ns, uint32_t i)
 bool
 scout__ns_account(const struct scout_server *s, struct scout__ns *ns, uint32_t i)
 {
-	ns->spaces[i].account = scout__account_new(&ns->l1);
-	if (!ns->spaces[i].account)
+	ns->tenants->spaces[i].account = scout__account_new(&ns->l1);
+	if (!ns->tenants->spaces[i].account)
 		return false;
 	guarantee(s, ns, i);
 	return true;
@@ -61,7 +61,7 @@ scout__ns_reshare_step(struct scout_server *s, struct scout__run_item *item)
 
 		if (state->reshare_space == 0)
 			scout__ns_take_share(s, ns);
-		for (; left > 0 && state->reshare_space < ns->n_spaces; left--)
+		for (; left > 0 && state->reshare_space < ns->tenants->n_spaces; left--)
 			guarantee(s, ns, state->reshare_space++);
 		if (left == 0) {
 			scout__run_queue_add(s, item);

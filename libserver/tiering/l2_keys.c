@@ -37,7 +37,7 @@ void
 scout__key_of_entry(const struct scout__ns_group *group, uint32_t entry, uint32_t rank, uint64_t weights,
 		    uint32_t space, struct scout__l2_key *ret_key)
 {
-	const struct scout__space *sp = &group->ns->spaces[space];
+	const struct scout__space *sp = &group->ns->tenants->spaces[space];
 	const struct scout__str tenant = {sp->tenant, sp->tenant_len};
 
 	SCOUT_ASSERT(sp->group == group->number);

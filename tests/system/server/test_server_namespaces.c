@@ -169,6 +169,7 @@ START_TEST(a_namespace_with_chunks_makes_room_after_those_without_and_is_told)
 	ck_assert(!exists(0) && exists(3) && exists(4) && exists(5));
 	ck_assert_uint_eq(said.dropped, 1);
 	wire_wait_status(&watcher, "l1.chunks", 4);
+	ck_assert_uint_eq(status("ns.n5.tenants"), 0); /* those of n0 went with it */
 	/* The name comes back to an empty namespace, with parameters of its own. */
 	open_in(&back, 0);
 	back.hello.hash_bytes = 32;
