@@ -23,7 +23,8 @@ scout__deferred_reply_send(struct scout_server *s, const struct scout__deferred_
 {
 	if (!deferred->reply)
 		return;
+	if (peer->connection != deferred->connection)
+		return;
 	peer->unanswered--;
-	if (peer->connection == deferred->connection)
-		deferred->reply(s, peer, deferred->corr, n);
+	deferred->reply(s, peer, deferred->corr, n);
 }

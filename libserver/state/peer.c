@@ -25,7 +25,7 @@
  * A peer is one client or worker object: named by the token of its HELLO, reached through the ZeroMQ identity of its
  * present connection. A reconnect brings a new identity, the old token, and the secret that the server drew for the
  * peer, without which nobody is that peer; what the peer holds stays. Operations that
- * were not answered on the old connection are then cancelled, because no answer can reach the peer, and what they had
+ * were not answered on the old connection are then cancelled in steps, because no answer can reach the peer, and what they had
  * granted is taken back.
  *
  * Silence: a peer without lease connection is forgotten after peer_timeout_ms (or three of its heartbeats if they are
@@ -43,7 +43,7 @@
  * so when the clock jumps back by more than CLOCK_BACK_US, the server forgets what it knew of that clock. A peer's
  * clock makes only that peer's operations expire.
  *
- * A peer that leaves is out of the maps at once; its run item gives back what it held in steps.
+ * A peer that leaves is out of the maps at once; its run item cancels and gives back in steps what it had.
  *
  * Threads: loop.
  */
@@ -54,7 +54,7 @@
 #define WAITED_MAX_US (UINT64_C(1) << 32) /* more than any budget */
 #define TICK_US UINT64_C(20000)
 #define STOPPED_US UINT64_C(500000)
-#define LEAVE_STEP 64u  /* sessions and holds that one step ends */
+#define LEAVE_STEP 64u  /* operations that one step cancels; and sessions and holds that it ends */
 #define TICK_PEERS 256u /* peers that one tick looks at */
 #define TICK_SHARE 50u  /* or one in so many, if that is more: a round takes a second at most */
 
@@ -139,7 +139,7 @@ take_identity(struct scout_server *s, struct scout__peer *peer)
 	return true;
 }
 
-SCOUT_ON_LOOP static void leave_step(struct scout_server *s, struct scout__run_item *item);
+SCOUT_ON_LOOP static void step(struct scout_server *s, struct scout__run_item *item);
 
 SCOUT_ON_LOOP static void
 join(struct scout_server *s, struct scout__peer *peer, struct scout__ns *ns, uint16_t role)
@@ -181,7 +181,7 @@ scout__peer_new(struct scout_server *s, struct scout__ns *ns, uint64_t token, ui
 	s->state->peers[peer->number] = peer;
 	peer->token = token;
 	peer->rank = -1;
-	peer->run.step = leave_step;
+	peer->run.step = step;
 	peer->process = (struct scout__watch){SCOUT__WATCH_PROCESS, -1, peer};
 	scout__list_init(&peer->polls.node);
 	scout__list_init(&peer->polls.items);
@@ -214,10 +214,11 @@ scout__peer_move(struct scout_server *s, struct scout__peer *peer)
 	scout__dest_flush(s, &peer->dest);
 	scout__shm_close(s, &peer->dest);
 	peer->dest.shm.was_asked = false;
-	scout__pending_ops_cancel(s, peer);
 	scout__dest_drop(s, &peer->dest);
 	scout__peer_lose_identity(s, peer);
 	peer->connection++;
+	peer->unanswered = 0;
+	scout__run_queue_add(s, &peer->run);
 	scout__conns_unbind(s, &peer->dest);
 	scout__unsent_forget(&peer->dest);
 	/* False: no reply can reach the peer now; it will say HELLO again from another identity, or be forgotten. */
@@ -308,7 +309,7 @@ scout__peer_leave(struct scout_server *s, struct scout__peer *peer, bool died)
 		peer->lease = NULL;
 		scout__lease_close(s, lease);
 	}
-	scout__pending_ops_cancel(s, peer);
+	peer->connection++;
 	scout__withdraw_gone(s, peer);
 	peer->ns->n_peers--;
 	scout__peer_shares_count(s, peer, -1);
@@ -318,12 +319,10 @@ scout__peer_leave(struct scout_server *s, struct scout__peer *peer, bool died)
 	scout__run_queue_add(s, &peer->run);
 }
 
-/* End some of what a leaving peer holds. True: nothing is left. */
+/* End at most @left of what a leaving peer holds. True: nothing is left. */
 SCOUT_ON_LOOP static bool
-end_some(struct scout_server *s, struct scout__peer *peer)
+end_some(struct scout_server *s, struct scout__peer *peer, uint32_t left)
 {
-	uint32_t left = LEAVE_STEP;
-
 	for (; left && !scout__list_empty(&peer->sessions); left--) {
 		struct scout__session *session = SCOUT__OWNER(peer->sessions.next, struct scout__session, of_peer);
 
@@ -354,14 +353,17 @@ end_some(struct scout_server *s, struct scout__peer *peer)
 }
 
 SCOUT_ON_LOOP static void
-leave_step(struct scout_server *s, struct scout__run_item *item)
+step(struct scout_server *s, struct scout__run_item *item)
 {
 	struct scout__peer *peer = SCOUT__OWNER(item, struct scout__peer, run);
+	uint32_t left = scout__pending_ops_cancel(s, peer, LEAVE_STEP);
 
-	if (!end_some(s, peer)) {
+	if (!left || (peer->leaving && !end_some(s, peer, left))) {
 		scout__run_queue_add(s, item);
 		return;
 	}
+	if (!peer->leaving)
+		return;
 	scout__dest_drop(s, &peer->dest);
 	scout__conns_unbind(s, &peer->dest);
 	scout__unsent_forget(&peer->dest);

@@ -21,7 +21,7 @@ struct scout__ns;
 
 struct scout__peer {
 	struct scout__dest dest;    /* its peer is found from it: scout__peer_who() */
-	struct scout__run_item run; /* leaving */
+	struct scout__run_item run; /* cancels what came on earlier connections; leaves */
 	uint32_t number;
 	uint64_t identity_key;
 	uint64_t token;
@@ -39,12 +39,12 @@ struct scout__peer {
 	uint64_t clear_said; /* the generation of its last CLEAR; 0: none */
 	uint32_t heartbeat_ms;
 	uint64_t seen_us;
-	uint64_t sent_us;     /* when it sent its last frame, by its own clock */
-	int64_t offset_us[2]; /* smallest (our clock - its clock): in this window and the last */
-	uint64_t window_us;   /* start of this window; 0: no frame yet */
-	uint64_t ended_us;    /* when its connection ended, as it seems; 0: it has one */
-	uint32_t connection;  /* counts HELLOs from a new identity: answers to an older one are dropped */
-	uint32_t unanswered;
+	uint64_t sent_us;       /* when it sent its last frame, by its own clock */
+	int64_t offset_us[2];   /* smallest (our clock - its clock): in this window and the last */
+	uint64_t window_us;     /* start of this window; 0: no frame yet */
+	uint64_t ended_us;      /* when its connection ended, as it seems; 0: it has one */
+	uint32_t connection;    /* counts HELLOs from a new identity: answers to an older one are dropped */
+	uint32_t unanswered;    /* operations of this connection */
 	uint64_t waiting_bytes; /* of its operations that wait, see request_bytes.h */
 	uint32_t n_holds;
 	uint64_t held_bytes;     /* by its holds */

@@ -26,6 +26,24 @@
  * Threads: loop.
  */
 
+/* No answer can reach the sender. Each step of the peer cancels some; one that is woken before that is cancelled then. */
+SCOUT_ON_LOOP static bool
+is_old(const struct scout__pending_op *pending)
+{
+	return pending->connection != pending->peer->connection;
+}
+
+SCOUT_ON_LOOP static void
+step(struct scout_server *s, struct scout__run_item *item)
+{
+	struct scout__pending_op *pending = SCOUT__OWNER(item, struct scout__pending_op, run);
+
+	if (is_old(pending))
+		scout__pending_op_cancel(s, pending);
+	else
+		pending->kind->step(s, item);
+}
+
 void *
 scout__pending_op_new(struct scout_server *s, const struct scout__pending_kind *kind, struct scout__peer *peer,
 		      struct scout__packet *packet, const struct scout__op *op, uint64_t deadline_us)
@@ -38,8 +56,9 @@ scout__pending_op_new(struct scout_server *s, const struct scout__pending_kind *
 		return NULL;
 	}
 	pending->kind = kind;
-	pending->run.step = kind->step;
+	pending->run.step = step;
 	pending->peer = peer;
+	pending->connection = peer->connection;
 	pending->ns = peer->ns;
 	pending->weights_gen = peer->ns->weights_gen;
 	pending->packet = packet;
@@ -78,7 +97,8 @@ scout__pending_op_free(struct scout_server *s, struct scout__pending_op *pending
 	if (--pending->packet->n_pending == 0)
 		scout__waiting_bytes_sub(s, pending->peer, scout__packet_bytes(pending->packet));
 	scout__packet_unref(s, pending->packet);
-	pending->peer->unanswered--;
+	if (!is_old(pending))
+		pending->peer->unanswered--;
 	s->state->n_pending_ops--;
 	free(pending);
 }
@@ -101,7 +121,8 @@ scout__pending_op_refuse(struct scout_server *s, struct scout__pending_op *pendi
 	(void)vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
 	take_back(s, pending);
-	scout__refuse(s, &pending->peer->dest, pending->opcode, pending->corr, status, "%s", text);
+	if (!is_old(pending))
+		scout__refuse(s, &pending->peer->dest, pending->opcode, pending->corr, status, "%s", text);
 	scout__pending_op_free(s, pending);
 }
 
@@ -112,13 +133,18 @@ scout__pending_op_cancel(struct scout_server *s, struct scout__pending_op *pendi
 	scout__pending_op_free(s, pending);
 }
 
-void
-scout__pending_ops_cancel(struct scout_server *s, struct scout__peer *peer)
+uint32_t
+scout__pending_ops_cancel(struct scout_server *s, struct scout__peer *peer, uint32_t n)
 {
-	struct scout__list *node;
+	for (; n && !scout__list_empty(&peer->pending_ops); n--) {
+		struct scout__pending_op *first =
+			SCOUT__OWNER(peer->pending_ops.next, struct scout__pending_op, of_peer);
 
-	while ((node = scout__list_pop(&peer->pending_ops)))
-		scout__pending_op_cancel(s, SCOUT__OWNER(node, struct scout__pending_op, of_peer));
+		if (!is_old(first))
+			break;
+		scout__pending_op_cancel(s, first);
+	}
+	return n;
 }
 
 void

@@ -38,6 +38,7 @@ struct scout__pending_op {
 	struct scout__ns *ns;
 	struct scout__packet *packet;
 	uint8_t opcode;
+	uint32_t connection; /* of the peer, on which it came */
 	uint64_t corr;
 	uint64_t weights_gen; /* of the namespace when the operation came */
 	uint64_t arrived_us;
@@ -61,8 +62,8 @@ SCOUT_ON_LOOP __attribute__((format(printf, 4, 5))) void scout__pending_op_refus
 										  ...);
 /* No answer is to be sent: take back what was granted, and free. */
 SCOUT_ON_LOOP void scout__pending_op_cancel(struct scout_server *s, struct scout__pending_op *pending);
-/* The peer's connection or the peer itself is gone: cancel all. */
-SCOUT_ON_LOOP void scout__pending_ops_cancel(struct scout_server *s, struct scout__peer *peer);
+/* Cancel at most @n of the operations of @peer's earlier connections. Returns @n less their number; 0: there may be more. */
+SCOUT_ON_LOOP uint32_t scout__pending_ops_cancel(struct scout_server *s, struct scout__peer *peer, uint32_t n);
 #define SCOUT__STOPPING_TEXT "the server is stopping: reconnect when it is back"
 /* The server stops: refuse what still waits, of all peers. */
 SCOUT_ON_LOOP void scout__pending_ops_shut_down(struct scout_server *s);

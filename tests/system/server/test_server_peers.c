@@ -612,3 +612,45 @@ START_TEST(after_a_lost_reply_to_its_first_hello_a_client_is_a_new_peer)
 	rig_down(&rig);
 }
 END_TEST
+
+#define UNANSWERED 1024u
+
+/* By the work, not by the time: 64 operations in a step, and a turn has a step of it. */
+START_LOOP_TEST(what_nobody_can_be_answered_is_cancelled_in_steps, 0, 2)
+{
+	struct scout_server_config cfg = rig_config(8);
+	struct scout__lookup_msg m = {.n = 4};
+	struct wire_peer again;
+	struct rig rig;
+	uint64_t turns;
+
+	cfg.reply_delay_us = 60000000;
+	cfg.credits = UNANSWERED;
+	rig_up_with(&rig, &cfg);
+	rig_store(&rig.worker, 0, 1, 4);
+	ck_assert_int_eq(wire_lease(&rig.client), SCOUT_LEASE_OK);
+	for (m.ticket = 1; m.ticket <= UNANSWERED; m.ticket++)
+		(void)wire_add_lookup(&rig.client, &m, 1);
+	wire_flush(&rig.client);
+	wire_wait_status(&rig.worker, "ops.waiting", UNANSWERED);
+	turns = wire_status(&rig.worker, "loop.turns");
+	wire_open(&again, rig.endpoint);
+	if (_i == 0) {
+		wire_lease_bye(&rig.client);
+		wire_wait_status(&rig.worker, "peers", 1);
+	} else {
+		wire_as(&again, &rig.client.hello);
+		ck_assert_int_eq(wire_hello(&again), SCOUT_WIRE_OK);
+		/* They do not count: the peer may send as many again. */
+		(void)wire_add_lookup(&again, &m, 1);
+		wire_flush(&again);
+		wire_wait_status(&rig.worker, "ops.waiting", 1);
+		ck_assert(!wire_has(&again, again.last_corr) && !again.replies);
+	}
+	ck_assert_uint_ge(wire_status(&rig.worker, "loop.turns") - turns, UNANSWERED / 64);
+	ck_assert_uint_eq(wire_status(&rig.worker, "ops.waiting"), _i);
+	ck_assert_uint_eq(wire_status(&rig.worker, "l1.bytes_promised"), _i * 4 * SHARD_BYTES);
+	wire_close(&again);
+	rig_down(&rig);
+}
+END_TEST
