@@ -181,8 +181,8 @@ scout__index_surrender(struct scout__chunk_index *index)
 
 	if (index->extents.n == 0)
 		return NULL;
-	extent = index->extents.by_slot[index->extents.n - 1];
-	scout__index_extent_remove(index, extent);
+	extent = index->extents.by_slot[--index->extents.n];
+	extent->owner = NULL;
 	extent->taken_from = extent->taken_for = 0;
 	return extent;
 }

@@ -8,6 +8,7 @@
 #include "ns.h"
 #include "ops_internal.h"
 #include "peer.h"
+#include "pending_op.h"
 #include "reply.h"
 #include "run_queue.h"
 #include "segments.h"
@@ -22,14 +23,23 @@
  * REGISTER: how the shards of one KV rank are laid out, group by group. A refused REGISTER changes nothing, so everything
  * is judged on candidate layouts first; the last step, making the chunk indexes, is undone when it fails.
  *
+ * Sessions point into the chunk indexes: a REGISTER with another layout ends them in steps, and each step judges it anew.
+ *
  * Threads: loop.
  */
 
 #define SHARD_BYTES_MAX (UINT64_C(1) << 50)
 
+#define END_STEP 64u /* sessions that one step ends */
+
 struct refusal {
-	uint16_t status;
+	uint16_t status; /* SCOUT_WIRE_OK: it is not refused, but has to wait */
 	char text[384];
+};
+
+struct register_op {
+	struct scout__pending_op op;
+	struct scout__op msg;
 };
 
 __attribute__((format(printf, 3, 4))) static bool
@@ -166,29 +176,28 @@ is_alone(const struct scout_server *s, const struct scout__peer *peer)
 }
 
 /*
- * All workers have left and one comes back with another layout: start anew. The sessions that still point into the
- * chunk indexes end here to the last handle, in one go: this happens when an engine is exchanged under a running
- * scheduler, not in service.
+ * All workers have left and one comes back with another layout: start anew. This happens when an engine is exchanged under
+ * a running scheduler. False: sessions of before have yet to end.
  */
-SCOUT_ON_LOOP static void
+SCOUT_ON_LOOP static bool
 start_anew(struct scout_server *s, struct scout__peer *peer)
 {
 	struct scout__ns *ns = peer->ns;
-
 	uint32_t n_chunks = scout__ns_count_chunks(ns);
 
+	for (uint32_t left = END_STEP; left && !scout__list_empty(&ns->sessions); left--)
+		scout__session_end(s, SCOUT__OWNER(ns->sessions.next, struct scout__session, of_ns), false);
+	if (ns->n_sessions)
+		return false;
 	scout__log_limited(
 		&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, n_chunks ? SCOUT_LOG_WARN : SCOUT_LOG_INFO,
 		"namespace \"%s\": its only worker has another layout; all is made anew, %u chunks are dropped",
 		ns->name, (unsigned)n_chunks);
-	while (!scout__list_empty(&ns->sessions))
-		scout__session_end(s, SCOUT__OWNER(ns->sessions.next, struct scout__session, of_ns), false);
-	while (ns->n_sessions)
-		scout__run_queue_run(s);
-	scout__withdraw_indexes(s, ns);
+	scout__withdraw_indexes(s, peer);
 	scout__ns_drop_indexes(s, ns);
 	peer->rank = -1;
 	peer->tables = 0;
+	return true;
 }
 
 /* Bytes that one object of each group takes in the pool, for all known ranks. */
@@ -460,7 +469,8 @@ do_register(struct scout_server *s, struct scout__peer *peer, const struct scout
 			return refuse(refusal, SCOUT_WIRE_LIMIT,
 				      "another layout, and %u transfers of L2 that are not over; try again",
 				      (unsigned)ns->n_moving);
-		start_anew(s, peer);
+		if (!start_anew(s, peer))
+			return refuse(refusal, SCOUT_WIRE_OK, "sessions have yet to end");
 	}
 	if (!fix_layouts(s, ns, m, layouts, refusal))
 		return false;
@@ -496,21 +506,43 @@ register_reply(struct scout_server *s, struct scout__peer *peer, const struct sc
 	scout__reply_end(s, &peer->dest, op);
 }
 
+SCOUT_ON_LOOP static void
+register_step(struct scout_server *s, struct scout__run_item *item)
+{
+	struct register_op *pending = SCOUT__OWNER(item, struct register_op, op.run);
+	struct scout__peer *peer = pending->op.peer;
+	struct scout__register_msg m;
+	struct refusal refusal;
+	const char *field;
+
+	SCOUT_ASSERT(scout__get_register(&pending->msg, &m, &field) == SCOUT_WIRE_OK);
+	if (do_register(s, peer, &m, &refusal)) {
+		/* What the socket does not take now is sent by the tick; no grant is answered before. */
+		(void)scout__segments_deliver(s, peer);
+		register_reply(s, peer, &m, pending->op.corr);
+		scout__pending_op_free(s, &pending->op);
+	} else if (refusal.status) {
+		scout__pending_op_refuse(s, &pending->op, refusal.status, "%s", refusal.text);
+	} else {
+		scout__run_queue_add(s, item);
+	}
+}
+
+static const struct scout__pending_kind register_kind = {.size = sizeof(struct register_op), .step = register_step};
+
 void
 scout__serve_register(struct scout_server *s, struct scout__request *req)
 {
+	struct register_op *pending;
 	struct scout__register_msg m;
-	struct refusal refusal;
 	const char *field = "";
 	int status = scout__get_register(req->op, &m, &field);
 
 	if (status && scout__refuse_body(s, req->dest, req->op, status, field))
 		return;
-	if (!do_register(s, req->peer, &m, &refusal)) {
-		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, refusal.status, "%s", refusal.text);
+	pending = scout__pending_op_new(s, &register_kind, req->peer, req->packet, req->op, UINT64_MAX);
+	if (!pending)
 		return;
-	}
-	/* What the socket does not take now is sent by the tick; no grant is answered before. */
-	(void)scout__segments_deliver(s, req->peer);
-	register_reply(s, req->peer, &m, req->op->corr);
+	pending->msg = *req->op;
+	register_step(s, &pending->op.run);
 }

@@ -57,6 +57,8 @@ free_if_released(struct scout_server *s, struct scout__withdrawn *w)
 	free(w);
 }
 
+#define TELL 256u /* extents of which workers are told at a time */
+
 /* The tick sends what a full socket does not take now; epoll reports a broken socket. */
 SCOUT_ON_LOOP static void
 tell(struct scout__withdrawn *w)
@@ -74,14 +76,15 @@ tell(struct scout__withdrawn *w)
 	}
 }
 
-/* @extent has left the chunk index of @group. */
+/* @extent has left the chunk index of @group. Only the @n_peers peers from number @first on may map it. */
 SCOUT_ON_LOOP static void
-withdraw(struct scout_server *s, const struct scout__ns_group *group, struct scout__extent *extent)
+withdraw(struct scout_server *s, const struct scout__ns_group *group, struct scout__extent *extent, uint32_t first,
+	 uint32_t n_peers)
 {
 	struct scout__withdrawn *w;
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < s->cfg.max_peers; i++)
+	for (uint32_t i = first; i < first + n_peers; i++)
 		n += has_segment(s->state->peers[i], group, extent);
 	w = calloc(1, sizeof(*w) + n * sizeof(w->of[0]));
 	if (!w) {
@@ -93,7 +96,7 @@ withdraw(struct scout_server *s, const struct scout__ns_group *group, struct sco
 	w->extent = extent;
 	scout__list_add(&s->state->withdrawn, &w->node);
 	s->state->n_withdrawn++;
-	for (uint32_t i = 0; i < s->cfg.max_peers && w->n < n; i++) {
+	for (uint32_t i = first; w->n < n; i++) {
 		struct scout__peer *peer = s->state->peers[i];
 
 		if (!has_segment(peer, group, extent))
@@ -101,19 +104,20 @@ withdraw(struct scout_server *s, const struct scout__ns_group *group, struct sco
 		w->of[w->n].peer = peer;
 		w->of[w->n++].segment = extent->segments[scout__ns_group_rank(group, peer)].id;
 	}
-	tell(w);
+	if (s->state->n_withdrawn <= TELL)
+		tell(w); /* else the tick does */
 	free_if_released(s, w);
 }
 
 void
-scout__withdraw_indexes(struct scout_server *s, const struct scout__ns *ns)
+scout__withdraw_indexes(struct scout_server *s, const struct scout__peer *peer)
 {
-	for (uint32_t i = 0; i < ns->groups.n; i++) {
-		const struct scout__ns_group *group = &ns->by_group[i];
+	for (uint32_t i = 0; i < peer->ns->groups.n; i++) {
+		const struct scout__ns_group *group = &peer->ns->by_group[i];
 		struct scout__extent *extent;
 
 		while (group->index && (extent = scout__index_surrender(group->index)))
-			withdraw(s, group, extent);
+			withdraw(s, group, extent, peer->number, 1);
 	}
 }
 
@@ -153,8 +157,14 @@ scout__withdraw_gone(struct scout_server *s, const struct scout__peer *peer)
 void
 scout__withdraw_tick(struct scout_server *s)
 {
-	for (struct scout__list *node = s->state->withdrawn.next; node != &s->state->withdrawn; node = node->next)
+	uint32_t left = s->state->n_withdrawn < TELL ? s->state->n_withdrawn : TELL;
+
+	for (; left; left--) {
+		struct scout__list *node = scout__list_pop(&s->state->withdrawn);
+
+		scout__list_add(&s->state->withdrawn, node);
 		tell(SCOUT__OWNER(node, struct scout__withdrawn, node));
+	}
 }
 
 void
@@ -188,7 +198,7 @@ scout__withdraw_rebalance(struct scout_server *s, struct scout__run_item *item)
 
 		scout__log(&s->log, SCOUT_LOG_DEBUG, "namespace \"%s\", group %u, gives up %u of its chunks' slots",
 			   group->ns->name, (unsigned)group->number, (unsigned)extent->slots);
-		withdraw(s, group, extent);
+		withdraw(s, group, extent, 0, s->cfg.max_peers);
 	} else if (what == SCOUT__REBALANCE_NOTHING) {
 		scout__pending_ops_wake(s, &scout__ns_group_of(s, index)->ns->pool_waiters);
 	}

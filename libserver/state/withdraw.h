@@ -14,8 +14,8 @@ struct scout__peer;
 
 /* The step of state.rebalance. */
 SCOUT_ON_LOOP void scout__withdraw_rebalance(struct scout_server *s, struct scout__run_item *item);
-/* The chunk indexes of @ns are about to be freed: tell its workers to unmap all of their memory. */
-SCOUT_ON_LOOP void scout__withdraw_indexes(struct scout_server *s, const struct scout__ns *ns);
+/* The chunk indexes of the namespace of @peer, its only worker, are about to be freed: tell it to unmap all of their memory. */
+SCOUT_ON_LOOP void scout__withdraw_indexes(struct scout_server *s, const struct scout__peer *peer);
 /* @peer answered with LEASE_RELEASED. */
 SCOUT_ON_LOOP void scout__withdraw_released(struct scout_server *s, const struct scout__peer *peer, uint32_t segment);
 /* @peer leaves, or has a new lease connection: it no longer maps what was withdrawn. */

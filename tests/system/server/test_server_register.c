@@ -273,3 +273,32 @@ START_TEST(reset_ends_a_lookup_that_is_not_answered)
 	rig_down(&rig);
 }
 END_TEST
+
+#define SESSIONS 1024u
+
+/* By the work, not by the time: 64 sessions in a step, and a turn has a step of it. */
+START_TEST(another_layout_waits_until_all_sessions_have_ended_in_steps)
+{
+	struct scout_server_config cfg = rig_config(8);
+	struct rig rig;
+	uint64_t turns;
+
+	cfg.credits = SESSIONS + 1;
+	rig_up_with(&rig, &cfg);
+	rig_store(&rig.worker, 0, 1, 4);
+	for (uint64_t ticket = 1; ticket <= SESSIONS; ticket++)
+		(void)wire_add_lookup(&rig.client, &(struct scout__lookup_msg){.ticket = ticket, .n = 4}, 1);
+	wire_flush(&rig.client);
+	wire_wait_status(&rig.client, "sessions", SESSIONS);
+	turns = wire_status(&rig.client, "loop.turns");
+	ck_assert_int_eq(wire_register(&rig.worker, 0, 0, SHARD_BYTES / 2), SCOUT_WIRE_OK);
+	ck_assert_uint_ge(wire_status(&rig.client, "loop.turns") - turns, SESSIONS / 64);
+	ck_assert_uint_eq(wire_status(&rig.client, "sessions"), 0);
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 0);
+	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_FINISH, 1), SCOUT_WIRE_NO_SESSION);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 0);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 4), 4);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 4);
+	rig_down(&rig);
+}
+END_TEST
