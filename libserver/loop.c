@@ -35,9 +35,9 @@
  * made on the sockets (peers on this machine do not use them) a poll() on their descriptors does as well, and is one
  * system call instead of eight.
  *
- * A turn: kernel events, what has been received (for about half a millisecond at most), timers, one round of the run
- * queue, the tick; then every answer of the turn leaves, one frame for each peer. Kernel events come first, so that a
- * goodbye or a death is known before the same peer's frames are read.
+ * A turn: kernel events, what has been received (for some 300 us at most), timers, what is answered so far, one round of
+ * the run queue, the tick; then every answer of the turn leaves, one frame for each peer. Kernel events come first, so that
+ * a goodbye or a death is known before the same peer's frames are read.
  *
  * With spin_us it looks for that long after a message before it sleeps again, and yields between two looks: the next
  * message may be on its way in a thread that waits for this core.
@@ -205,6 +205,8 @@ turn(struct scout_server *s, const zmq_pollitem_t *items)
 	scout__quarantine_run(s);
 	if (scout__rebalance_is_due(&s->state->l1) && !s->draining)
 		scout__run_queue_add(s, &s->state->rebalance);
+	if (!scout__run_queue_empty(s))
+		scout__flush_all(s);
 	scout__run_queue_run(s);
 	scout__peers_tick(s);
 	look_if_idle(s);

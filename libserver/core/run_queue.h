@@ -20,7 +20,7 @@ struct scout__run_lane {
 
 #define SCOUT__SLICE_CHUNKS 512u   /* chunks that one step may touch */
 #define SCOUT__INLINE_CHUNKS 4096u /* chunks that the operations of one turn may touch before they have to queue */
-#define SCOUT__TURN_US 500u        /* after this long, answers go out before anything else is read or run */
+#define SCOUT__TURN_US 300u        /* after this long, answers go out before anything else is read or run */
 #define SCOUT__POLLS_US 100u       /* for polls, in one turn */
 
 /* Work that is done in steps. */
