@@ -49,11 +49,16 @@ no_key_shows_a_password() {
 }
 check "no key shows a password that it was given" no_key_shows_a_password
 start planted --l2 redis://user:PLANTED@127.0.0.1:1 --metrics 127.0.0.1:0 --log-level debug
-nothing_shows_it() {
-	"$kvscoutd" --status "$endpoint" >"$tap_dir/planted.txt" && grep -q l2 "$tap_dir/planted.txt" &&
-		! grep -a PLANTED "$tap_dir/planted.txt" "$tap_dir/planted.log" "/proc/$server/cmdline"
+# nothing_shows NAME SECRET [OPTION...]: STATUS (asked with OPTION), the metrics page, the log and the command line of the server NAME.
+nothing_shows() {
+	name=$1 secret=$2 page=$(sed -n 's/.*metrics on \(http:[^ ]*\).*/\1/p' "$tap_dir/$1.log")
+	shift 2
+	"$kvscoutd" --status "$endpoint" "$@" >"$tap_dir/shown.txt" &&
+		python3 -c 'import sys, urllib.request as r; print(r.urlopen(sys.argv[1]).read().decode())' "$page" >>"$tap_dir/shown.txt" &&
+		grep -q '^l1\.chunks ' "$tap_dir/shown.txt" && grep -q '^kvscout_up\|^kvscout_loop_steps_total' "$tap_dir/shown.txt" &&
+		! grep -aF "$secret" "$tap_dir/shown.txt" "$tap_dir/$name.log" "/proc/$server/cmdline"
 }
-check "nor does a server with that L2, its STATUS or its command line" nothing_shows_it
+check "nor does a server with that L2: its STATUS, metrics, log and command line" nothing_shows planted PLANTED
 check "which ends" stop
 start idle --idle_exit_s 1
 check "without a peer it ends with 0 by itself" wait "$server"
@@ -134,10 +139,12 @@ fi
 
 "$kvscoutd" --curve-keygen "$tap_dir/server.key" >"$tap_dir/public"
 : >"$tap_dir/clients"
-start keys --listen tcp://127.0.0.1:0 --curve_secret_file "$tap_dir/server.key" --curve_clients_file "$tap_dir/clients"
+start keys --listen tcp://127.0.0.1:0 --curve_secret_file "$tap_dir/server.key" --curve_clients_file "$tap_dir/clients" \
+	--metrics 127.0.0.1:0 --log-level debug
 check "an empty list of keys is a warning" wait_until grep -q "warn server: CURVE: .* 0 clients may connect" "$tap_dir/keys.log"
 check "--status with the server's own key" ends_with 0 "curve.refused 0" \
 	"$kvscoutd" --status "$endpoint" --curve_secret_file "$tap_dir/server.key"
+check "nothing shows what a file of keys holds" nothing_shows keys "$(cat "$tap_dir/server.key")" --curve_secret_file "$tap_dir/server.key"
 check "--status without it ends" ends_with 1 "CURVE keys" "$kvscoutd" --status "$endpoint"
 "$kvscoutd" --curve-keygen "$tap_dir/other.key" >"$tap_dir/public"
 check "--status with another one ends" ends_with 1 "no answer within 2 s" \

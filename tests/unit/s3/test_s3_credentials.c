@@ -2,6 +2,7 @@
 #include "s3_credentials.h"
 
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -324,5 +325,43 @@ START_TEST(a_service_that_is_not_there_is_said)
 	anew(NULL);
 	ck_assert(!get(NULL));
 	ck_assert_ptr_nonnull(strstr(err, "the container's service of credentials does not answer: "));
+}
+END_TEST
+
+/* ---- authorities ---- */
+
+static __typeof__(scout__s3_curl.easy_setopt) real_setopt;
+static const char *ca_file, *ca_folder;
+
+static CURLcode
+note_setopt(CURL *easy, CURLoption option, ...)
+{
+	void *value;
+	va_list args;
+
+	va_start(args, option);
+	value = va_arg(args, void *);
+	va_end(args);
+	if (option == CURLOPT_CAINFO)
+		ca_file = value;
+	if (option == CURLOPT_CAPATH)
+		ca_folder = value;
+	return real_setopt(easy, option, value);
+}
+
+/* libcurl has a file and a folder of its own: what is named in the URL replaces both, and without it both stay. */
+START_LOOP_TEST(a_file_of_authorities_replaces_those_of_the_system, 0, 2)
+{
+	const char *said = _i ? "/my/authorities.pem" : NULL;
+	struct scout__s3_line *other;
+
+	ca_file = ca_folder = "the system's";
+	real_setopt = scout__s3_curl.easy_setopt;
+	scout__s3_curl.easy_setopt = note_setopt;
+	other = scout__s3_line_new(said);
+	ck_assert_ptr_nonnull(other);
+	ck_assert_str_eq(ca_file, said ? said : "the system's");
+	ck_assert(said ? !ca_folder : strcmp(ca_folder, "the system's") == 0);
+	scout__s3_line_free(other);
 }
 END_TEST
