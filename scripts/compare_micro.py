@@ -30,7 +30,7 @@ SOURCES = (
     "bench/common/thread_cpu.c",
     *(f"tools/common/{name}.c" for name in ("cli", "say")),
     "libcommon/config/option_parse.c",
-    *(f"libcommon/base/{name}.c" for name in ("log", "secret", "utf8")),
+    *(f"libcommon/base/{name}.c" for name in ("log", "mask", "secret", "utf8")),
 )
 CASES = ("miss", "half", "hit", "retrieve", "store", "evict")
 # What a call of the scheduler or the engine costs its caller; the client's courier with an answer; the server's loop
