@@ -68,6 +68,11 @@ class Logs(unittest.TestCase):
             wait_for(lambda: any(f"client: {server.endpoint}: connected" in text for text in self.keep.texts()))
             client.close()
 
+    def test_no_line_shows_the_password_of_a_store(self):
+        with kvscout.Server(l1_bytes="16Mi", l2="redis://me:PLANTED@127.0.0.1:1"):
+            wait_for(lambda: any("127.0.0.1:1" in text for text in self.keep.texts()), what="a line about the store")
+        self.assertFalse([text for text in self.keep.texts() if "PLANTED" in text])
+
     def test_a_full_ring_drops_the_newest_and_says_how_many(self):
         servers = 0
         with _logs._turn:
