@@ -42,16 +42,15 @@ struct scout_client_counters {
 	uint64_t epochs;     /* server restarts seen */
 	uint64_t protocol_errors;
 	uint64_t hit_tokens;
-	uint64_t asked_tokens; /* prompt tokens of all lookups */
-	uint64_t live;         /* request ids known now */
-	uint64_t renewals;     /* old answers that were renewed */
-	uint64_t renewed;      /* renewed answers that were longer when they were asked for again */
-	uint64_t dropped;      /* lookups that were finished, or ended by a reset, before they had an answer */
-	uint64_t asked_keys;   /* in questions of scout_lookup_keys(), which count as lookups, too */
-	uint64_t hit_keys;     /* of them, hits */
-	uint64_t
-		servers_untold; /* servers that have not answered the last scout_reset() or scout_clear(): they are told yet */
-	uint64_t stores_behind; /* L2 stores that had not recorded the last clear when their servers answered it */
+	uint64_t asked_tokens;   /* prompt tokens of all lookups */
+	uint64_t live;           /* request ids known now */
+	uint64_t renewals;       /* old answers that were renewed */
+	uint64_t renewed;        /* renewed answers that were longer when they were asked for again */
+	uint64_t dropped;        /* lookups that were finished, or ended by a reset, before they had an answer */
+	uint64_t asked_keys;     /* in questions of scout_lookup_keys(), which count as lookups, too */
+	uint64_t hit_keys;       /* of them, hits */
+	uint64_t servers_untold; /* servers that are still to answer the last scout_reset() or scout_clear() */
+	uint64_t stores_behind;  /* L2 stores that had not recorded the last clear when their servers answered it */
 };
 
 /**

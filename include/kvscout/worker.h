@@ -365,14 +365,13 @@ enum scout_job_kind {
  */
 struct scout_verified {
 	uint32_t group;
-	uint32_t chunk;   /* index in the prompt, in objects of the group */
-	uint32_t plane;   /* of the group's table: the one with the greatest norm_error */
-	uint32_t differs; /* 1: a measure is above the bounds of the dtype (docs/engines.md) */
-	float norm_error; /* norm of the difference, divided by the norm of the pages */
-	float share;      /* of the numbers that differ by more than the bound */
-	uint64_t
-		stored_by; /* id of the worker that stored it, as PEERS and logs show it; 0: not known (it came from L2) */
-	uint64_t stored_s; /* when, in Unix seconds; 0: not known */
+	uint32_t chunk;     /* index in the prompt, in objects of the group */
+	uint32_t plane;     /* of the group's table: the one with the greatest norm_error */
+	uint32_t differs;   /* 1: a measure is above the bounds of the dtype (docs/engines.md) */
+	float norm_error;   /* norm of the difference, divided by the norm of the pages */
+	float share;        /* of the numbers that differ by more than the bound */
+	uint64_t stored_by; /* id of the worker that stored it, as in PEERS and logs; 0: not known (it came from L2) */
+	uint64_t stored_s;  /* when, in Unix seconds; 0: not known */
 };
 
 /* The end of one job. */

@@ -17,7 +17,7 @@ struct scout__counters { /* monitor/stats.h lists what a new one needs */
 	uint64_t lookups_known_chunks;         /* asked for, and a hit or evicted lately */
 	uint64_t lookups_asked_chunks, lookups_hit_chunks, lookups_limited, lookups_renewed;
 	uint64_t
-		lookups_kept_recent_chunks; /* of lookups ahead, more than could be promised: made the newest of their queues */
+		lookups_kept_recent_chunks; /* of lookups ahead, beyond max_promised: made the newest of their queues */
 	uint64_t lookups_full, lookups_partial, lookups_none; /* answered: all, some, nothing of what was asked for */
 	uint64_t keys_hit, keys_miss, keys_later;             /* keys of KEYS, by answer */
 	uint64_t replies_undone, out_of_memory;

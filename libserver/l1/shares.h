@@ -16,15 +16,14 @@
 
 /* Of one tenant. Account 0 is for chunks of spaces without an account, those of older weights among them. */
 struct scout__account {
-	uint64_t era;          /* l1_ns.era that bytes and n_set_aside are of: both are 0 in a later one */
-	uint64_t bytes;        /* of its chunks, in all chunk indexes of the namespace */
-	uint64_t asked_at;     /* l1_ns.clock when it last asked for chunks or stored one */
-	uint64_t evicted_over; /* chunks evicted to make room while it had more than its guarantee, or none */
-	uint64_t
-		evicted_under; /* while it had no more: it was idle, asked for the room itself, or all else was pinned */
-	uint32_t n_set_aside;  /* of its chunks, see scout__order_set_aside() */
-	uint32_t percent;      /* guaranteed, of the namespace's slots; 0: nothing */
-	bool is_other;         /* percent is what each tenant without an own share gets at most */
+	uint64_t era;           /* l1_ns.era that bytes and n_set_aside are of: both are 0 in a later one */
+	uint64_t bytes;         /* of its chunks, in all chunk indexes of the namespace */
+	uint64_t asked_at;      /* l1_ns.clock when it last asked for chunks or stored one */
+	uint64_t evicted_over;  /* chunks evicted to make room while it had more than its guarantee, or none */
+	uint64_t evicted_under; /* while it had no more: idle, or asked for the room itself, or all else was pinned */
+	uint32_t n_set_aside;   /* of its chunks, see scout__order_set_aside() */
+	uint32_t percent;       /* guaranteed, of the namespace's slots; 0: nothing */
+	bool is_other;          /* percent is what each tenant without an own share gets at most */
 };
 
 struct scout__l1_ns {

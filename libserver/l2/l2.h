@@ -276,9 +276,8 @@ struct scout__l2_counters {
 	uint64_t late;                     /* late operations that have ended */
 	uint64_t keys_asked, keys_found;   /* EXISTS */
 	uint64_t bytes_loaded, bytes_stored;
-	uint64_t opened[2]; /* times that a breaker opened, by enum scout__l2_side */
-	struct scout__latency
-		took[SCOUT__L2_WHATS]; /* by enum scout__l2_what: from submit to reap, unless refused or cancelled */
+	uint64_t opened[2];                          /* times that a breaker opened, by enum scout__l2_side */
+	struct scout__latency took[SCOUT__L2_WHATS]; /* by what: from submit to reap, unless refused or cancelled */
 };
 
 struct scout__l2;

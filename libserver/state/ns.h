@@ -103,13 +103,12 @@ struct scout__ns {
 	bool has_dropped;     /* so are entries of some spaces above: of tenants that an operator has dropped */
 	uint32_t *space_at;   /* index of each space number that was given since space_first */
 	uint32_t space_first, n_space_at, cap_space_at;
-	struct scout__list pool_waiters; /* pending operations */
-	struct scout__list
-		chunk_waiters[1u << SCOUT__WAITER_BITS]; /* pending operations, by the hash that they wait for */
-	struct scout__records *records;                  /* of the last CLEAR in L2, see l2_records.c; NULL: no L2 */
-	struct scout__list record_waiters;               /* pending operations */
-	struct scout__feed *feed;                        /* NULL: nobody reads it, see feed.c */
-	uint32_t n_moving; /* shards that are loaded or written now: their slots are in use */
+	struct scout__list pool_waiters;                            /* pending operations */
+	struct scout__list chunk_waiters[1u << SCOUT__WAITER_BITS]; /* likewise, by the hash that they wait for */
+	struct scout__records *records;    /* of the last CLEAR in L2, see l2_records.c; NULL: no L2 */
+	struct scout__list record_waiters; /* pending operations */
+	struct scout__feed *feed;          /* NULL: nobody reads it, see feed.c */
+	uint32_t n_moving;                 /* shards that are loaded or written now: their slots are in use */
 	struct scout__list sessions;
 	uint32_t n_peers, n_sessions, n_holds;
 	uint32_t n_leaving; /* peers that left and still have something to give back */

@@ -71,8 +71,7 @@ struct scout__transport {
 	struct scout__list unbound;    /* connections that have not, oldest first */
 	uint32_t n_leases;             /* connections in the three lists */
 	uint32_t n_unbound;
-	struct scout__list
-		deferred_free; /* leases that ended: freed after the batch of events that may still name them */
+	struct scout__list deferred_free; /* leases that ended: freed after the events that may still name them */
 };
 
 /* For @s, with nothing opened. The caller frees it. NULL: no memory. */

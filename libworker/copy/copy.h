@@ -104,8 +104,7 @@ struct scout__copy_batch {
 /* Some pages of one table. */
 struct scout__copy_pages {
 	uint32_t table;
-	const uint64_t
-		*marks; /* one bit for each block, the lowest first; of the caller's, unchanged during the call */
+	const uint64_t *marks; /* one bit for each block, the lowest first; the caller's, unchanged during the call */
 };
 
 /* A segment of the pool that was mapped: @slots slots of @stride bytes from @first_slot on. */

@@ -25,11 +25,10 @@ scout__enter_copy_thread(void) SCOUT_TSA(assert_capability(scout__copy_role))
 
 /* One producer, one consumer. */
 struct scout__copy_ring {
-	struct scout__copy_batch *
-		*slots;   /* n + 1; a slot is the producer's until tail passes it, then the consumer's */
-	uint32_t size;    /* const after init */
-	atomic_uint head; /* atomic: next to pop; written by the consumer */
-	atomic_uint tail; /* atomic: next to push; written by the producer */
+	struct scout__copy_batch **slots; /* n + 1; the producer's until tail passes it, then the consumer's */
+	uint32_t size;                    /* const after init */
+	atomic_uint head;                 /* atomic: next to pop; written by the consumer */
+	atomic_uint tail;                 /* atomic: next to push; written by the producer */
 };
 
 struct scout__copy_queue {
