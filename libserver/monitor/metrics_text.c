@@ -21,12 +21,6 @@
 
 #define PREFIX "kvscout_"
 
-/* Whose values: labels that stand before those of the row, "" for the server. */
-struct subject {
-	const struct scout__text *labels;
-	const void *values;
-};
-
 static void
 family(struct scout__text *text, const char *name, enum scout__stats_kind kind, const char *help)
 {
@@ -67,8 +61,10 @@ alone(struct scout__text *text, const char *name, enum scout__stats_kind kind, c
 	sample(text, name, NULL, "", value, per_unit);
 }
 
+/* Of @n structures of @size bytes from @of on. @labels: of each, before those of the row; NULL: none. */
 static void
-table(struct scout__text *text, const struct scout__stats_table *t, const struct subject *subjects, uint32_t n)
+table(struct scout__text *text, const struct scout__stats_table *t, const struct scout__text *labels, const void *of,
+      size_t size, uint32_t n)
 {
 	char name[SCOUT__METRIC_BYTES], label[SCOUT__METRIC_BYTES];
 
@@ -81,10 +77,10 @@ table(struct scout__text *text, const struct scout__stats_table *t, const struct
 		if (item->help)
 			family(text, name, item->kind, item->help);
 		for (uint32_t j = 0; j < n; j++) {
-			uint64_t value = scout__stats_value(item, subjects[j].values);
+			uint64_t value = scout__stats_value(item, (const char *)of + j * size);
 
 			if (!item->unknown_is_max || value != UINT64_MAX)
-				sample(text, name, subjects[j].labels, label, value, item->per_unit);
+				sample(text, name, labels ? &labels[j] : NULL, label, value, item->per_unit);
 		}
 	}
 }
@@ -229,7 +225,6 @@ static void
 adapters(const struct scout__stats *stats, struct scout__text *text)
 {
 	struct scout__text labels[SCOUT__L2_MAX_ADAPTERS] = {{0}};
-	struct subject subjects[SCOUT__L2_MAX_ADAPTERS];
 
 	family(text, "l2_info", SCOUT__GAUGE, "Which store has which number; always 1. Without its password.");
 	for (uint32_t i = 0; i < stats->n_l2; i++) {
@@ -237,12 +232,11 @@ adapters(const struct scout__stats *stats, struct scout__text *text)
 
 		scout__text_add(&labels[i], "adapter=\"%u\",scheme=\"%s\"", (unsigned)i, a->scheme);
 		text->failed |= labels[i].failed;
-		subjects[i] = (struct subject){&labels[i], a};
 		scout__text_add(text, PREFIX "l2_info{adapter=\"%u\",scheme=\"%s\",url=\"", (unsigned)i, a->scheme);
 		scout__text_label(text, a->url, strlen(a->url));
 		scout__text_add(text, "\"} 1\n");
 	}
-	table(text, &scout__stats_l2, subjects, stats->n_l2);
+	table(text, &scout__stats_l2, labels, stats->l2, sizeof(stats->l2[0]), stats->n_l2);
 	adapter_results(stats, labels, text);
 	adapter_times(stats, labels, text);
 	for (uint32_t i = 0; i < stats->n_l2; i++)
@@ -253,7 +247,6 @@ static void
 namespaces(const struct scout__stats *stats, struct scout__text *text)
 {
 	struct scout__text labels[SCOUT__STATS_NS];
-	struct subject subjects[SCOUT__STATS_NS];
 	char weights[48];
 
 	if (stats->n_ns == 0)
@@ -267,11 +260,10 @@ namespaces(const struct scout__stats *stats, struct scout__text *text)
 		scout__text_label(&labels[i], ns->name, ns->name_len);
 		scout__text_add(&labels[i], "\"");
 		text->failed |= labels[i].failed;
-		subjects[i] = (struct subject){&labels[i], ns};
 		(void)snprintf(weights, sizeof(weights), "weights_version=\"%" PRIu64 "\"", ns->weights);
 		sample(text, "namespace_info", &labels[i], weights, 1, 1);
 	}
-	table(text, &scout__stats_ns, subjects, stats->n_ns);
+	table(text, &scout__stats_ns, labels, stats->ns, sizeof(stats->ns[0]), stats->n_ns);
 	for (uint32_t i = 0; i < stats->n_ns; i++)
 		scout__text_fini(&labels[i]);
 }
@@ -280,7 +272,6 @@ static void
 groups(const struct scout__stats *stats, struct scout__text *text)
 {
 	struct scout__text labels[SCOUT__STATS_GROUPS];
-	struct subject subjects[SCOUT__STATS_GROUPS];
 
 	for (uint32_t i = 0; i < stats->n_groups; i++) {
 		const struct scout__stats_group *group = &stats->groups[i];
@@ -291,9 +282,8 @@ groups(const struct scout__stats *stats, struct scout__text *text)
 		scout__text_label(&labels[i], ns->name, ns->name_len);
 		scout__text_add(&labels[i], "\",group=\"%u\"", (unsigned)group->number);
 		text->failed |= labels[i].failed;
-		subjects[i] = (struct subject){&labels[i], group};
 	}
-	table(text, &scout__stats_group, subjects, stats->n_groups);
+	table(text, &scout__stats_group, labels, stats->groups, sizeof(stats->groups[0]), stats->n_groups);
 	for (uint32_t i = 0; i < stats->n_groups; i++)
 		scout__text_fini(&labels[i]);
 }
@@ -302,7 +292,6 @@ static void
 tenants(const struct scout__stats *stats, struct scout__text *text)
 {
 	struct scout__text labels[SCOUT__STATS_TENANTS];
-	struct subject subjects[SCOUT__STATS_TENANTS];
 
 	for (uint32_t i = 0; i < stats->n_tenants; i++) {
 		const struct scout__stats_tenant *tenant = &stats->tenants[i];
@@ -315,9 +304,8 @@ tenants(const struct scout__stats *stats, struct scout__text *text)
 		scout__text_label(&labels[i], tenant->name, tenant->name_len);
 		scout__text_add(&labels[i], "\"");
 		text->failed |= labels[i].failed;
-		subjects[i] = (struct subject){&labels[i], tenant};
 	}
-	table(text, &scout__stats_tenant, subjects, stats->n_tenants);
+	table(text, &scout__stats_tenant, labels, stats->tenants, sizeof(stats->tenants[0]), stats->n_tenants);
 	for (uint32_t i = 0; i < stats->n_tenants; i++)
 		scout__text_fini(&labels[i]);
 }
@@ -326,14 +314,12 @@ void
 scout__metrics_text(const struct scout__stats *stats, const struct scout__metrics_facts *facts,
 		    struct scout__text *text)
 {
-	const struct subject server = {NULL, stats};
-
 	info(stats, facts, text);
 	health(facts, text);
-	table(text, &scout__stats_server, &server, 1);
+	table(text, &scout__stats_server, NULL, stats, 0, 1);
 	server_arrays(stats, text);
 	if (stats->has_fetch) {
-		table(text, &scout__stats_fetch, &server, 1);
+		table(text, &scout__stats_fetch, NULL, stats, 0, 1);
 		adapters(stats, text);
 	}
 	namespaces(stats, text);
