@@ -455,7 +455,11 @@
  * RETRIEVE_DONE  u64 retrieve_id
  *                u32 mismatches      slots whose generation word changed under the copy, at most as many as were
  *                                    GRANTED (RANGE, and the hold stays): a bug, counted
- *                u32 reserved        0
+ *                u32 n               0, or as many as were GRANTED (else RANGE, and the hold stays)
+ *                bytes[n]            of a worker that has compared them with what it computed itself: 0: not this one;
+ *                                    else SCOUT_FOUND_COMPARED, with SCOUT_FOUND_DIFFERS if it is other KV, plus how
+ *                                    many of these its error, a part of the norm, is above: 0, 0.001, 0.003, 0.01,
+ *                                    0.03, 0.1, 0.3, 1 (more than 8 counts as 8)
  *   reply:       (empty)             SCOUT_WIRE_NO_SESSION when this worker has no such hold: harmless, changes
  *                                    nothing
  *
@@ -617,6 +621,11 @@
 
 /* Flags of STORE. */
 #define SCOUT_STORE_DESCRIBED 1u
+
+/* In each byte of RETRIEVE_DONE. */
+#define SCOUT_FOUND_COMPARED 0x80u
+#define SCOUT_FOUND_DIFFERS 0x40u
+#define SCOUT_FOUND_BOUNDS 8u /* in the bits below */
 
 /* Flags in a reply of FEED; kinds and media of its events. */
 #define SCOUT_FEED_LOST 1u

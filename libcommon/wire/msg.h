@@ -361,7 +361,8 @@ int scout__get_retrieve(const struct scout__op *op, struct scout__retrieve_msg *
 
 struct scout__retrieve_done_msg {
 	uint64_t retrieve_id;
-	uint32_t mismatches;
+	uint32_t mismatches, n;
+	const uint8_t *found; /* n */
 };
 void scout__put_retrieve_done(struct scout__writer *w, const struct scout__retrieve_done_msg *m);
 int scout__get_retrieve_done(const struct scout__op *op, struct scout__retrieve_done_msg *ret, const char **ret_field);

@@ -378,7 +378,8 @@ scout__put_retrieve_done(struct scout__writer *w, const struct scout__retrieve_d
 {
 	scout__put_u64(w, m->retrieve_id);
 	scout__put_u32(w, m->mismatches);
-	scout__put_u32(w, 0);
+	scout__put_u32(w, m->n);
+	scout__put_bytes(w, m->found, m->n);
 }
 
 int
@@ -386,13 +387,13 @@ scout__get_retrieve_done(const struct scout__op *op, struct scout__retrieve_done
 {
 	struct scout__reader r = scout__body_of(op);
 	struct scout__retrieve_done_msg m;
-	uint32_t reserved;
 	int status;
 
 	m.retrieve_id = scout__get_u64(&r);
 	m.mismatches = scout__get_u32(&r);
-	reserved = scout__get_u32(&r);
-	status = scout__body_judge(&r, reserved, NULL, ret_field);
+	m.n = scout__get_u32(&r);
+	m.found = scout__get_bytes(&r, m.n);
+	status = scout__body_judge(&r, 0, NULL, ret_field);
 	if (status == SCOUT_WIRE_OK)
 		*ret = m;
 	return status;

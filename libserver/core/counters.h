@@ -21,7 +21,7 @@ struct scout__counters { /* monitor/stats.h lists what a new one needs */
 	uint64_t lookups_full, lookups_partial, lookups_none; /* answered: all, some, nothing of what was asked for */
 	uint64_t keys_hit, keys_miss, keys_later;             /* keys of KEYS, by answer */
 	uint64_t replies_undone, out_of_memory;
-	uint64_t bugs_mismatches;
+	uint64_t bugs_mismatches, verify_mismatches;
 	uint64_t clears;
 	uint64_t connections_refused, curve_refused;
 	uint64_t peers_joined, peers_left, peers_died, peers_forgotten, peers_dropped, leases_refused;

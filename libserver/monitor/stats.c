@@ -151,11 +151,7 @@ take_ns(const struct scout__ns *ns, struct scout__stats_ns *t)
 		t->bytes_held += index->pins.held_bytes;
 		t->bytes_extents += scout__index_total_bytes(index);
 	}
-	t->lookups = ns->count.lookups;
-	t->asked_chunks = ns->count.asked_chunks;
-	t->hit_chunks = ns->count.hit_chunks;
-	t->asked_tokens = ns->count.asked_tokens;
-	t->hit_tokens = ns->count.hit_tokens;
+	t->count = ns->count;
 	t->chunks_set_aside = ns->l1.n_set_aside;
 	t->chunk_tokens = ns->chunk_tokens;
 	t->hash_tokens = ns->hash_tokens;

@@ -7,6 +7,7 @@
 #include "counters.h"
 #include "fetch.h"
 #include "l2.h"
+#include "ns.h"
 #include "thread.h"
 
 struct scout_server;
@@ -65,7 +66,7 @@ struct scout__stats_ns {
 	uint64_t name_len;
 	uint64_t peers, sessions, holds, weights, tenants;
 	uint64_t chunks, slots, bytes, bytes_promised, bytes_held, bytes_extents;
-	uint64_t lookups, asked_chunks, hit_chunks, asked_tokens, hit_tokens;
+	struct scout__ns_counters count;
 	uint64_t bytes_guaranteed, chunks_set_aside;
 	/* As its first HELLO said: what a client needs to ask with. */
 	uint64_t chunk_tokens, hash_tokens, hash_bytes, kv_ranks, rank_first, rank_count, readers, groups;

@@ -2,6 +2,7 @@
 #include "stats.h"
 
 #include <ctype.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -112,6 +113,7 @@ static const struct scout__stats_item server_items[] = {
 		"Operations and frames that were refused; kvscout_refused_total has the reasons."),
 	GAUGE("holds", holds, "Retrieves and stores that are running, and quarantine."),
 	GAUGE("quarantine", quarantine, "Stores of dead workers whose slots are set aside for dead_writer_ms."),
+	COUNTER("verify.mismatches", count.verify_mismatches, "Chunks that were compared, and were other KV."),
 	COUNTER("bugs.mismatches", count.bugs_mismatches, "Slots that changed under a copy. A bug: must stay 0."),
 	COUNTER("out_of_memory", count.out_of_memory, "Allocations that failed."),
 	COUNTER("loop.turns", count.loop_turns, "Turns of the loop."),
@@ -226,11 +228,12 @@ static const struct scout__stats_item ns_items[] = {
 	GAUGE("bytes_promised", bytes_promised, "Chunks pinned by promises."),
 	GAUGE("bytes_held", bytes_held, "Chunks that running retrieves and stores hold."),
 	GAUGE("bytes_extents", bytes_extents, "Slots of its extents."),
-	COUNTER("lookups", lookups, "Lookups answered."),
-	COUNTER("asked_chunks", asked_chunks, "Chunks that lookups asked for."),
-	COUNTER("hit_chunks", hit_chunks, "Chunks that lookups hit, in both tiers."),
-	COUNTER("asked_tokens", asked_tokens, "Tokens of the chunks that lookups asked for."),
-	COUNTER("hit_tokens", hit_tokens, "Tokens of the chunks that lookups hit."),
+	COUNTER("lookups", count.lookups, "Lookups answered."),
+	COUNTER("asked_chunks", count.asked_chunks, "Chunks that lookups asked for."),
+	COUNTER("hit_chunks", count.hit_chunks, "Chunks that lookups hit, in both tiers."),
+	COUNTER("asked_tokens", count.asked_tokens, "Tokens of the chunks that lookups asked for."),
+	COUNTER("hit_tokens", count.hit_tokens, "Tokens of the chunks that lookups hit."),
+	COUNTER("verify.hits", count.verified_hits, "Hits that a worker compared with what it computed itself."),
 	GAUGE("bytes_guaranteed", bytes_guaranteed,
 	      "What namespace_share gives it of the pool; 0: an equal part of what is left."),
 	GAUGE("chunks_set_aside", chunks_set_aside,
@@ -443,6 +446,25 @@ put_adapter(struct list *list, uint32_t i, const struct scout__stats_l2 *a)
 	put_results(list, prefix, &a->count);
 }
 
+/* What was not found is not listed. */
+static void
+put_verified(struct list *list, const struct scout__stats_ns *ns)
+{
+	static const char *const found[] = {
+		"error_ppm.0",      "error_ppm.1000",   "error_ppm.3000",    "error_ppm.10000", "error_ppm.30000",
+		"error_ppm.100000", "error_ppm.300000", "error_ppm.1000000", "error_ppm.more",  "mismatches"};
+	char n[SCOUT_MAX_NAME + 64];
+
+	for (const struct scout__storer *by = ns->count.by; by < ns->count.by + SCOUT__STORERS; by++) {
+		for (uint32_t i = 0; i < SCOUT_FOUND_BOUNDS + 2; i++) {
+			if (by->chunks[i] == 0)
+				continue;
+			(void)snprintf(n, sizeof(n), "ns.%s.verify.by.%016" PRIx64 ".%s", ns->name, by->id, found[i]);
+			put(list, n, by->chunks[i]);
+		}
+	}
+}
+
 uint32_t
 scout__stats_each(const struct scout__stats *stats, scout__stats_fn fn, void *user)
 {
@@ -460,6 +482,7 @@ scout__stats_each(const struct scout__stats *stats, scout__stats_fn fn, void *us
 	for (uint32_t i = 0; i < stats->n_ns; i++) {
 		(void)snprintf(prefix, sizeof(prefix), "ns.%s.", stats->ns[i].name);
 		put_rows(&list, &scout__stats_ns, prefix, &stats->ns[i]);
+		put_verified(&list, &stats->ns[i]);
 	}
 	for (uint32_t i = 0; i < stats->n_groups; i++) {
 		const struct scout__stats_group *group = &stats->groups[i];

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
 #include "deferred_reply.h"
 #include "hold.h"
 #include "msg.h"
+#include "ns.h"
 #include "ops_internal.h"
 #include "peer.h"
 #include "reply.h"
@@ -35,12 +39,16 @@ scout__serve_retrieve_done(struct scout_server *s, struct scout__request *req)
 			      "this worker has no retrieve %llu", (unsigned long long)m.retrieve_id);
 		return;
 	}
-	if (m.mismatches > hold->n) {
+	if (m.mismatches > hold->n || (m.n && m.n != hold->n)) {
 		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_RANGE,
-			      "RETRIEVE_DONE: mismatches = %u, but %u slots were granted", (unsigned)m.mismatches,
-			      (unsigned)hold->n);
+			      "RETRIEVE_DONE: mismatches = %u, n = %u, but %u slots were granted",
+			      (unsigned)m.mismatches, (unsigned)m.n, (unsigned)hold->n);
 		return;
 	}
+	hold->ns->count.verified_hits += m.n > 0;
+	hold->found = m.n ? malloc(m.n) : NULL; /* NULL: its chunks are not counted */
+	if (hold->found)
+		memcpy(hold->found, m.found, m.n);
 	if (m.mismatches) {
 		s->count.bugs_mismatches += m.mismatches;
 		scout__log_limited(&s->log, &s->limit_bug, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_ERROR,

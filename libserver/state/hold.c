@@ -166,6 +166,27 @@ part_of(struct scout__hold *hold, uint32_t i)
 	return scout__hold_now(hold);
 }
 
+/* Count what the worker has found in a chunk that @id stored. */
+SCOUT_ON_LOOP static void
+count_found(struct scout_server *s, struct scout__ns_counters *count, uint64_t id, uint8_t found)
+{
+	uint32_t above = found & (SCOUT_FOUND_DIFFERS - 1), differs = (found & SCOUT_FOUND_DIFFERS) != 0, at = 0;
+	struct scout__storer *by = count->by;
+
+	while (at < SCOUT__STORERS && by[at].id != id && (at == 0 || by[at].id))
+		at++;
+	if (at == SCOUT__STORERS) {
+		at = 1 + (uint32_t)(count->n_replaced++ % (SCOUT__STORERS - 1));
+		for (uint32_t i = 0; i < SCOUT_FOUND_BOUNDS + 2; i++)
+			by->chunks[i] += by[at].chunks[i];
+		by[at] = (struct scout__storer){0};
+	}
+	by[at].id = id;
+	by[at].chunks[above < SCOUT_FOUND_BOUNDS ? above : SCOUT_FOUND_BOUNDS]++;
+	by[at].chunks[SCOUT_FOUND_BOUNDS + 1] += differs;
+	s->count.verify_mismatches += differs;
+}
+
 SCOUT_ON_LOOP static void
 give_back_one(struct scout_server *s, struct scout__hold *hold, uint32_t i)
 {
@@ -178,6 +199,9 @@ give_back_one(struct scout_server *s, struct scout__hold *hold, uint32_t i)
 		scout__chunk_wake(s, hold->ns, index->entries[entry].hash);
 	switch (hold->end) {
 	case SCOUT__END_RELEASE:
+		if (hold->found && hold->found[i] & SCOUT_FOUND_COMPARED)
+			count_found(s, &hold->ns->count, *scout__index_place(index, entry, part->rank).writer,
+				    hold->found[i]);
 		if (hold->spoiled)
 			scout__index_spoil(index, entry); /* this hold pins it: it is freed with the last pin */
 		scout__index_unhold(index, entry);
@@ -208,6 +232,7 @@ hold_free(struct scout_server *s, struct scout__hold *hold)
 	s->state->holds[hold->number] = NULL;
 	s->state->free_holds[s->state->n_free_holds++] = hold->number;
 	hold->ns->n_holds--;
+	free(hold->found);
 	free(hold);
 }
 

@@ -56,6 +56,7 @@ struct scout__hold {
 	uint8_t end;
 	bool told;                             /* the worker was answered: it may be copying */
 	bool spoiled;                          /* it saw slots change under its copy */
+	uint8_t *found;                        /* RETRIEVE_DONE: of each entry; NULL: it compared nothing */
 	struct scout__deferred_reply deferred; /* STORE_DONE, RETRIEVE_DONE */
 	uint32_t n_commit, n_readable;
 	uint32_t next;

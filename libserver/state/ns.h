@@ -24,6 +24,7 @@ struct scout__records;
 
 #define SCOUT__MAX_SPACES 65536u  /* tenants of one namespace */
 #define SCOUT__OLD_GENERATIONS 7u /* earlier names of clears that are remembered */
+#define SCOUT__STORERS 8u         /* whose chunks are counted one by one where they are compared */
 #define SCOUT__WAITER_BITS 7u     /* buckets of pending operations that wait for a chunk, for each namespace */
 
 struct scout__layout {
@@ -79,6 +80,17 @@ struct scout__ns_group {
 	struct scout__l2_fingerprint *fingerprints; /* of each rank of the chunk index */
 };
 
+struct scout__ns_counters {
+	uint64_t lookups; /* answered; here and below without the chunks that they skip */
+	uint64_t asked_chunks, hit_chunks;
+	uint64_t asked_tokens, hit_tokens;
+	uint64_t verified_hits, n_replaced;
+	/* By the worker that stored compared chunks. The first: not known, from L2, or of workers that made room for later ones. */
+	struct scout__storer {
+		uint64_t id, chunks[SCOUT_FOUND_BOUNDS + 2]; /* by bounds that their error is above; last: mismatches */
+	} by[SCOUT__STORERS];
+};
+
 struct scout__ns {
 	struct scout__run_item sweep; /* drops what an older weights version left */
 	char name[SCOUT_MAX_NAME + 1];
@@ -113,11 +125,7 @@ struct scout__ns {
 	uint32_t n_peers, n_sessions, n_holds;
 	uint32_t n_leaving; /* peers that left and still have something to give back */
 	uint64_t left_us;   /* when the last peer left */
-	struct {
-		uint64_t lookups;
-		uint64_t asked_chunks, hit_chunks;
-		uint64_t asked_tokens, hit_tokens;
-	} count; /* of answered lookups, without the chunks that they skip */
+	struct scout__ns_counters count;
 };
 
 SCOUT_ON_ANY struct scout__tenants *scout__tenants_new(void); /* NULL: no memory */

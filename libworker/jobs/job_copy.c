@@ -330,8 +330,10 @@ settle_retrieve(struct scout_worker *w, struct scout__job *job)
 		status = SCOUT_ERR_MISSING;
 	scout__job_detach(job);
 	if (record) { /* or the job asked for nothing */
+		record->found = data->n_verified && record->n == data->part_n ? data->filled : NULL;
 		scout__grant_record_due(w, record, data->mismatches);
 		scout__jobs_send_dones(w);
+		record->found = NULL; /* sent, or nobody will be told */
 	}
 	scout__job_finish(w, job, status);
 }
@@ -484,6 +486,7 @@ scout__jobs_collect_compared(struct scout_worker *w, bool wait)
 	struct scout__job *job = w->verifier.job;
 	const struct scout__job_group *group;
 	struct scout__job_data *data;
+	static const float bounds[SCOUT_FOUND_BOUNDS] = {0, 0.001F, 0.003F, 0.01F, 0.03F, 0.1F, 0.3F, 1};
 	struct scout_verified *v;
 	uint32_t chunk;
 
@@ -501,6 +504,9 @@ scout__jobs_collect_compared(struct scout_worker *w, bool wait)
 	if (data->filled[chunk]) {
 		data->n_verified++;
 		data->mismatched += v->differs;
+		data->filled[chunk] = v->differs ? SCOUT_FOUND_COMPARED | SCOUT_FOUND_DIFFERS : SCOUT_FOUND_COMPARED;
+		for (uint32_t i = 0; i < SCOUT_FOUND_BOUNDS; i++)
+			data->filled[chunk] += v->norm_error > bounds[i];
 	}
 	use_mappings(w, data, false);
 	w->n_copying--;

@@ -76,7 +76,8 @@ send_done(struct scout_worker *w, struct scout__grant_record *record)
 	uint64_t cookie = scout__grant_record_number(w, record) << SCOUT__COOKIE_BITS | SCOUT__COOKIE_DONE;
 	bool is_store = record->kind == SCOUT_JOB_STORE;
 	struct scout__writer *writer =
-		scout__link_op_begin(w->link, is_store ? SCOUT_OP_STORE_DONE : SCOUT_OP_RETRIEVE_DONE, 0, cookie, 16);
+		scout__link_op_begin(w->link, is_store ? SCOUT_OP_STORE_DONE : SCOUT_OP_RETRIEVE_DONE, 0, cookie,
+				     16 + (record->found ? (size_t)record->n : 0));
 
 	if (!writer)
 		return false;
@@ -86,7 +87,8 @@ send_done(struct scout_worker *w, struct scout__grant_record *record)
 
 		scout__put_store_done(writer, &msg);
 	} else {
-		struct scout__retrieve_done_msg msg = {.retrieve_id = record->id, .mismatches = record->result};
+		struct scout__retrieve_done_msg msg = {record->id, record->result, record->found ? record->n : 0,
+						       record->found};
 
 		scout__put_retrieve_done(writer, &msg);
 	}

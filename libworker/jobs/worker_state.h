@@ -130,7 +130,7 @@ struct scout__job_data {
 	struct scout__copy_item *items;
 	struct scout__mapping **mappings; /* of each item */
 	uint32_t *item_chunk;             /* for each item: its place in grants */
-	uint8_t *filled;                  /* retrieve: for each chunk */
+	uint8_t *filled;                  /* retrieve: for each chunk; verify: as in RETRIEVE_DONE */
 	uint32_t *missing;                /* retrieve */
 	struct scout_verified *verified;  /* verify */
 	struct scout__copy_batch batch;
@@ -195,6 +195,7 @@ struct scout__grant_record {
 	enum scout__grant_state state; /* courier, like all fields */
 	int kind;
 	struct scout__job *job; /* NULL: the job has ended */
+	const uint8_t *found;   /* verify, while the job ends: of each granted chunk, as RETRIEVE_DONE says it */
 	uint64_t epoch;
 	uint64_t id; /* store_id or retrieve_id: the correlation id of the operation; 0: nothing was granted */
 	uint32_t n;

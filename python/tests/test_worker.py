@@ -6,13 +6,14 @@ import ctypes
 import mmap
 import os
 import select
+import subprocess
 import tempfile
 import unittest
 
 import kvscout
 from kvscout import _logs
 from pages import BLOCK_TOKENS, BLOCKS, CHUNK_TOKENS, Array, Pages, Tensor, bytes_of, hashes_of, wait_done
-from rig import wait_for
+from rig import server_program, wait_for
 
 
 class Case(unittest.TestCase):
@@ -257,6 +258,11 @@ class Verify(Case):
         self.assertIn("kind='verify', status=0 (SCOUT_OK), chunks=2, mismatched=1", repr(done))
         stats = worker.stats()
         self.assertEqual((stats["verified_chunks"], stats["mismatched_chunks"], stats["verifies_ok"]), (4, 1, 2))
+        status, by = [server_program(), "--status", self.server.endpoint], f".verify.by.{done.verified[0]['stored_by']:016x}."
+        wait_for(lambda: f"{by}mismatches 1" in subprocess.run(status, capture_output=True, text=True).stdout)
+        said = subprocess.run(status, capture_output=True, text=True).stdout
+        for line in (f"{by}error_ppm.0 3", f"{by}error_ppm.1000000 1", ".verify.hits 2"):
+            self.assertIn(f"{line}\n", said)
         done = wait_done(worker, worker.verify(hit.ticket, 64, 192, ids[4:] + [60, 61, 62, 63], ids_from=64))
         self.assertEqual((done.ok, done.error.name, done.missing), (False, "SCOUT_ERR_MISSING", {0: (0, 1, 2, 3, 4, 5, 6, 7)}))
         with self.assertRaisesRegex(kvscout.ArgumentError, r"Worker.verify\(\): from_token must be at most to_token"):

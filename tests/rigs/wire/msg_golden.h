@@ -227,7 +227,8 @@ static const uint8_t golden_retrieve_reply[] = {
 static const uint8_t golden_retrieve_done[] = {
 	0x59, 0x58, 0x57, 0x56, 0x55, 0x54, 0x53, 0x52, /*  0 retrieve_id */
 	0x64, 0x63, 0x62, 0x61,                         /*  8 mismatches */
-	0x00, 0x00, 0x00, 0x00,                         /* 12 reserved */
+	0x02, 0x00, 0x00, 0x00,                         /* 12 n */
+	0xc8, 0x00,                                     /* 16 found */
 };
 
 static const uint8_t golden_status_reply[] = {

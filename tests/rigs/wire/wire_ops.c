@@ -330,6 +330,14 @@ wire_retrieve_done(struct wire_peer *p, uint64_t id, uint32_t mismatches)
 	return call_empty(p);
 }
 
+int
+wire_found(struct wire_peer *p, uint64_t id, const uint8_t *found, uint32_t n)
+{
+	scout__put_retrieve_done(wire_begin(p, SCOUT_OP_RETRIEVE_DONE),
+				 &(struct scout__retrieve_done_msg){id, 0, n, found});
+	return call_empty(p);
+}
+
 uint64_t
 wire_ask_status(struct wire_peer *p)
 {

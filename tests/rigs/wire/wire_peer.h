@@ -119,6 +119,8 @@ int wire_store(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_
 int wire_store_done(struct wire_peer *p, uint64_t id, uint32_t n, uint32_t committed, uint32_t *ret_readable);
 int wire_retrieve(struct wire_peer *p, uint64_t ticket, uint32_t from, uint32_t to, struct wire_grants *ret);
 int wire_retrieve_done(struct wire_peer *p, uint64_t id, uint32_t mismatches);
+/* Of a worker that has compared what it was granted. */
+int wire_found(struct wire_peer *p, uint64_t id, const uint8_t *found, uint32_t n);
 /* A counter of STATUS; UINT64_MAX when there is none of that name. */
 uint64_t wire_status(struct wire_peer *p, const char *name);
 /* The same in two steps: ask, and read the reply. */

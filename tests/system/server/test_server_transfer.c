@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check_main.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "server_rig.h"
@@ -426,6 +427,46 @@ START_TEST(mismatches_are_counted_as_bugs)
 	ck_assert_int_eq(wire_retrieve_done(&rig.worker, g.id, 2), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(wire_status(&rig.client, "bugs.mismatches"), 2);
 	free(g.grants);
+	rig_down(&rig);
+}
+END_TEST
+
+static uint64_t
+compared(struct rig *rig, uint64_t storer, const char *what)
+{
+	char name[128];
+
+	(void)snprintf(name, sizeof(name), "ns.test.verify.by.%016" PRIx64 ".%s", storer, what);
+	return wire_status(&rig->client, name);
+}
+
+/* Those beyond the seventh make room for each other, the oldest first, and are not told one by one any more. */
+START_TEST(what_comparisons_find_is_counted_by_who_stored_it)
+{
+	const uint8_t found[3] = {SCOUT_FOUND_COMPARED | SCOUT_FOUND_DIFFERS | 63, 0, SCOUT_FOUND_COMPARED | 1};
+	struct wire_peer storers[9];
+	struct wire_grants g;
+	struct rig rig;
+
+	rig_up(&rig, 32);
+	for (uint64_t i = 0; i < 9; i++) {
+		rig_worker(&storers[i], rig.endpoint);
+		(void)rig_store(&storers[i], 0, 1 + 3 * i, 3);
+		ck_assert_uint_eq(rig_hit(&rig.client, 9 + i, 1 + 3 * i, 3), 3);
+		ck_assert_int_eq(wire_retrieve(&rig.worker, 9 + i, 0, 3, &g), SCOUT_WIRE_OK);
+		ck_assert_int_eq(wire_found(&rig.worker, g.id, found, 2), SCOUT_WIRE_RANGE);
+		ck_assert_int_eq(wire_found(&rig.worker, g.id, found, 3), SCOUT_WIRE_OK);
+		free(g.grants);
+	}
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.verify.hits"), 9);
+	ck_assert_uint_eq(wire_status(&rig.client, "verify.mismatches"), 9);
+	ck_assert_uint_eq(compared(&rig, 0, "mismatches"), 2);
+	ck_assert_uint_eq(compared(&rig, 0, "error_ppm.more"), 2);
+	ck_assert_uint_eq(compared(&rig, storers[1].id, "mismatches"), UINT64_MAX);
+	ck_assert_uint_eq(compared(&rig, storers[2].id, "error_ppm.1000"), 1);
+	ck_assert_uint_eq(compared(&rig, storers[8].id, "mismatches"), 1);
+	for (uint64_t i = 0; i < 9; i++)
+		wire_close(&storers[i]);
 	rig_down(&rig);
 }
 END_TEST

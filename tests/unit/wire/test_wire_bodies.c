@@ -228,7 +228,9 @@ put_retrieve_reply(struct scout__writer *w)
 static void
 put_retrieve_done(struct scout__writer *w)
 {
-	scout__put_retrieve_done(w, &(struct scout__retrieve_done_msg){0x5253545556575859, .mismatches = 0x61626364});
+	static const uint8_t found[] = {SCOUT_FOUND_COMPARED | SCOUT_FOUND_DIFFERS | SCOUT_FOUND_BOUNDS, 0};
+
+	scout__put_retrieve_done(w, &(struct scout__retrieve_done_msg){0x5253545556575859, 0x61626364, 2, found});
 }
 
 static void

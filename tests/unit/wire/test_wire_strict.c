@@ -91,15 +91,12 @@ static const struct {
 	uint32_t offset;
 	unsigned width;
 } reserved[] = {
-	{REQUEST(HELLO), 87, 2},    {REQUEST(LOOKUP), 39, 1},   {REPLY(ADMIT), 4, 4},
-	{REPLY(REGISTER), 6, 2},    {REQUEST(RETRIEVE), 10, 2}, {REQUEST(RETRIEVE), 14, 2},
-	{REQUEST(RETRIEVE), 26, 2}, {REQUEST(STORE), 15, 1},    {REPLY(STORE), 12, 4},
-	{REPLY(STORE), 22, 2},      {REPLY(STORE), 46, 2},      {REPLY(STORE), 70, 2},
-	{REQUEST(FINISH), 12, 4},   {REPLY(STORE_DONE), 4, 4},  {REPLY(RETRIEVE), 12, 4},
-	{REPLY(RETRIEVE), 22, 2},   {REPLY(RETRIEVE), 46, 2},   {REQUEST(RETRIEVE_DONE), 12, 4},
-	{REQUEST(PEERS), 4, 4},     {REQUEST(DROP), 9, 3},      {REQUEST(DROP), 12, 4},
-	{REPLY(FEED), 25, 3},       {REPLY(FEED), 38, 2},       {REPLY(FEED), 69, 2},
-	{REPLY(FINISH), 4, 4},
+	{REQUEST(HELLO), 87, 2},    {REQUEST(LOOKUP), 39, 1},   {REPLY(ADMIT), 4, 4},       {REPLY(REGISTER), 6, 2},
+	{REQUEST(RETRIEVE), 10, 2}, {REQUEST(RETRIEVE), 14, 2}, {REQUEST(RETRIEVE), 26, 2}, {REQUEST(STORE), 15, 1},
+	{REPLY(STORE), 12, 4},      {REPLY(STORE), 22, 2},      {REPLY(STORE), 46, 2},      {REPLY(STORE), 70, 2},
+	{REQUEST(FINISH), 12, 4},   {REPLY(STORE_DONE), 4, 4},  {REPLY(RETRIEVE), 12, 4},   {REPLY(RETRIEVE), 22, 2},
+	{REPLY(RETRIEVE), 46, 2},   {REQUEST(PEERS), 4, 4},     {REQUEST(DROP), 9, 3},      {REQUEST(DROP), 12, 4},
+	{REPLY(FEED), 25, 3},       {REPLY(FEED), 38, 2},       {REPLY(FEED), 69, 2},       {REPLY(FINISH), 4, 4},
 };
 
 START_LOOP_TEST(a_reserved_field_that_is_not_zero_is_refused, 0, sizeof(reserved) / sizeof(reserved[0]))
