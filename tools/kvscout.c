@@ -32,6 +32,7 @@ static const struct command {
 	{"lookup", cmd_lookup, NULL, "ask what of a prompt is cached, and where"},
 	{"clear", cmd_clear, NULL, "drop what a namespace or a tenant has cached"},
 	{"peers", cmd_peers, NULL, "list clients and workers, and what they hold"},
+	{"verify", cmd_verify, NULL, "say what engines found that compared hits with what they computed"},
 	{"latency", NULL, "kvscout-latency", "measure lookups"},
 	{"replay", NULL, "kvscout-replay", "replay a trace of requests and compare every byte"},
 	{"copy", NULL, "kvscout-copy", "measure copies between host and GPU"},

@@ -44,6 +44,7 @@ int cmd_ping(int argc, char **argv);
 int cmd_lookup(int argc, char **argv);
 int cmd_clear(int argc, char **argv);
 int cmd_peers(int argc, char **argv);
+int cmd_verify(int argc, char **argv);
 
 /* Connect. Returns 0, or an exit status after saying why; operator_close() in both cases. */
 int operator_open(struct operator* op, const struct cli *cli);

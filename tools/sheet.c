@@ -167,6 +167,7 @@ sheet_attention(const struct snapshot *s, const struct snapshot *before)
 	static const struct {
 		const char *name, *about;
 	} rows[] = {
+		{"verify.mismatches", "compared chunks were other KV; see kvscout verify"},
 		{"bugs.mismatches", "slots changed under a copy: a bug, report it with the log"},
 		{"out_of_memory", "allocations failed: the machine has too little memory"},
 		{"lookups.limited", "lookups were cut short: max_promised is reached"},

@@ -18,11 +18,11 @@ mkdir -m 700 "$XDG_RUNTIME_DIR"
 check "no command is wrong usage" ends_with 2 "a command is missing" "$kvscout"
 check "an unknown command is wrong usage" ends_with 2 '"restart" is no command' "$kvscout" restart
 check "-h lists the commands" ends_with 0 "drop what a namespace or a tenant has cached" "$kvscout" -h
-for command in status top ping lookup clear peers; do
+for command in status top ping lookup clear peers verify; do
 	check "$command -h lists its options" ends_with 0 "usage: kvscout $command" "$kvscout" "$command" -h
 	check "$command refuses an unknown option" ends_with 2 "unknown option" "$kvscout" "$command" --nonsense
 done
-for command in status top ping peers "lookup --tokens-file /dev/null" "clear --namespace n"; do
+for command in status top ping peers verify "lookup --tokens-file /dev/null" "clear --namespace n"; do
 	# shellcheck disable=SC2086 # a command and its options
 	check "$command refuses what is no endpoint" ends_with 2 "nonsense" "$kvscout" $command --endpoint nonsense
 	# shellcheck disable=SC2086

@@ -3,6 +3,7 @@
 #include "check_main.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -247,6 +248,36 @@ START_TEST(peers_are_listed)
 }
 END_TEST
 
+START_TEST(verify_says_what_comparisons_found)
+{
+	const uint8_t found[4] = {SCOUT_FOUND_COMPARED, SCOUT_FOUND_COMPARED | 2, 0,
+				  SCOUT_FOUND_COMPARED | SCOUT_FOUND_DIFFERS | SCOUT_FOUND_BOUNDS};
+	struct wire_grants g;
+	struct rig rig;
+	char by[64];
+
+	rig_up_promised(&rig, 8, 4);
+	ck_assert_int_eq(run("verify", rig.endpoint, "--namespace test"), 0);
+	ck_assert_str_eq(said, "namespace  test\ncompared   0 hits, 0 chunks; of these 0 are other KV\n");
+	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 0, 4, &g), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_found(&rig.worker, g.id, found, 4), SCOUT_WIRE_OK);
+	ck_assert_int_eq(run("verify", rig.endpoint, ""), 0);
+	assert_narrow();
+	ASSERT_SAID(
+		"compared   1 hits, 3 chunks; of these 1 are other KV\nerror      0                        1    33.3 %\n");
+	ASSERT_SAID("           up to 0.003              1    33.3 %\n");
+	ASSERT_SAID("           more than 1              1    33.3 %\n");
+	(void)snprintf(by, sizeof(by), "stored by  %016" PRIx64 "         3 chunks, 1 other KV\n", rig.worker.id);
+	ASSERT_SAID(by);
+	ck_assert_int_eq(run("status", rig.endpoint, ""), 0);
+	ASSERT_SAID("attention  1 compared chunks were other KV; see kvscout verify\n");
+	ck_assert_int_eq(run("verify", rig.endpoint, "--namespace tes"), 1);
+	ASSERT_SAID("lists no namespace of this name");
+	free(g.grants);
+	rig_down(&rig);
+}
+END_TEST
+
 START_TEST(status_and_top_say_what_happened)
 {
 	struct rig rig;
@@ -418,13 +449,15 @@ put_hostile_status(const struct hostile *h, struct scout__writer *w)
 		(void)snprintf(name, sizeof(name), "ns.%s.%s", h->ns, of_namespace[n]);
 		scout__put_status_item(w, name, n == 8 ? h->hash_bytes : n == 4 || n == 5);
 	}
+	(void)snprintf(name, sizeof(name), "ns.%s.verify.by.\033[2J\xc2\x9b[1m3456789.mismatches", h->ns);
+	scout__put_status_item(w, name, 0);
 	for (uint32_t i = 0; i < 5; i++, n++)
 		scout__put_status_item(w, huge[i], UINT64_MAX);
 	scout__put_status_item(w,
 			       "l2.0.url.\033[2J\xc2\x9b"
 			       "2J",
 			       0);
-	return n + 1;
+	return n + 2;
 }
 
 static void
@@ -533,6 +566,9 @@ START_TEST(a_hostile_server_harms_no_terminal_and_no_command)
 	ck_assert_int_eq(run("top", h.endpoint, "--count 2 --interval 0.1"), 0);
 	assert_clean();
 	ASSERT_SAID("a?[31mb?32mc?d?e");
+	ck_assert_int_eq(run("verify", h.endpoint, ""), 0);
+	assert_clean();
+	ASSERT_SAID("?[2J?[1m3456789          0 chunks");
 	ck_assert_int_eq(lookup(h.endpoint, ""), 1); /* chunk_tokens is 0 */
 	assert_clean();
 	ASSERT_SAID("that no namespace has: chunk_tokens 0, hash_tokens 0, hash_bytes 0");
