@@ -12,6 +12,7 @@ found. Wrong KV is made behind the connector's back.
 import ctypes
 import dataclasses
 import hashlib
+import random
 
 import prompts
 from checks import need
@@ -103,11 +104,12 @@ def right_kv_is_no_alarm(engine, least):
     begun = [prompts.tokens(f"verify/{i}", 60) for i in range(6)]
     answered = [prompt + answer.tokens for prompt, answer in zip(begun, engine.run(begun, 80))]
     asked = [(answered, 2), *((prompts.of(name)[0], n) for name, n in (("stream", 4), ("crowd", 40), ("long", 4)))]
+    many = [(prompts.mixed("many", 24, 700, 2500), 2), (prompts.of("long")[0], 2)]  # more comparisons in the same time
     turn = 0
     while not turn or all_counts(engine)["verify_chunks"] < least:
-        for found, output_tokens in asked:
+        for found, output_tokens in many if least > 10000 and turn % 12 else asked:
             engine.forget()
-            engine.run(found[turn % 3 :] + found[: turn % 3], output_tokens)
+            engine.run(random.Random(turn).sample(found, len(found)), output_tokens)
         turn += 1
     engine.drain()
     counts = all_counts(engine)
@@ -117,12 +119,10 @@ def right_kv_is_no_alarm(engine, least):
 
 def wrong_kv_is_found(context, engine):
     """After three mismatches the engine is inert; so that one engine shows all, that is looked at with the last way only."""
-    compare_each_hit(engine)
     side = engine.side
     own, side._config = side._config, dataclasses.replace(side._config, mismatches_make_inert=False)
-    found = [way(context, engine) for way in (swapped_slots, a_flipped_bit)]
-    side._config, side._samples = own, type(side._samples)(1)  # those before count no more
-    compare_each_hit(engine)
+    found = [way(context, engine) for way in (swapped_slots, forged_commits, a_flipped_bit, another_rope)]
+    side._config = own
     found.append(old_weights(context, engine))
     need(side._is_inert, "three mismatches did not make the engine inert")
     hits = engine.hits
@@ -134,20 +134,33 @@ def wrong_kv_is_found(context, engine):
 def swapped_slots(context, engine):
     """Of each store two chunks have each other's hash."""
     asked = [prompts.tokens(f"verify/swapped{i}", 300) for i in range(3)]
+    store_as(engine, asked, list.reverse)
+    return finds(context, "swapped slots", engine, asked)
+
+
+def forged_commits(context, engine):
+    """A worker commits chunks of prompts that nobody has computed."""
+    asked, others = ([prompts.tokens(f"verify/{name}{i}", 300) for i in range(3)] for name in ("forged", "other"))
+    names = iter([hash for prompt in asked for hash in engine.hashes(prompt)[1::2]])
+    store_as(engine, others, lambda hashes: hashes.__setitem__(slice(None), [next(names) for _ in hashes]))
+    return finds(context, "forged commits", engine, asked)
+
+
+def store_as(engine, asked, change):
+    """@change alters the hashes of each store."""
     build = engine.side.build_meta
 
-    def swapped(output):
+    def changed(output):
         meta = build(output)
         for store in meta.stores:
-            store.hashes.reverse()
+            change(store.hashes)
         return meta
 
-    engine.side.build_meta = swapped
+    engine.side.build_meta = changed
     for prompt in asked:  # all of it in one step
         engine.run([prompt], 2)
     engine.drain()
     engine.side.build_meta = build
-    return finds("swapped slots", engine, asked)
 
 
 def a_flipped_bit(context, engine):
@@ -162,7 +175,17 @@ def a_flipped_bit(context, engine):
             engine.step()
         engine.drain()
         need(all(engine.on_workers(flip, blocks[0])), "the stored bytes were not found in the pool")
-    return finds("a flipped bit", engine, asked)
+    return finds(context, "a flipped bit", engine, asked)
+
+
+def another_rope(context, engine):
+    """A table of positions that are twice as dense, as a longrope's may be."""
+    asked = [prompts.tokens(f"verify/rope{i}", 700) for i in range(3)]
+    engine.run(asked, 2)
+    engine.drain()
+    engine.on_workers(see_no_weights)
+    engine.on_workers(bend_rope)
+    return finds(context, "another rope", engine, asked)
 
 
 def old_weights(context, engine):
@@ -170,14 +193,17 @@ def old_weights(context, engine):
     asked = [prompts.tokens(f"verify/old{i}", 700) for i in range(3)]
     engine.run(asked, 2)
     engine.drain()
-    engine.on_workers(see_no_weights)
-    engine.side._is_inert = True  # hears of no call
+    engine.side._is_inert = True  # hears of no call; and the workers see none, since the way before
     engine.load_weights(context.other_folder)
     engine.side._is_inert = False
-    return finds("old weights", engine, asked)
+    return finds(context, "old weights", engine, asked)
 
 
-def finds(what, engine, asked):
+def finds(context, what, engine, asked):
+    shares = () if context.short or engine.side._config.mismatches_make_inert else (0.01, 0.001)
+    until = [f"{sorted(requests_until_found(engine, asked, share) for _ in range(5))} requests at {share}" for share in shares]
+    engine.side._samples = type(engine.side._samples)(1)  # those before count no more
+    compare_each_hit(engine)
     before = all_counts(engine)
     engine.on_workers(keep_measures)
     for prompt in asked:
@@ -187,7 +213,19 @@ def finds(what, engine, asked):
     after = all_counts(engine)
     samples, mismatches = (after[name] - before[name] for name in ("verify_samples", "verify_mismatches"))
     need(samples == mismatches == len(asked), f"{what}: {mismatches} of {samples} samples were found, of {len(asked)} requests")
-    return f"{what}: {mismatches} of {samples}, {measured(engine)}"
+    return f"{what}: {', '.join([f'{mismatches} of {samples}', *until])}, {measured(engine)}"
+
+
+def requests_until_found(engine, asked, share):
+    """One after another, of an engine that has stored none of it. How many until the first alarm."""
+    engine.side._samples = type(engine.side._samples)(share)
+    n, before = 0, all_counts(engine)["verify_mismatches"]
+    while all_counts(engine)["verify_mismatches"] == before:
+        engine.forget()
+        engine.run([asked[n % len(asked)]], 2)
+        engine.drain()
+        n += 1
+    return n
 
 
 # ---- on a worker ----------------------------------------------------------------------------------------------------
@@ -214,6 +252,12 @@ def take_measures(worker):
 
 def see_no_weights(worker):
     own_worker()._weights.has_changed = lambda: False
+
+
+def bend_rope(worker):
+    for module in worker.model_runner.model.modules():
+        if hasattr(module, "cos_sin_cache"):
+            module.cos_sin_cache = module.cos_sin_cache.repeat_interleave(2, 0)[: len(module.cos_sin_cache)]
 
 
 def flip(worker, block):

@@ -43,7 +43,7 @@ SESSIONS = (
     ("llama-pp2", 1, 900),
     ("llama-multi", 1, 900),
     ("llama-hooks", 1, 900),
-    ("llama-verify", 1, 1200),
+    ("llama-verify", 1, 2400),
     ("llama-verify-tp2", 1, 900),
     ("llama-sync", 1, 1200),
     ("llama-sync-kills", 1, 3000),

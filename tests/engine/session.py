@@ -498,7 +498,7 @@ def verify_cases(context, engine, server):
 def verify_alarms(context, engine, server):
     import byte_cases as of_verify
 
-    context.cases.run("right_kv_is_no_alarm", of_verify.right_kv_is_no_alarm, engine, 300)
+    context.cases.run("right_kv_is_no_alarm", of_verify.right_kv_is_no_alarm, engine, 25000 if "many" in context.options.session else 300)
 
 
 def measure_hooks(context, engine, server):
@@ -644,6 +644,7 @@ SESSIONS = {
     "tier-gemma": tier_session("gemma", "hybrid_cases"),
     "tier-tp2": on_two_cpus(tier_session("llama", "few_cases", tensor_parallel_size=2)),
     "llama-verify": connector_session("llama", verify_cases, extra=VERIFY, blocks=FEW_BLOCKS, dtype="bfloat16"),
+    "llama-verify-many": connector_session("llama", verify_alarms, extra={**VERIFY, "chunk_tokens": 32}, blocks=160, block_tokens=32, dtype="bfloat16"),
     "llama-verify-tp2": on_two_cpus(connector_session("llama", verify_alarms, extra=VERIFY, dtype="bfloat16", tensor_parallel_size=2)),
     "gemma-verify": connector_session("gemma", verify_alarms, extra=VERIFY, dtype="bfloat16"),
     "window": connector_session("window", few_cases),
