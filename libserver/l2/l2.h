@@ -299,9 +299,8 @@ int scout__l2_new(const struct scout__l2_adapter *const *adapters, const char *c
 		  char *err, size_t err_len);
 /* Readable while scout__l2_reap() has something. */
 SCOUT_ON_ANY int scout__l2_fd(const struct scout__l2 *l2);
-/* Whether an EXISTS or LOAD (READS) or a STORE (WRITES) submitted now would be tried, as far as the breaker goes. */
-SCOUT_ON_LOOP bool scout__l2_usable(const struct scout__l2 *l2, uint32_t adapter, enum scout__l2_side side,
-				    uint64_t now_us);
+/* Whether an EXISTS or LOAD submitted now would be tried, as far as the breaker goes. */
+SCOUT_ON_LOOP bool scout__l2_tries_reads(const struct scout__l2 *l2, uint32_t adapter);
 /* When a STORE would be tried again; 0: at once; UINT64_MAX: after one that is being tried has ended. */
 SCOUT_ON_LOOP uint64_t scout__l2_writes_at_us(const struct scout__l2 *l2, uint32_t adapter);
 /*

@@ -69,11 +69,9 @@ start_unpins(struct scout__l2_port *port, uint64_t now_us)
 }
 
 bool
-scout__l2_usable(const struct scout__l2 *l2, uint32_t adapter, enum scout__l2_side side, uint64_t now_us)
+scout__l2_tries_reads(const struct scout__l2 *l2, uint32_t adapter)
 {
-	if (side == SCOUT__L2_WRITES)
-		return scout__l2_writes_at_us(l2, adapter) <= now_us;
-	return l2->ports[adapter].sides[side].state == SCOUT__L2_CLOSED;
+	return l2->ports[adapter].sides[SCOUT__L2_READS].state == SCOUT__L2_CLOSED;
 }
 
 uint64_t
@@ -95,8 +93,7 @@ submit(struct scout__l2_port *port, struct scout__l2_op *op, uint64_t now_us)
 	bool is_closed = port->sides[side].state == SCOUT__L2_CLOSED || scout__l2_is_of_record(op);
 
 	/* A REMOVE is no trial: it may succeed on a full disk. */
-	if (!is_closed &&
-	    (op->what != SCOUT__L2_STORE || !scout__l2_usable(l2, op->adapter, SCOUT__L2_WRITES, now_us))) {
+	if (!is_closed && (op->what != SCOUT__L2_STORE || scout__l2_writes_at_us(l2, op->adapter) > now_us)) {
 		scout__l2_end(l2, op, SCOUT__L2_REFUSED);
 		return;
 	}

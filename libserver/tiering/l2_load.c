@@ -60,7 +60,7 @@ next_adapter(const struct scout_server *s, struct scout__load *load, uint32_t *r
 			(uint32_t)__builtin_ctz(load->left & load->known ? load->left & load->known : load->left);
 
 		load->left &= (uint8_t) ~(1u << adapter);
-		if (scout__l2_usable(t->l2, adapter, SCOUT__L2_READS, s->now_us)) {
+		if (scout__l2_tries_reads(t->l2, adapter)) {
 			*ret_adapter = adapter;
 			return true;
 		}
@@ -134,7 +134,7 @@ scout__loads_can_start(const struct scout_server *s)
 	if (scout__list_empty(&t->loads_queued) || t->stopping)
 		return false;
 	for (uint32_t i = 0; i < t->n && !any_usable; i++)
-		any_usable = scout__l2_usable(t->l2, i, SCOUT__L2_READS, s->now_us);
+		any_usable = scout__l2_tries_reads(t->l2, i);
 	/* Without one they are given up. */
 	return !any_usable || t->n_loads_running - t->n_loads_late < t->load_ops;
 }

@@ -100,7 +100,7 @@ usable(const struct scout_server *s, const struct scout__ns *ns)
 	uint8_t adapters = 0;
 
 	for (uint32_t i = 0; i < s->fetch->n; i++)
-		if (scout__l2_usable(s->fetch->l2, i, SCOUT__L2_READS, s->now_us))
+		if (scout__l2_tries_reads(s->fetch->l2, i))
 			adapters |= (uint8_t)(1u << i);
 	return adapters & scout__records_stores(ns);
 }

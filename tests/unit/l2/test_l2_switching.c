@@ -17,12 +17,12 @@ START_TEST(failures_in_a_row_switch_reads_off)
 	ck_assert_int_eq(breaker(SCOUT__L2_READS), SCOUT__L2_CLOSED);
 	/* That EXISTS works, from memory perhaps, says nothing about loads. */
 	ck_assert_int_eq(one(SCOUT__L2_EXISTS, SCOUT__L2_OK, 0, 0), SCOUT__L2_OK);
-	ck_assert(scout__l2_usable(l2, 0, SCOUT__L2_READS, 0));
+	ck_assert(scout__l2_tries_reads(l2, 0));
 	ck_assert_int_eq(one(SCOUT__L2_LOAD, SCOUT__L2_ERROR, 5, 0), SCOUT__L2_ERROR);
 	ck_assert_int_eq(breaker(SCOUT__L2_READS), SCOUT__L2_OPEN);
 	ck_assert_int_eq(breaker(SCOUT__L2_WRITES), SCOUT__L2_CLOSED);
-	ck_assert(!scout__l2_usable(l2, 0, SCOUT__L2_READS, 0));
-	ck_assert(scout__l2_usable(l2, 0, SCOUT__L2_WRITES, 0));
+	ck_assert(!scout__l2_tries_reads(l2, 0));
+	ck_assert_uint_eq(scout__l2_writes_at_us(l2, 0), 0);
 	ck_assert_uint_eq(counters()->opened[SCOUT__L2_READS], 1);
 	ck_assert_uint_eq(counters()->opened[SCOUT__L2_WRITES], 0);
 	ck_assert_uint_eq(logged("L2 script:///a: reads off, next try in "), 1);
@@ -103,7 +103,7 @@ START_TEST(reads_are_tried_by_the_load_that_failed_last)
 	/* One at a time, and nothing else passes meanwhile. */
 	tick(retry_us + 1);
 	ck_assert_uint_eq(script->n, 1);
-	ck_assert(!scout__l2_usable(l2, 0, SCOUT__L2_READS, retry_us + 1));
+	ck_assert(!scout__l2_tries_reads(l2, 0));
 	submit(1, SCOUT__L2_EXISTS, retry_us + 1);
 	reap(retry_us + 1);
 	ck_assert_int_eq(ops[1].result, SCOUT__L2_REFUSED);
@@ -234,11 +234,11 @@ START_TEST(writes_are_tried_by_the_next_store)
 	ck_assert_uint_eq(next_us(), UINT64_MAX);
 	ck_assert_int_eq(one(SCOUT__L2_STORE, SCOUT__L2_OK, 0, now_us + 749999), SCOUT__L2_REFUSED);
 	now_us += S;
-	ck_assert(scout__l2_usable(l2, 0, SCOUT__L2_WRITES, now_us));
+	ck_assert_uint_le(scout__l2_writes_at_us(l2, 0), now_us);
 	ck_assert_int_eq(one(SCOUT__L2_REMOVE, SCOUT__L2_OK, 0, now_us), SCOUT__L2_REFUSED);
 	submit(1, SCOUT__L2_STORE, now_us);
 	ck_assert_int_eq(breaker(SCOUT__L2_WRITES), SCOUT__L2_HALF_OPEN);
-	ck_assert(!scout__l2_usable(l2, 0, SCOUT__L2_WRITES, now_us));
+	ck_assert_uint_gt(scout__l2_writes_at_us(l2, 0), now_us);
 	ck_assert_uint_eq(script->n, 1);
 	submit(2, SCOUT__L2_STORE, now_us);
 	submit(3, SCOUT__L2_REMOVE, now_us);
@@ -249,7 +249,7 @@ START_TEST(writes_are_tried_by_the_next_store)
 	ck_assert_int_eq(ops[2].result, SCOUT__L2_REFUSED);
 	ck_assert_int_eq(ops[3].result, SCOUT__L2_REFUSED);
 	ck_assert_int_eq(breaker(SCOUT__L2_WRITES), SCOUT__L2_OPEN);
-	ck_assert(!scout__l2_usable(l2, 0, SCOUT__L2_WRITES, now_us + 3 * S / 2 - 1));
+	ck_assert_uint_gt(scout__l2_writes_at_us(l2, 0), now_us + 3 * S / 2 - 1);
 	now_us += 2 * S;
 	submit(1, SCOUT__L2_STORE, now_us);
 	script_end(script, 0, SCOUT__L2_PRESENT, 0);
@@ -361,11 +361,11 @@ START_TEST(a_write_trial_that_hangs_is_the_only_one)
 	submit(2, SCOUT__L2_STORE, 60 * S);
 	reap(60 * S);
 	ck_assert_int_eq(ops[2].result, SCOUT__L2_REFUSED);
-	ck_assert(!scout__l2_usable(l2, 0, SCOUT__L2_WRITES, 60 * S));
+	ck_assert_uint_gt(scout__l2_writes_at_us(l2, 0), 60 * S);
 	script_end(script, 0, SCOUT__L2_OK, 0);
 	reap(60 * S);
 	ck_assert_int_eq(breaker(SCOUT__L2_WRITES), SCOUT__L2_OPEN);
-	ck_assert(scout__l2_usable(l2, 0, SCOUT__L2_WRITES, 60 * S));
+	ck_assert_uint_le(scout__l2_writes_at_us(l2, 0), 60 * S);
 	ck_assert_int_eq(one(SCOUT__L2_STORE, SCOUT__L2_OK, 0, 60 * S), SCOUT__L2_OK);
 	ck_assert_int_eq(breaker(SCOUT__L2_WRITES), SCOUT__L2_CLOSED);
 }
