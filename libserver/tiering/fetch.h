@@ -123,6 +123,7 @@ struct scout__write {
 	uint8_t failures;   /* times that one of them failed */
 	bool kept;          /* one of them has it */
 	bool late;          /* one of them does not get on with it */
+	bool told;          /* the feed knows that one has it, as far as this shard goes */
 	struct scout__l2_key *key;
 	struct scout__l2_op *ops; /* one for each adapter, with the key behind them, while it runs */
 };

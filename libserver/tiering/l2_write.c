@@ -43,7 +43,7 @@ note_saved(struct scout__ns_group *group, uint32_t entry)
 {
 	const struct scout__entry *e = &group->index->entries[entry];
 
-	if (e->saving == 1 && !e->unsaved && scout__index_is_hit(group->index, entry))
+	if (e->saving == 1 && !e->unsaved && e->owed == 0 && scout__index_is_hit(group->index, entry))
 		scout__feed_saved(group, entry);
 }
 
@@ -68,7 +68,8 @@ write_end(struct scout_server *s, struct scout__write *w)
 {
 	if (!w->kept)
 		w->group->index->entries[w->handle.entry].unsaved = 1;
-	note_saved(w->group, w->handle.entry);
+	if (!w->told)
+		note_saved(w->group, w->handle.entry);
 	let_go(s, w);
 	free(w->ops);
 	free(w);
@@ -103,14 +104,46 @@ SCOUT_ON_LOOP static void go_on_later(struct scout_server *s);
 SCOUT_ON_LOOP static void writes_start(struct scout_server *s);
 SCOUT_ON_LOOP static void write_late(void *user, struct scout__l2_op *op);
 
-/* The pool has used its slot for something else, or must. */
 SCOUT_ON_LOOP static bool
-is_gone(const struct scout__write *w)
+is_in_pool(const struct scout__write *w)
 {
-	const struct scout__chunk_index *index = w->group->index;
+	return scout__index_valid(w->group->index, w->handle) && w->group->index->entries[w->handle.entry].readable > 0;
+}
 
-	return w->weights_gen != w->group->ns->weights_gen || !scout__index_valid(index, w->handle) ||
-	       index->entries[w->handle.entry].readable == 0 || index->entries[w->handle.entry].spoiled;
+SCOUT_ON_LOOP static bool
+is_outdated(const struct scout__write *w)
+{
+	return w->weights_gen != w->group->ns->weights_gen || w->group->index->entries[w->handle.entry].spoiled;
+}
+
+/* It waits without its slot from here on. */
+SCOUT_ON_LOOP static void
+owe(const struct scout__write *w)
+{
+	struct scout__entry *e = &w->group->index->entries[w->handle.entry];
+
+	if (!w->kept && e->owed < SCOUT__OWED_MAX)
+		e->owed++;
+}
+
+/* It has its slot again, or is given up. */
+SCOUT_ON_LOOP static void
+owe_no_more(const struct scout__write *w)
+{
+	struct scout__entry *e = &w->group->index->entries[w->handle.entry];
+
+	if (!w->kept && scout__index_valid(w->group->index, w->handle) && e->owed < SCOUT__OWED_MAX)
+		e->owed--;
+}
+
+/* Count one that has ended: as @counter, unless a store has it. */
+static void
+count_end(struct scout__fetch *t, const struct scout__write *w, uint64_t *counter)
+{
+	if (w->kept)
+		t->count.writes_done++;
+	else
+		(*counter)++;
 }
 
 /* It has its slot, and is in no list. It ends, or waits without its slot for stores that do not have it. */
@@ -119,15 +152,16 @@ put_off(struct scout_server *s, struct scout__write *w, uint64_t again_us)
 {
 	struct scout__fetch *t = s->fetch;
 
-	if (!w->todo || w->failures >= FAILURES || t->stopping || is_gone(w) ||
+	if (!w->todo || w->failures >= FAILURES || t->stopping || !is_in_pool(w) || is_outdated(w) ||
 	    t->n_writes_later + t->n_writes_again >= SCOUT__WRITES_LATER) {
-		if (w->kept)
-			t->count.writes_done++;
-		else
-			t->count.writes_failed++;
+		count_end(t, w, &t->count.writes_failed);
 		write_end(s, w);
 		return;
 	}
+	owe(w);
+	if (w->kept && !w->told)
+		note_saved(w->group, w->handle.entry);
+	w->told = w->kept;
 	let_go(s, w);
 	free(w->ops);
 	w->ops = NULL;
@@ -201,12 +235,6 @@ write_start(struct scout_server *s, struct scout__write *w, uint8_t stores)
 	}
 }
 
-SCOUT_ON_LOOP static bool
-is_outdated(const struct scout__write *w)
-{
-	return w->weights_gen != w->group->ns->weights_gen || w->group->index->entries[w->handle.entry].spoiled;
-}
-
 /* Whether a write may start as far as the namespace goes. */
 SCOUT_ON_LOOP static bool
 may_start(const struct scout__fetch *t, const struct scout__ns *ns)
@@ -248,14 +276,14 @@ hold(struct scout__fetch *t, struct scout__write *w)
 SCOUT_ON_LOOP static void
 free_again(struct scout__fetch *t, struct scout__write *w)
 {
+	bool outdated = w->weights_gen != w->group->ns->weights_gen;
+
 	scout__list_del(&w->node);
 	t->n_writes_again--;
-	if (w->kept)
-		t->count.writes_done++;
-	else if (w->weights_gen != w->group->ns->weights_gen)
-		t->count.writes_outdated++;
-	else
-		t->count.writes_dropped++;
+	owe_no_more(w);
+	if (!w->kept && scout__index_valid(w->group->index, w->handle))
+		w->group->index->entries[w->handle.entry].unsaved = 1;
+	count_end(t, w, outdated ? &t->count.writes_outdated : &t->count.writes_dropped);
 	free(w);
 }
 
@@ -267,14 +295,16 @@ go_on_again(struct scout_server *s, struct scout__list *list)
 
 	for (uint32_t left = SWEEP; left > 0 && !scout__list_empty(list); left--) {
 		struct scout__write *w = SCOUT__OWNER(list->next, struct scout__write, node);
+		bool gone = !is_in_pool(w) || is_outdated(w);
 		uint8_t stores;
 
-		if (!is_gone(w) && (stores_of(s, w, &stores) > s->now_us || !may_start(t, w->group->ns)))
+		if (!gone && (stores_of(s, w, &stores) > s->now_us || !may_start(t, w->group->ns)))
 			return;
-		if (is_gone(w) || !hold(t, w)) {
+		if (gone || !hold(t, w)) {
 			free_again(t, w);
 			continue;
 		}
+		owe_no_more(w);
 		scout__list_del(&w->node);
 		t->n_writes_again--;
 		write_start(s, w, stores);
@@ -335,6 +365,7 @@ free_later(struct scout__fetch *t, struct scout__write *w, uint64_t *counter)
 {
 	if (scout__index_valid(w->group->index, w->handle))
 		w->group->index->entries[w->handle.entry].unsaved = 1;
+	owe_no_more(w);
 	t->n_writes_later--;
 	(*counter)++;
 	leave_prompt(w);
@@ -355,9 +386,7 @@ cut(struct scout_server *s, struct scout__prompt *prompt)
 SCOUT_ON_LOOP static bool
 enqueue(struct scout__fetch *t, struct scout__write *w)
 {
-	struct scout__chunk_index *index = w->group->index;
-
-	if (!scout__index_valid(index, w->handle) || index->entries[w->handle.entry].readable == 0 || !hold(t, w))
+	if (!is_in_pool(w) || !hold(t, w))
 		return false;
 	t->n_writes_queued++;
 	scout__list_add(&t->writes_queued, &w->node);
@@ -382,6 +411,7 @@ go_on_with(struct scout_server *s, struct scout__prompt *prompt)
 			return false;
 		scout__list_del(&w->of_prompt);
 		if (enqueue(t, w)) {
+			owe_no_more(w);
 			t->n_writes_later--;
 			continue;
 		}
@@ -432,6 +462,7 @@ make_room(struct scout_server *s, const struct scout__prompt *prompt, uint64_t b
 		scout__list_add_first(&youngest->later, &last->of_prompt);
 		t->n_writes_queued--;
 		t->n_writes_later++;
+		owe(last);
 		let_go(s, last);
 	}
 	return true;
@@ -518,6 +549,7 @@ scout__write_queue(struct scout_server *s, struct scout__ns_group *group, uint32
 	    !enqueue(t, w)) {
 		scout__list_add(&prompt->later, &w->of_prompt);
 		t->n_writes_later++;
+		owe(w);
 	}
 	writes_start(s);
 }

@@ -52,6 +52,9 @@ struct scout__entry {
 	uint8_t bare : 1;      /* its slot has no memory yet; spoiled too: nor will it get any */
 	uint8_t described : 1; /* chunk_index.descriptions has what its STORE said of it */
 	uint8_t unsaved : 1;   /* a shard of it was not written to L2 */
+	uint8_t owed : 5; /* shards that no store has and that wait for L2 without the slot; SCOUT__OWED_MAX: for ever */
 };
+
+#define SCOUT__OWED_MAX 31u
 
 _Static_assert(sizeof(struct scout__entry) == 64, "one cache line");

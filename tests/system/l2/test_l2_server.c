@@ -349,6 +349,77 @@ down_with_ranks(struct scout_server *server, struct wire_peer *client, struct wi
 	scout_server_stop(server);
 }
 
+/* How many chunks the feed has told since @next to be in L2. */
+static uint32_t
+told_of_l2(struct wire_peer *p, struct scout__feed_msg *next)
+{
+	struct scout__feed_reply m = {.flags = SCOUT_FEED_MORE};
+	struct scout__feed_event e;
+	const char *field = "";
+	uint32_t n = 0;
+
+	while (m.flags & SCOUT_FEED_MORE) {
+		struct wire_reply *reply;
+		struct scout__op op;
+		uint64_t corr;
+
+		scout__put_feed(wire_begin(p, SCOUT_OP_FEED), next);
+		corr = wire_end(p);
+		wire_flush(p);
+		reply = wire_wait(p, corr);
+		assert_wire(reply->status, SCOUT_WIRE_OK);
+		op = (struct scout__op){.opcode = SCOUT_OP_FEED, .body = reply->body, .length = reply->length};
+		ck_assert_int_eq(scout__get_feed_reply(&op, p->hello.hash_bytes, &m, &field), SCOUT_WIRE_OK);
+		while (scout__get_feed_event(&m.events, p->hello.hash_bytes, &e))
+			n += e.kind == SCOUT_EVENT_STORED && e.medium == SCOUT_MEDIUM_L2;
+		*next = m.next;
+		wire_reply_free(reply);
+	}
+	return n;
+}
+
+START_TEST(what_one_store_has_is_told_while_another_is_off)
+{
+	struct l2_rig r = l2_rig_of(64);
+	struct scout__feed_msg next = {.feed = 0};
+
+	r.cfg.l2 = "memory://a memory://b";
+	l2_up(&r);
+	(void)told_of_l2(&r.rig.client, &next);
+	l2_memory_fail(r.m, SCOUT__L2_STORE, 1000, SCOUT__L2_ERROR);
+	for (uint64_t key = 1; key <= 2 * SCOUT__L2_FAILURES; key++) {
+		l2_store_in_pool(&r.rig.worker, key, 1);
+		wire_wait_status(&r.rig.client, "l2.writes.bytes", 0);
+		ck_assert_uint_eq(told_of_l2(&r.rig.client, &next), 1);
+	}
+	l2_memory_fail(r.m, SCOUT__L2_STORE, 0, SCOUT__L2_OK);
+	wire_wait_status(&r.rig.client, "l2.writes.waiting", 0);
+	ck_assert_uint_eq(told_of_l2(&r.rig.client, &next), 0); /* not again */
+	l2_down(&r);
+}
+END_TEST
+
+START_TEST(a_chunk_is_told_when_the_last_of_its_shards_is_written)
+{
+	struct l2_rig r = l2_rig_of(64 * RANKS);
+	struct wire_peer client, workers[RANKS];
+	struct scout_server *server = up_with_ranks(&r, &client, workers);
+	struct scout__feed_msg next = {.feed = 0};
+
+	(void)told_of_l2(&client, &next);
+	l2_memory_fail(r.m, SCOUT__L2_STORE, 1, SCOUT__L2_ERROR);
+	for (uint16_t rank = 0; rank < RANKS; rank++) {
+		l2_store_in_pool(&workers[rank], 1, 1);
+		wire_wait_status(&client, "l2.writes.bytes", 0);
+	}
+	/* The first is put off for a second, or was written by now. */
+	wire_wait_status(&client, "l2.writes.waiting", 0);
+	ck_assert_uint_eq(l2_memory_objects(r.m), RANKS);
+	ck_assert_uint_eq(told_of_l2(&client, &next), 1);
+	down_with_ranks(server, &client, workers);
+}
+END_TEST
+
 START_TEST(the_shards_of_a_chunk_may_come_from_both_tiers)
 {
 	struct l2_rig r = l2_rig_of(64 * RANKS);
