@@ -64,8 +64,8 @@ struct scout_l2_watch {
 	uint32_t size; /* of this structure, as the server has it */
 	/*
 	 * @moved: bytes (of exists: requests) of this call so far. More than before is progress, of an object at least 64 KiB
-	 * or a 16th of it more, and the clock of the deadline starts anew; bytes beyond the object's are no progress. False: nobody waits any more, or nothing has
-	 * moved for timeout_ms: return SCOUT_L2_GAVE_UP.
+	 * or a 16th of it more, and the clock of the deadline starts anew; bytes beyond the object's are no progress.
+	 * False: nobody waits any more, or nothing has moved for timeout_ms: return SCOUT_L2_GAVE_UP.
 	 */
 	bool (*goes_on)(void *user, uint64_t moved);
 	void *user;

@@ -189,7 +189,7 @@ scout__s3_credentials_get(struct scout__s3_credentials *c, struct scout__s3_line
 			c->asked_s = (int64_t)time(NULL);
 		if (rc == 1)
 			c->keys = keys;
-		/* Those that end soon are good until the store says otherwise. */
+		/* Those that have ended are used until the store refuses them. */
 		c->is_known = rc == 1 || (c->is_known && !refused);
 		explicit_bzero(&keys, sizeof(keys));
 	}

@@ -205,7 +205,7 @@ class Scheduler:
             return
         begin, end = tracked.computed, tracked.computed + external
         tracked.next_store = max(tracked.next_store, self._found_tokens(hit))
-        self._admit(tracked, begin, max(end, self._check_behind(tracked, end)))
+        self._admit(tracked, begin, max(end, self._check_from(tracked, end)))
         if not external:
             return
         tracked.loaded = external
@@ -221,8 +221,8 @@ class Scheduler:
         self.counts["load_tokens"] += external
         self.counts["load_tokens_l2"] += self.hit_sources(request, external)[1]
 
-    def _check_behind(self, tracked, begin):
-        """If all that is cached behind the token @begin is to be computed and compared, where it ends; else 0."""
+    def _check_from(self, tracked, begin):
+        """If all that is cached from the token @begin on is to be computed and compared, where it ends; else 0."""
         hit, request_id = tracked.hit, tracked.request.request_id
         if not begin < hit.tokens > self._offered(tracked) or request_id in self._older:
             return 0

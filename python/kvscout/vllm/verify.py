@@ -38,7 +38,7 @@ class Check:
     tracked: object  # of request.py
     samples: object  # of the namespace, which may have become another one
     begin: int  # tokens
-    end: int  # behind the last chunk
+    end: int  # after the last chunk
     has_begun: bool = False  # a step has computed from `begin` on
     finish: object = None  # ends the lookup, if its request no longer does
     chunks: int = 0  # compared

@@ -3,7 +3,7 @@
 
 vLLM tells a connector nothing of that, and has many ways for it. So it is turned round: each call to vLLM's workers may have written
 weights, except those that HARMLESS names. The step after it asks all workers for the digest of what they have in memory then, which is
-behind the last write, whatever was reset before or after. Until all have answered, and from start to finish of an update, the engine
+after the last write, whatever was reset before or after. Until all have answered, and from start to finish of an update, the engine
 neither loads nor stores. If a digest has changed, the scheduler joins the namespace of the new ones, and sends the workers there. No rank
 waits for another, so one that failed in an update hangs no other one.
 
