@@ -175,7 +175,8 @@ sheet_attention(const struct snapshot *s, const struct snapshot *before)
 		{"peers.dropped", "connections ended: their peers did not read; see kvscout peers"},
 		{"peers.died", "peers died"},
 		{"connections.refused", "connections were refused: max_peers is reached"},
-		{"l2.writes.dropped", "writes to L2 were given up: it is slower than the stores"},
+		{"l2.writes.dropped",
+		 "writes to L2 were given up: it was off or slow, and the pool had replaced the chunks"},
 		{"l2.loads.failed", "loads from L2 failed"},
 		{"l2.writes.failed", "writes to L2 failed"},
 	};

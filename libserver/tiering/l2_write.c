@@ -312,13 +312,26 @@ go_on_again(struct scout_server *s, struct scout__list *list)
 }
 
 SCOUT_ON_LOOP static void
+log_dropped(struct scout_server *s)
+{
+	scout__log_limited(
+		&s->log, &s->fetch->limit_dropped, s->now_us, SCOUT__WARN_INTERVAL_US, SCOUT_LOG_WARN,
+		"L2 was off, or takes writes more slowly than workers store: %llu bytes wait (l2_queue_bytes), and the "
+		"pool has replaced others that waited for L2, so they or ends of prompts are not written",
+		(unsigned long long)s->fetch->write_bytes);
+}
+
+SCOUT_ON_LOOP static void
 writes_start(struct scout_server *s)
 {
 	struct scout__fetch *t = s->fetch;
+	uint64_t dropped = t->count.writes_dropped;
 	uint32_t left = SWEEP;
 
 	for (uint32_t i = 0; i <= SCOUT__L2_MAX_ADAPTERS && t->n_writes_again > 0 && !t->stopping; i++)
 		go_on_again(s, &t->writes_again[i]);
+	if (t->count.writes_dropped > dropped)
+		log_dropped(s);
 	if (!t->stopping)
 		go_on_later(s);
 	/* The sweep drops what is outdated behind these. */
@@ -339,16 +352,6 @@ writes_start(struct scout_server *s)
 			put_off(s, w, 0);
 		}
 	}
-}
-
-SCOUT_ON_LOOP static void
-log_dropped(struct scout_server *s)
-{
-	scout__log_limited(
-		&s->log, &s->fetch->limit_dropped, s->now_us, SCOUT__WARN_INTERVAL_US, SCOUT_LOG_WARN,
-		"L2 takes writes more slowly than workers store: %llu bytes wait (l2_queue_bytes), and the pool has "
-		"replaced others that waited for room there, so ends of prompts are not written",
-		(unsigned long long)s->fetch->write_bytes);
 }
 
 static bool

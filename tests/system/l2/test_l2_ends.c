@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server_l2_rig.h"
 
+#include <stdatomic.h>
+#include <string.h>
+
 #include "check_main.h"
+#include "waiting.h"
 
 /*
  * What fails, what ends in the middle, and what a new weights version does to it: nothing wrong, nothing left behind.
@@ -390,10 +394,21 @@ START_TEST(writes_ride_out_an_outage_without_their_slots)
 }
 END_TEST
 
+static atomic_uint n_said;
+
+static void
+hear_of_replaced(void *user, int level, const char *line)
+{
+	(void)user;
+	if (level == SCOUT_LOG_WARN && strstr(line, "the pool has replaced others"))
+		atomic_fetch_add(&n_said, 1);
+}
+
 START_TEST(what_the_pool_replaced_during_an_outage_is_not_written)
 {
 	struct l2_rig r = l2_rig_of(64);
 
+	r.cfg.log = hear_of_replaced;
 	l2_up(&r);
 	l2_memory_fail(r.m, SCOUT__L2_STORE, 1000, SCOUT__L2_ERROR);
 	l2_store_in_pool(&r.rig.worker, 1, 32);
@@ -405,6 +420,8 @@ START_TEST(what_the_pool_replaced_during_an_outage_is_not_written)
 	ck_assert_uint_ge(l2_memory_objects(r.m), 64);
 	ck_assert_uint_le(l2_memory_objects(r.m), 65);
 	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.writes.dropped"), 80 - l2_memory_objects(r.m));
+	wait_until(atomic_load(&n_said) > 0)
+		;
 	l2_check_idle(&r);
 	l2_down(&r);
 }
