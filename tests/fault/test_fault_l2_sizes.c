@@ -4,10 +4,10 @@
 
 #include <ftw.h>
 #include <inttypes.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "l2_fault.h"
+#include "own_use.h"
 #include "server_rig.h"
 
 /*
@@ -284,16 +284,6 @@ START_TEST(first_lookup_of_a_server_does_not_wait_for_its_pool_to_grow)
 	down(&z);
 }
 END_TEST
-
-static void
-limit_file_size(rlim_t bytes)
-{
-	struct rlimit limit;
-
-	ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
-	limit.rlim_cur = bytes;
-	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
-}
 
 /* Extents of 16 chunks: the first has come, and there is no memory for others. */
 START_TEST(chunks_whose_room_does_not_come_are_missing_and_named)

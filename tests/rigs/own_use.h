@@ -4,6 +4,7 @@
 #include <check.h>
 #include <dirent.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <time.h>
 
 /* What a test's own process uses. */
@@ -28,6 +29,21 @@ count_fds(void)
 	ck_assert_ptr_nonnull(dir);
 	while (readdir(dir)) // NOLINT(concurrency-mt-unsafe): a stream of our own
 		n++;
-	(void)closedir(dir);
+	ck_assert_int_eq(closedir(dir), 0);
 	return n;
+}
+
+/*
+ * Let memfds of more than @bytes fail with EFBIG, for those threads that block SIGXFSZ, as the grower does. Not too
+ * small a number: Check writes its own messages to a file. Not by RLIMIT_NOFILE: sanitizers need descriptors to
+ * report.
+ */
+static inline void
+limit_file_size(rlim_t bytes)
+{
+	struct rlimit limit;
+
+	ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
+	limit.rlim_cur = bytes;
+	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }

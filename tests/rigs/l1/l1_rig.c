@@ -62,26 +62,3 @@ wait_grown(struct scout__chunk_index *index)
 	ck_assert_ptr_eq(extent->owner, index);
 	return scout__index_grow(index, extent);
 }
-
-void
-limit_file_size(rlim_t bytes)
-{
-	struct rlimit limits;
-
-	ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limits), 0);
-	limits.rlim_cur = bytes;
-	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limits), 0);
-}
-
-int
-count_fds(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	int n = 0;
-
-	ck_assert_ptr_nonnull(dir);
-	while (readdir(dir)) // NOLINT(concurrency-mt-unsafe): a stream of our own
-		n++;
-	ck_assert_int_eq(closedir(dir), 0);
-	return n;
-}

@@ -2,12 +2,10 @@
 #pragma once
 
 #include <check.h>
-#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "chunk_index.h"
 
@@ -44,11 +42,3 @@ SCOUT_ON_LOOP struct scout__extent *wait_extent(struct scout__pool *pool);
 
 /* Give @index the extent that it asked for. Returns whether there are new slots. */
 SCOUT_ON_LOOP bool wait_grown(struct scout__chunk_index *index);
-
-/*
- * Let memfds of more than @bytes fail with EFBIG, for those threads that block SIGXFSZ, as the grower does. Not too
- * small a number: Check writes its own messages to a file. Not by RLIMIT_NOFILE: sanitizers need descriptors to
- * report.
- */
-void limit_file_size(rlim_t bytes);
-int count_fds(void);

@@ -3,19 +3,9 @@
 #include "check_main.h"
 
 #include <string.h>
-#include <sys/resource.h>
 
+#include "own_use.h"
 #include "server_rig.h"
-
-static void
-limit_file_size(rlim_t bytes)
-{
-	struct rlimit limit;
-
-	ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
-	limit.rlim_cur = bytes;
-	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
-}
 
 START_TEST(with_prealloc_the_pool_grows_until_it_is_whole_though_growing_fails_at_first)
 {

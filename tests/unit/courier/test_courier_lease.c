@@ -5,7 +5,6 @@
  */
 #include "check_main.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -18,6 +17,7 @@
 #include "channel.h"
 #include "client_rig.h"
 #include "msg.h"
+#include "own_use.h"
 
 #define RING SCOUT_CHANNEL_MIN_BYTES
 #define MAX_PASSED 8
@@ -132,19 +132,6 @@ down(void)
 	rig_down();
 }
 
-static unsigned
-count_fds(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	unsigned n = 0;
-
-	ck_assert_ptr_nonnull(dir);
-	while (readdir(dir))
-		n++;
-	(void)closedir(dir);
-	return n;
-}
-
 static void
 expect_answer(const char *id)
 {
@@ -197,7 +184,7 @@ END_TEST
 /* Descriptors that are something else, too few, too many. */
 START_LOOP_TEST(wrong_descriptors_are_closed_and_the_socket_is_used, 0, 6)
 {
-	unsigned before = count_fds();
+	int before = count_fds();
 	int fds[MAX_PASSED], n = 0, pipes[2];
 
 	ck_assert_int_eq(pipe2(pipes, O_CLOEXEC), 0);

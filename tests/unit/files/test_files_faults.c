@@ -2,12 +2,11 @@
 #include "check_main.h"
 #include "given_time.h"
 #include "l2_files_rig.h"
+#include "own_use.h"
 
-#include <dirent.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mount.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 
 /*
@@ -173,18 +172,6 @@ teardown(void)
 	rig_fini(&rig);
 }
 
-static unsigned
-count_descriptors(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	unsigned n = 0;
-
-	while (readdir(dir))
-		n++;
-	(void)closedir(dir);
-	return n;
-}
-
 /* ---- the nth call fails ---- */
 
 #define BYTES 9000u /* 16 KiB on disk */
@@ -255,7 +242,8 @@ CHECKED_FIXTURE(setup, teardown);
 
 START_LOOP_TEST(whichever_call_fails_nothing_wrong_is_served_and_it_heals, 0, (sizeof(sweeps) / sizeof(sweeps[0])))
 {
-	unsigned before = 0, calls = 0;
+	int before = 0;
+	unsigned calls = 0;
 
 	for (unsigned nth = 1; nth == 1 || calls >= nth - 1; nth++) {
 		rig_open(&rig, sweeps[_i].query);
@@ -265,8 +253,8 @@ START_LOOP_TEST(whichever_call_fails_nothing_wrong_is_served_and_it_heals, 0, (s
 		disarm();
 		check_heals(sweeps[_i].query);
 		if (nth == 1)
-			before = count_descriptors();
-		ck_assert_uint_eq(count_descriptors(), before);
+			before = count_fds();
+		ck_assert_int_eq(count_fds(), before);
 		l2_folder_remove(rig.folder);
 		ck_assert_int_eq(mkdir(rig.folder, 0700), 0);
 		ck_assert_uint_lt(nth, 1000);
@@ -418,14 +406,13 @@ END_TEST
 
 START_TEST(a_limit_on_file_sizes_ends_a_store_and_not_the_process)
 {
-	struct rlimit limit = {.rlim_cur = 65536, .rlim_max = RLIM_INFINITY};
 	struct sigaction action;
 	struct scout__l2_key key = rig_key(1);
 	struct scout__l2_op op = {.what = SCOUT__L2_STORE, .key = &key, .bytes = 200000};
 
 	op.data = calloc(1, op.bytes);
 	rig_open(&rig, "");
-	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	limit_file_size(65536);
 	ck_assert_int_eq(rig_run(&rig, &op), SCOUT__L2_FULL);
 	ck_assert_int_eq(op.detail, EFBIG);
 	ck_assert_int_eq(rig_store(&rig, 2, 50000), SCOUT__L2_OK);
@@ -433,8 +420,7 @@ START_TEST(a_limit_on_file_sizes_ends_a_store_and_not_the_process)
 	/* The signal that comes with it would have ended us, and its handling is the host's. */
 	ck_assert_int_eq(sigaction(SIGXFSZ, NULL, &action), 0);
 	ck_assert(action.sa_handler == SIG_DFL);
-	limit.rlim_cur = RLIM_INFINITY;
-	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	limit_file_size(RLIM_INFINITY);
 	ck_assert_int_eq(rig_run(&rig, &op), SCOUT__L2_OK);
 	free(op.data);
 }

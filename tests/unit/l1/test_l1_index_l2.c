@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check_main.h"
 #include "l1_index_rig.h"
+#include "own_use.h"
 
 /*
  * What L2 does with a chunk index: expected shards, loads, temporary chunks, slots that are being saved.

@@ -14,6 +14,7 @@
 #include "l1_index_rig.h"
 
 #include "check_main.h"
+#include "own_use.h"
 
 /* Sanitizers need more address space than one test leaves. */
 #if defined(__SANITIZE_ADDRESS__) || defined(SCOUT__TSAN)

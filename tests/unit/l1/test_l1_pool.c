@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -17,6 +16,7 @@
 
 #include "check_main.h"
 #include "given_time.h"
+#include "own_use.h"
 #include "waiting.h"
 
 #define MIB (UINT64_C(1) << 20)

@@ -2,6 +2,7 @@
 /* How large extents are without extent_bytes, and which limit of the system ends a pool: with the sizes of real models. */
 #include <inttypes.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "l1_rig.h"
