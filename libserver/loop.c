@@ -45,7 +45,7 @@
  * The timer is a timerfd because zmq_poll() counts in milliseconds and answers are held back by microseconds.
  *
  * Stop: operations are refused from then on, those that run get DRAIN_US to be answered, and what waits to be written
- * to the L2 gets l2_timeout_ms more; then everything is taken apart by the same code that serves leaving peers, and the
+ * to the L2 gets as long as a write may be silent, 20 s at most; then everything is taken apart by the same code that serves leaving peers, and the
  * chunk index's accounts must come out even.
  *
  * Threads: this is the loop.
@@ -259,7 +259,7 @@ is_drained(const struct scout_server *s, bool more)
 {
 	if (s->now_us < s->drain_end_us && (s->state->n_pending_ops > 0 || more))
 		return false;
-	return scout__fetch_is_idle(s) || s->now_us >= s->drain_end_us + s->fetch->timeout_us;
+	return scout__fetch_is_idle(s) || s->now_us >= s->drain_end_us + s->fetch->drain_us;
 }
 
 void *

@@ -48,11 +48,11 @@ struct scout_l2_option {
 /* What open() is given; all of it is borrowed for the call, but log and log_user stay good until close() returns. */
 struct scout_l2_open {
 	uint32_t size;                         /* of this structure, as the server has it */
-	uint32_t n_options;                    /* without those of the server itself: threads */
+	uint32_t n_options;                    /* without those of the server itself: threads, timeout_ms */
 	const struct scout_l2_option *options; /* n_options */
-	uint32_t timeout_ms;                   /* l2_timeout_ms: the longest time without progress */
-	uint32_t threads;                      /* calls of load, store and remove at once, and as many of exists */
-	scout_log_fn log;                      /* for lines of the plugin's own; any thread, no newline. May be NULL */
+	uint32_t timeout_ms; /* the longest time without progress of any call; watch ends a call earlier */
+	uint32_t threads;    /* calls of load, store and remove at once, and as many of exists */
+	scout_log_fn log;    /* for lines of the plugin's own; any thread, no newline. May be NULL */
 	void *log_user;
 };
 

@@ -91,8 +91,8 @@ static const struct scout__option options[] = {
 		.doc = "Chunks in the pool that were loaded from L2: kept like others (retain), or evicted first after "
 		       "their last reader (temporary)"),
 	U32(l2_timeout_ms, 1000, 1, 600000,
-	    "An operation on L2 that makes no progress for this long is a miss; the wait for its turn "
-	    "does not count, nor the time while bytes move"),
+	    "A load from L2 that makes no progress for this long is a miss; the wait for its turn does not count, nor "
+	    "the time while bytes move. Writes have timeout_ms in the URL of their store"),
 	U32(l2_lookup_timeout_ms, 500, 1, 600000,
 	    "How long a lookup waits for the answer of L2, unless its own time is over first"),
 	SCOUT__OPTION(

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "number.h"
 
 /*
  * DESIGN
@@ -58,18 +59,62 @@ fail_scheme(const struct scout__l2_adapter *const *adapters, const char *scheme,
 	return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, "scheme \"%.32s\": must be one of %s", scheme, known);
 }
 
+/* The option of every store, whatever it is. */
+struct write_timeout {
+	uint32_t size;
+	uint32_t timeout_ms;
+	void *owned;
+};
+
+#define FIELD(name) offsetof(struct write_timeout, name)
+
+static const struct scout__option options[] = {
+	SCOUT__OPTION(U32, timeout_ms, .def = 0, .min = 1, .max = 600000, .doc = "A write without progress is late"),
+};
+
+static const struct scout__option_table table =
+	SCOUT__OPTION_TABLE(write_timeout, options, .zero_is_value = true); /* in a URL */
+
+/* Take timeout_ms out of @url: adapters do not know it. 0: it is not there. */
 static int
-check_url(const struct scout__l2_adapter *const *adapters, const struct scout__l2_url *url, char *err, size_t err_len)
+take_timeout(struct scout__l2_url *url, uint32_t *ret_timeout_ms, char *err, size_t err_len)
+{
+	*ret_timeout_ms = 0;
+	for (uint32_t i = 0; i < url->n_options; i++) {
+		struct scout__l2_url own = {.options = &url->options[i], .n_options = 1};
+		struct write_timeout cfg;
+		int rc;
+
+		if (strcmp(url->options[i].name, options[0].name) != 0)
+			continue;
+		rc = scout__l2_url_options(&own, &table, &cfg, err, err_len);
+		if (rc)
+			return rc;
+		*ret_timeout_ms = cfg.timeout_ms;
+		scout__options_fini(&table, &cfg);
+		free(url->options[i].name);
+		free(url->options[i].value);
+		url->options[i] = url->options[--url->n_options];
+		return 0;
+	}
+	return 0;
+}
+
+static int
+check_url(const struct scout__l2_adapter *const *adapters, struct scout__l2_url *url, char *err, size_t err_len)
 {
 	const struct scout__l2_adapter *adapter = find_adapter(adapters, url->scheme);
+	uint32_t timeout_ms;
+	int rc = adapter ? take_timeout(url, &timeout_ms, err, err_len)
+			 : fail_scheme(adapters, url->scheme, err, err_len);
 
-	return adapter ? adapter->check(url, err, err_len) : fail_scheme(adapters, url->scheme, err, err_len);
+	return rc ? rc : adapter->check(url, err, err_len);
 }
 
 static int
 open_adapter(struct scout__l2_port *port, uint32_t timeout_ms, char *err, size_t err_len)
 {
-	const struct scout__l2_open args = {
+	struct scout__l2_open args = {
 		.url = &port->url,
 		.port = port,
 		.log = port->l2->log,
@@ -81,6 +126,12 @@ open_adapter(struct scout__l2_port *port, uint32_t timeout_ms, char *err, size_t
 	port->ops = find_adapter(port->l2->adapters, port->url.scheme);
 	if (!port->ops)
 		return fail_scheme(port->l2->adapters, port->url.scheme, err, err_len);
+	rc = take_timeout(&port->url, &args.write_timeout_ms, err, err_len);
+	if (rc)
+		return rc;
+	if (!args.write_timeout_ms)
+		args.write_timeout_ms = (uint32_t)scout__max(timeout_ms, port->ops->write_timeout_ms);
+	port->write_timeout_us = UINT64_C(1000) * args.write_timeout_ms;
 	rc = port->ops->open(&args, &port->adapter, err, err_len);
 	for (unsigned side = SCOUT__L2_READS; !rc && side <= SCOUT__L2_WRITES; side++)
 		port->at_once[side] =
@@ -282,6 +333,12 @@ scout__l2_gauges_of(const struct scout__l2 *l2, uint32_t adapter, struct scout__
 	const struct scout__l2_port *port = &l2->ports[adapter];
 
 	port->ops->gauges(port->adapter, ret_gauges);
+}
+
+uint64_t
+scout__l2_write_timeout_us(const struct scout__l2 *l2, uint32_t adapter)
+{
+	return l2->ports[adapter].write_timeout_us;
 }
 
 uint32_t

@@ -183,11 +183,14 @@ struct scout__l2_open {
 	const struct scout__log *log; /* outlives the adapter; any thread */
 	uint32_t max_ops;             /* never more are submitted at once */
 	uint32_t timeout_ms;          /* l2_timeout_ms, for work without an operation: connecting */
+	uint32_t write_timeout_ms;    /* timeout_ms of the URL, see scout__l2_write_timeout_us() */
 };
 
 struct scout__l2_adapter {
 	const char *scheme; /* scheme of its URLs: "fs", "redis" */
 	bool keeps_records; /* it knows RECORD_READ and RECORD_WRITE */
+	/* How long a STORE, REMOVE or RECORD_WRITE may make no progress, if that is more than l2_timeout_ms; 0: no longer than that. */
+	uint32_t write_timeout_ms;
 	/*
 	 * Check what the URL says, without a look at the store: the same codes and sentences as from open. Any thread.
 	 */
@@ -301,6 +304,11 @@ int scout__l2_new(const struct scout__l2_adapter *const *adapters, const char *c
 SCOUT_ON_ANY int scout__l2_fd(const struct scout__l2 *l2);
 /* Whether an EXISTS or LOAD submitted now would be tried, as far as the breaker goes. */
 SCOUT_ON_LOOP bool scout__l2_tries_reads(const struct scout__l2 *l2, uint32_t adapter);
+/*
+ * How long a STORE, REMOVE or RECORD_WRITE may make no progress: timeout_ms of the URL, or the larger of l2_timeout_ms
+ * and the adapter's own. The caller puts it into the operation.
+ */
+SCOUT_ON_ANY uint64_t scout__l2_write_timeout_us(const struct scout__l2 *l2, uint32_t adapter);
 /* When a STORE would be tried again; 0: at once; UINT64_MAX: after one that is being tried has ended. */
 SCOUT_ON_LOOP uint64_t scout__l2_writes_at_us(const struct scout__l2 *l2, uint32_t adapter);
 /*

@@ -43,6 +43,7 @@ struct scout__l2_port {
 	const struct scout__l2_adapter *ops;
 	void *adapter;
 	struct scout__l2_url url;
+	uint64_t write_timeout_us;  /* const after open */
 	pthread_mutex_t mu;         /* adapter's threads: pushing into done */
 	struct scout__ring done;    /* operations that have ended: adapter's threads to the loop */
 	struct scout__list running; /* newest first */

@@ -24,7 +24,7 @@
 
 /* What the operations of one kind of thread do. */
 struct clock_view {
-	uint32_t n_moving;          /* begun and not late */
+	uint32_t n_moving;          /* begun, and moved within l2_timeout_ms */
 	uint32_t n_late;            /* begun and late */
 	struct scout__l2_op *stale; /* given timeout_us ago and not begun */
 };
@@ -58,9 +58,10 @@ look_at(struct scout__l2_port *port, struct scout__l2_op *op, struct clock_view 
 		give_up(port, op);
 		scout__l2_judge(port, op, SCOUT__L2_FAILED, now_us);
 	}
+	/* A write may be silent for longer than a load may wait for it. */
 	if (op->is_late)
 		view->n_late++;
-	else
+	else if (now_us < moved_us + port->l2->timeout_us)
 		view->n_moving++;
 	return op->is_late || op->timeout_us == 0 ? UINT64_MAX : moved_us + op->timeout_us;
 }

@@ -15,6 +15,8 @@
  *   s3://bucket/prefix?threads=N&...       (others: the plugin's)
  *   redis://[user:password@]host:port,host:port...[?ttl=S&cluster=auto]
  *
+ * timeout_ms=N may stand in each of them: l2.c takes it out.
+ *
  * Parsing has two steps: the form here (percent-decoding, hosts, brackets for IPv6, query); the options in the adapter,
  * by an option table (scout__l2_url_options), so that a wrong value is reported as everywhere else.
  *

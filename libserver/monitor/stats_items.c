@@ -174,7 +174,8 @@ static const struct scout__stats_item fetch_items[] = {
 		"Writes given up: too many waited, the pool replaced the chunk, or no memory."),
 	COUNTER("l2.writes.outdated", fetch.count.writes_outdated,
 		"Writes of chunks that a clear or a reset had made void."),
-	COUNTER("l2.writes.late", fetch.count.writes_late, "Writes that made no progress for l2_timeout_ms."),
+	COUNTER("l2.writes.late", fetch.count.writes_late,
+		"Writes that made no progress for timeout_ms of their store."),
 	COUNTER("l2.bad_keys", fetch.count.bad_keys, "Chunks whose load failed and that do not count for bad_key_ms."),
 };
 

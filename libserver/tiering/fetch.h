@@ -150,7 +150,8 @@ struct scout__fetch {
 	bool stopping;
 	bool hangs; /* an adapter did not stop: memory stays as it is */
 	struct scout__watch ready;
-	uint64_t timeout_us;        /* without progress, of loads, writes and removals */
+	uint64_t timeout_us;        /* without progress, of loads */
+	uint64_t drain_us;          /* for writes to end when the server stops */
 	uint64_t lookup_timeout_us; /* of a question, and how long a lookup waits for its answer */
 	uint64_t bad_us;
 	bool temporary;

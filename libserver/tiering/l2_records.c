@@ -184,7 +184,8 @@ start(struct scout_server *s, struct scout__records *records, uint32_t i)
 	r->late_us = s->now_us + s->fetch->timeout_us;
 	r->op = (struct scout__l2_op){
 		.what = is_to_be_written(store) ? SCOUT__L2_RECORD_WRITE : SCOUT__L2_RECORD_READ,
-		.timeout_us = s->fetch->timeout_us,
+		.timeout_us =
+			is_to_be_written(store) ? scout__l2_write_timeout_us(s->fetch->l2, i) : s->fetch->timeout_us,
 		.n = 1,
 		.digests = &r->digest,
 		.found = &r->found,

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "fetch.h"
+#include "number.h"
 #include "option_list.h"
 #include "server_config.h"
 #include "server_core.h"
@@ -24,9 +25,10 @@
  * Threads: loop, and the starting thread before it.
  */
 
-#define REAP 4u       /* operations between two looks at the clock: one of thousands of keys costs 10 us */
-#define REAP_US 100u  /* for a turn */
-#define STOP_MS 2000u /* for the adapters to end what they do */
+#define REAP 4u      /* operations between two looks at the clock: one of thousands of keys costs 10 us */
+#define REAP_US 100u /* for a turn */
+#define DRAIN_US_MAX UINT64_C(20000000) /* for writes, however long one may take: init systems kill after 30 s */
+#define STOP_MS 2000u                   /* for the adapters to end what they do */
 
 static_assert(SCOUT__L2_STORES_MAX == SCOUT__L2_MAX_ADAPTERS, "the key l2 takes as many stores as there can be");
 
@@ -48,6 +50,8 @@ open_adapters(struct scout_server *s, struct scout__fetch *t, const struct scout
 				       : SCOUT__LOAD_OPS;
 	if (t->load_ops > SCOUT__LOAD_OPS)
 		t->load_ops = SCOUT__LOAD_OPS;
+	for (uint32_t i = 0; !rc && i < t->n; i++)
+		t->drain_us = scout__max(t->drain_us, scout__min(scout__l2_write_timeout_us(t->l2, i), DRAIN_US_MAX));
 	free(urls);
 	return rc;
 }
@@ -205,7 +209,7 @@ scout__fetch_remove(struct scout_server *s, uint32_t adapter, const struct scout
 	r->key = *key;
 	r->op.what = SCOUT__L2_REMOVE;
 	r->op.key = &r->key;
-	r->op.timeout_us = s->fetch->timeout_us;
+	r->op.timeout_us = scout__l2_write_timeout_us(s->fetch->l2, adapter);
 	r->op.done = removal_done;
 	r->op.user = r;
 	scout__l2_submit(s->fetch->l2, adapter, &r->op, s->now_us);
@@ -261,7 +265,7 @@ scout__fetch_is_idle(const struct scout_server *s)
 
 	/* What a store that is off is owed may take longer than a stop. */
 	return !t || (t->n_writes_queued + t->n_writes_later + t->n_writes_running == 0 &&
-		      scout__writes_next_us(s) > s->drain_end_us + t->timeout_us);
+		      scout__writes_next_us(s) > s->drain_end_us + t->drain_us);
 }
 
 bool

@@ -223,7 +223,7 @@ write_start(struct scout_server *s, struct scout__write *w, uint8_t stores)
 			continue;
 		w->ops[i] = (struct scout__l2_op){
 			.what = SCOUT__L2_STORE,
-			.timeout_us = t->timeout_us,
+			.timeout_us = scout__l2_write_timeout_us(t->l2, i),
 			.key = w->key,
 			.data = scout__index_data(w->group->index, w->handle.entry, w->rank),
 			.bytes = w->group->layouts[w->group->ranks[w->rank]].shard_bytes,

@@ -172,6 +172,26 @@ START_LOOP_TEST(a_store_that_fails_one_request_of_four_loses_nothing, 0, 4)
 }
 END_TEST
 
+/* A load would be late by then; a write, and the record of a clear, are not. */
+START_TEST(a_store_that_thinks_about_what_it_is_given_gets_all_of_it)
+{
+	up_with("lookup=head", PATIENCE);
+	strike(STAND_THINKS, "PUT", 1);
+	store_through(1);
+	ck_assert_uint_ge(stand.n_faults, CHUNKS);
+	ck_assert_uint_eq(fault_status(&f, "l2.writes.done"), CHUNKS);
+	ck_assert_uint_eq(fault_status(&f, "l2.0.writes_switched_off"), 0);
+	be_impatient(LONG);
+	start_anew();
+	ck_assert_uint_eq(use(1, true), CHUNKS);
+	(void)fault_ask(sched, "clear 0");
+	fault_wait(&f, "l2.0.record_write.ok", 1);
+	start_anew();
+	ck_assert_uint_eq(use(1, true), 0);
+	fault_down(&f);
+}
+END_TEST
+
 static const enum stand_fault lies[] = {STAND_WRONG, STAND_SHORT};
 
 START_LOOP_TEST(a_lying_store_is_never_believed, 0, 2)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "number.h"
 #include "option.h"
 #include "plugin_internal.h"
 #include "url.h"
@@ -169,7 +170,8 @@ open_store(struct scout__plugin *plugin, const struct scout__l2_open *args, cons
 	const struct scout_l2_open given = {.size = sizeof(given),
 					    .n_options = split->n_theirs,
 					    .options = split->theirs,
-					    .timeout_ms = args->timeout_ms,
+					    .timeout_ms =
+						    (uint32_t)scout__max(args->timeout_ms, args->write_timeout_ms),
 					    .threads = split->threads,
 					    .log = log_line,
 					    .log_user = plugin};
@@ -326,12 +328,12 @@ plugin_gauges(void *adapter, struct scout__l2_gauges *ret_gauges)
 		.objects = UINT64_MAX, .bytes = UINT64_MAX, .max_bytes = UINT64_MAX, .ready = true};
 }
 
-#define ADAPTER(name)                                                                                                  \
+#define ADAPTER(name, timeout_ms)                                                                                      \
 	{                                                                                                              \
-		.scheme = name, .keeps_records = true, .check = plugin_check, .open = plugin_open,                     \
-		.submit = scout__blocking_submit, .at_once = scout__blocking_at_once, .stop = plugin_stop,             \
-		.close = plugin_close, .gauges = plugin_gauges,                                                        \
+		.scheme = name, .keeps_records = true, .write_timeout_ms = timeout_ms, .check = plugin_check,          \
+		.open = plugin_open, .submit = scout__blocking_submit, .at_once = scout__blocking_at_once,             \
+		.stop = plugin_stop, .close = plugin_close, .gauges = plugin_gauges,                                   \
 	}
 
-const struct scout__l2_adapter scout__l2_plugin = ADAPTER("plugin");
-const struct scout__l2_adapter scout__l2_s3 = ADAPTER("s3");
+const struct scout__l2_adapter scout__l2_plugin = ADAPTER("plugin", 5000);
+const struct scout__l2_adapter scout__l2_s3 = ADAPTER("s3", 10000); /* it may think about a whole object */

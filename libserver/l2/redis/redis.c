@@ -485,6 +485,7 @@ open_with(const struct scout__l2_open *args, const struct redis_options *options
 	r->log = args->log;
 	r->max_ops = args->max_ops;
 	r->timeout_us = (uint64_t)args->timeout_ms * 1000;
+	r->write_timeout_us = (uint64_t)args->write_timeout_ms * 1000;
 	r->ttl_ms = (uint64_t)options->ttl * 1000;
 	r->may_be_cluster = options->cluster != CLUSTER_NO;
 	r->must_be_cluster = options->cluster == CLUSTER_YES;

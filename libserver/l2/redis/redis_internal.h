@@ -248,7 +248,7 @@ struct redis {
 	char *user, *shown;
 	char *password_file; /* NULL: none */
 	uint32_t max_ops;
-	uint64_t timeout_us;
+	uint64_t timeout_us, write_timeout_us;
 	uint64_t ttl_ms; /* 0: none */
 	bool may_be_cluster, must_be_cluster, may_be_replica;
 	const struct redis_tls_calls *tls; /* NULL: redis:// */

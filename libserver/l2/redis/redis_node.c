@@ -309,8 +309,10 @@ sweep_node(struct redis *r, struct redis_node *node) SCOUT_ON_REDIS
 {
 	for (int lane = 0; lane < REDIS_LANES; lane++) {
 		const struct redis_link *link = &node->links[lane];
+		uint64_t timeout_us =
+			lane == REDIS_STORE && link->state == REDIS_READY ? r->write_timeout_us : r->timeout_us;
 
-		if (!owes(link) || r->now_us - link->progress_us < r->timeout_us)
+		if (!owes(link) || r->now_us - link->progress_us < timeout_us)
 			continue;
 		scout__redis_node_failed(r, node, link->state == REDIS_RESOLVING ? REDIS_UNREACHABLE : REDIS_SILENT,
 					 ETIMEDOUT, silence(link));

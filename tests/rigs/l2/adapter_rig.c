@@ -58,7 +58,7 @@ adapter_try(struct adapter_rig *rig, const char *url, char *err, size_t err_len)
 	(void)pthread_mutex_init(&rig->mu, NULL);
 	rig->log = (struct scout__log){.fn = keep_line, .user = rig, .who = "l2"};
 	args.max_ops = rig->max_ops ? rig->max_ops : 1024;
-	args.timeout_ms = rig->timeout_ms ? rig->timeout_ms : 1000;
+	args.timeout_ms = args.write_timeout_ms = rig->timeout_ms ? rig->timeout_ms : 1000;
 	rc = rig->vt->open(&args, &rig->adapter, err, err_len);
 	if (rc != 0)
 		scout__l2_url_fini(&rig->url);

@@ -84,12 +84,12 @@ rig_init(struct rig *rig, bool in_memory)
 int
 rig_open_url(struct rig *rig, const char *url_text, void **ret_adapter)
 {
-	static struct scout__log log; /* outlives the adapter */
 	struct scout__l2_url url;
-	struct scout__l2_open args = {.url = &url, .log = &log, .max_ops = RIG_MAX_OPS, .timeout_ms = 1000};
+	struct scout__l2_open args = {
+		.url = &url, .log = &rig->to, .max_ops = RIG_MAX_OPS, .timeout_ms = 1000, .write_timeout_ms = 1000};
 	int rc;
 
-	log = (struct scout__log){.fn = rig_log, .user = rig, .who = "test"};
+	rig->to = (struct scout__log){.fn = rig_log, .user = rig, .who = "test"};
 	rc = scout__l2_url_parse(url_text, &url, rig->err, sizeof(rig->err));
 	if (rc)
 		return rc;

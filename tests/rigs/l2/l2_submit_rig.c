@@ -84,7 +84,7 @@ submit(unsigned i, enum scout__l2_what what, uint64_t now_us)
 	ended[i] = n_late[i] = 0;
 	ops[i] = (struct scout__l2_op){
 		.what = (uint8_t)what,
-		.timeout_us = S,
+		.timeout_us = what == SCOUT__L2_STORE ? scout__l2_write_timeout_us(l2, 0) : S,
 		.n = what <= SCOUT__L2_UNPIN ? 1 : 0,
 		.digests = &digests[i],
 		.found = &found[i],

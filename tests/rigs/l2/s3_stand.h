@@ -29,6 +29,7 @@ enum stand_fault {
 	STAND_SHORT,        /* half of the body, then the end of the connection */
 	STAND_WRONG,        /* a byte of the body is another */
 	STAND_SLOW,         /* the body in ten pieces, 50 ms after each other */
+	STAND_THINKS,       /* 2.5 s about the whole request before it is passed on */
 	STAND_LONG,         /* the body, again and again */
 	STAND_DRIP,         /* the same by single bytes, 20 ms after each other */
 	STAND_PAGE,         /* 200 with a page of HTML */

@@ -158,6 +158,27 @@ START_TEST(what_waits_for_hanging_writes_is_refused)
 }
 END_TEST
 
+/* A write of this store may be silent for three seconds. Its silence does not hide for as long that loads hang. */
+START_TEST(a_write_has_the_time_that_its_url_gives)
+{
+	open_front("script:///a?timeout_ms=3000", NULL);
+	submit(0, SCOUT__L2_STORE, 100);
+	tick(100 + S);
+	submit(1, SCOUT__L2_LOAD, 100 + S);
+	submit_behind(2, SCOUT__L2_LOAD, 100 + S);
+	tick(100 + 2 * S);
+	ck_assert_uint_eq(n_late[0], 0);
+	ck_assert_uint_eq(n_late[1] + n_late[2], 2);
+	check_switched(SCOUT__L2_OPEN, SCOUT__L2_CLOSED);
+	tick(99 + 3 * S);
+	ck_assert_uint_eq(n_late[0], 0);
+	tick(100 + 3 * S);
+	ck_assert_uint_eq(n_late[0], 1);
+	end_all(100 + 3 * S);
+	teardown();
+}
+END_TEST
+
 /* Threads that hang in two of four loads never begin the other two; more wait in l2_submit. */
 START_TEST(what_is_stuck_behind_hanging_loads_is_given_up_without_a_failure)
 {
