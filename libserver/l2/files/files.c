@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +25,8 @@
  * eviction (max_bytes) too, the keys are pinned before they are looked for, and missing keys are unpinned afterwards:
  * nothing is evicted in between.
  *
- * One more thread rebuilds the catalogue once, at the start. Meanwhile only the objects known so far exist: an
+ * One more thread rebuilds the catalogue, at the start, and looks every few seconds, and when a file is missing, whether the
+ * folder is still ours (files_root.c). Meanwhile only the objects known so far exist: an
  * object that is not known yet is a miss, which costs a computation and is right; a wait could cost every lookup its
  * deadline. The gauge `ready` says when the rebuild is over.
  *
@@ -40,6 +42,7 @@
  */
 
 #define THREADS_DEFAULT 4
+#define LOOK_US UINT64_C(5000000) /* between two looks at the marker, if nothing is missing */
 
 struct files_options {
 	uint32_t size;
@@ -156,6 +159,13 @@ transfer(void *store, uint32_t number, struct scout__l2_op *op)
 {
 	struct scout__files *files = store;
 
+	(void)pthread_mutex_lock(&files->look_mu);
+	(void)snprintf(op->why, sizeof(op->why), "%.*s", (int)sizeof(op->why) - 1, files->lost);
+	(void)pthread_mutex_unlock(&files->look_mu);
+	if (op->why[0]) {
+		op->result = SCOUT__L2_ERROR;
+		return;
+	}
 	files->hands[number].op = op;
 	scout__files_do(&files->hands[number], op);
 }
@@ -168,12 +178,59 @@ static const struct scout__blocking_calls calls = {
 	.slice = 16,
 };
 
+/* The folder is not ours any more: take it anew, and forget what was in it. */
+static void
+take_again(struct scout__files *files)
+{
+	char why[sizeof(files->lost)] = "";
+	bool is_lost = scout__files_root_take_again(&files->root, files->path, files->shared, files->direct, why,
+						    sizeof(why)) != 0;
+	uint64_t n = scout__cat_clear(&files->cat);
+	bool is_news;
+
+	(void)pthread_mutex_lock(&files->look_mu);
+	is_news = strcmp(files->lost, why) != 0;
+	memcpy(files->lost, why, sizeof(files->lost));
+	(void)pthread_mutex_unlock(&files->look_mu);
+	if (is_lost && is_news)
+		scout__log(files->log, SCOUT_LOG_WARN,
+			   "files tier %s: the folder was emptied or removed, and cannot be used again: %s",
+			   files->path, why);
+	if (is_lost)
+		return;
+	atomic_store_explicit(&files->ready, false, memory_order_release);
+	scout__log(files->log, SCOUT_LOG_WARN,
+		   "files tier %s: the folder was emptied or removed: %" PRIu64
+		   " objects are forgotten, and it is set up anew",
+		   files->path, n);
+	scout__files_scan(files);
+}
+
+/* Until something is not there that should be, or for LOOK_US. */
+static void
+wait_for_doubt(struct scout__files *files)
+{
+	uint64_t end_us = scout__now_us() + LOOK_US;
+
+	(void)pthread_mutex_lock(&files->look_mu);
+	while (!files->doubtful && !scout__files_is_stopping(files) &&
+	       scout__cond_wait_until(&files->look, &files->look_mu, end_us) != ETIMEDOUT)
+		;
+	files->doubtful = false;
+	(void)pthread_mutex_unlock(&files->look_mu);
+}
+
 static void *
 scan_main(void *arg)
 {
 	struct scout__files *files = arg;
 
 	scout__files_scan(files);
+	while (!scout__files_is_stopping(files)) {
+		wait_for_doubt(files);
+		if (!scout__files_is_stopping(files) && !scout__files_root_is_ours(&files->root))
+			take_again(files);
+	}
 	scout__blocking_thread_ends(&files->blocking);
 	return NULL;
 }
@@ -226,14 +283,26 @@ files_close(void *adapter)
 	scout__cat_fini(&files->cat);
 	scout__files_root_close(&files->root);
 	(void)pthread_mutex_destroy(&files->removing);
+	(void)pthread_mutex_destroy(&files->look_mu);
+	(void)pthread_cond_destroy(&files->look);
 	free(files->path);
 	free(files);
+}
+
+void
+scout__files_doubt(struct scout__files *files)
+{
+	(void)pthread_mutex_lock(&files->look_mu);
+	files->doubtful = true;
+	(void)pthread_cond_signal(&files->look);
+	(void)pthread_mutex_unlock(&files->look_mu);
 }
 
 static void
 cancel(struct scout__files *files)
 {
 	scout__blocking_cancel(&files->blocking);
+	scout__files_doubt(files);
 	scout__cat_stop(&files->cat);
 }
 
@@ -263,6 +332,8 @@ init(struct scout__files *files, const struct files_options *cfg, const struct s
 	files->remove_old = cfg->remove_old;
 	/* This does not fail on Linux. */
 	SCOUT_ASSERT(pthread_mutex_init(&files->removing, NULL) == 0);
+	SCOUT_ASSERT(pthread_mutex_init(&files->look_mu, NULL) == 0);
+	scout__cond_init(&files->look);
 	files->path = strdup(args->url->path);
 	if (!files->path)
 		goto err_destroy;
@@ -277,6 +348,8 @@ err_fini_cat:
 err_free_path:
 	free(files->path);
 err_destroy:
+	(void)pthread_cond_destroy(&files->look);
+	(void)pthread_mutex_destroy(&files->look_mu);
 	(void)pthread_mutex_destroy(&files->removing);
 	return SCOUT_ERR_NOMEM;
 }

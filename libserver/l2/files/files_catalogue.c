@@ -382,13 +382,11 @@ scout__cat_adopt(struct scout__cat *cat, uint32_t entry, uint64_t bytes)
 	unlock(cat);
 }
 
-void
-scout__cat_drop(struct scout__cat *cat, uint32_t i)
+static void
+drop(struct scout__cat *cat, uint32_t i)
 {
-	struct scout__cat_entry *entry;
+	struct scout__cat_entry *entry = scout__cat_entry_of(cat, i);
 
-	lock(cat);
-	entry = scout__cat_entry_of(cat, i);
 	SCOUT_ASSERT(entry->state == CAT_BUSY);
 	set_bytes(cat, entry, 0);
 	if (entry->pins)
@@ -397,7 +395,32 @@ scout__cat_drop(struct scout__cat *cat, uint32_t i)
 		scout__cat_forget(cat, i);
 	if (cat->waiters)
 		(void)pthread_cond_broadcast(&cat->unclaimed);
+}
+
+void
+scout__cat_drop(struct scout__cat *cat, uint32_t i)
+{
+	lock(cat);
+	drop(cat, i);
 	unlock(cat);
+}
+
+uint64_t
+scout__cat_clear(struct scout__cat *cat)
+{
+	uint64_t n = 0;
+
+	lock(cat);
+	for (uint32_t i = 0; i < cat->n_slabs * SCOUT__CAT_SLAB; i++) {
+		if (scout__cat_entry_of(cat, i)->state == CAT_PRESENT) {
+			present_to_busy(cat, i);
+			drop(cat, i);
+			n++;
+		}
+		breathe(cat, i);
+	}
+	unlock(cat);
+	return n;
 }
 
 enum scout__cat_room

@@ -120,5 +120,8 @@ void scout__cat_keep(struct scout__cat *cat, const struct scout__cat_victim *vic
 bool scout__cat_use(struct scout__cat *cat, struct scout__l2_digest digest, uint64_t now_us,
 		    struct scout__cat_ref *ret_ref, bool *ret_is_stale);
 
+/* The files are gone: no object is PRESENT. What is claimed is its claimer's. Returns how many were. */
+uint64_t scout__cat_clear(struct scout__cat *cat);
+
 /* Put the @n entries that were adopted and not used since after all others; the last one is the first to be evicted. */
 void scout__cat_order(struct scout__cat *cat, const uint32_t *entries, size_t n);

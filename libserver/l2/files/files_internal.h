@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "blocking.h"
@@ -65,6 +66,10 @@ struct scout__files {
 	uint32_t n_hands;
 	pthread_t scan_thread;
 	bool has_scan_thread;
+	pthread_mutex_t look_mu;
+	pthread_cond_t look;      /* the folder is to be looked at, or stopping */
+	bool doubtful;            /* look_mu: something was not there that should be */
+	char lost[256];           /* look_mu: why the folder cannot be used; "": it can */
 	pthread_mutex_t removing; /* between the look whether a file is still the same, and its unlink */
 	/* Any thread. */
 	atomic_bool ready;
@@ -76,6 +81,12 @@ static inline bool
 scout__files_is_stopping(const struct scout__files *files)
 {
 	return scout__blocking_is_stopping(&files->blocking);
+}
+
+static inline bool
+scout__files_is_fan_name(const char *name)
+{
+	return strlen(name) == 2 && strspn(name, "0123456789abcdef") == 2;
 }
 
 /* If others write too, the server may remove only what it wrote itself, and only if it has a limit. */
@@ -94,6 +105,11 @@ scout__files_count(_Atomic uint64_t *counter)
 /* Disk space of an object with @bytes of payload: header and payload in whole blocks. Folders are not counted. */
 uint64_t scout__files_disk_bytes(const struct scout__files *files, uint64_t bytes);
 
+/* ---- files.c ---- */
+
+/* What should be there is not: look soon whether the folder is still ours. */
+void scout__files_doubt(struct scout__files *files);
+
 /* ---- files_root.c ---- */
 
 /*
@@ -104,10 +120,17 @@ int scout__files_root_open(const char *path, bool shared, bool direct, struct sc
 			   size_t err_len);
 void scout__files_root_close(struct scout__files_root *root);
 
+/* Whether the marker that has our lock is in the folder; true where that cannot be seen. */
+bool scout__files_root_is_ours(const struct scout__files_root *root);
+/* As scout__files_root_open(), for a root that is in use: its descriptors keep their numbers. On error it is as it was. */
+int scout__files_root_take_again(struct scout__files_root *root, const char *path, bool shared, bool direct, char *err,
+				 size_t err_len);
+
 /* ---- files_io.c: one object's file. An int is 0 or an errno value, or FILES_DAMAGED ---- */
 
 #define SCOUT__FILES_DAMAGED (-1)      /* not what was written, or of another key */
 #define SCOUT__FILES_OTHER_FORMAT (-2) /* the scan: an older format, or a newer one */
+#define SCOUT__FILES_FOREIGN (-3)      /* the scan: no object of ours, and never was one */
 
 /* "ab/cd/HEX" */
 void scout__files_object_path(struct scout__l2_digest digest, char ret_path[SCOUT__FILES_PATH]);

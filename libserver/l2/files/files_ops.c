@@ -165,6 +165,8 @@ read_and_judge(struct scout__files_hand *hand, struct scout__l2_op *op, uint8_t 
 				   "files tier %s: %s is damaged or of another key; removed", files->path, path);
 	} else if (rc == ENOENT || rc == ESTALE) {
 		end(op, SCOUT__L2_ABSENT, rc);
+		if (has_ref)
+			scout__files_doubt(files);
 		give_up(files, has_ref, ref, path, &st);
 	} else {
 		end_failed(op, path, rc);
@@ -243,6 +245,8 @@ store_claimed(struct scout__files_hand *hand, struct scout__l2_op *op, uint32_t 
 		scout__log_limited(files->log, &hand->limit, scout__now_us(), LOG_INTERVAL_US, SCOUT_LOG_WARN,
 				   "files tier %s: %s cannot be removed (%s)", files->path, tmp,
 				   scout__errno_text(errno));
+	if (rc == ENOENT)
+		scout__files_doubt(files);
 	if (rc && rc != EEXIST) {
 		scout__cat_drop(&files->cat, entry);
 		end_failed(op, path, rc);

@@ -18,16 +18,20 @@
  * DESIGN
  *
  * Purpose: take the folder of a files adapter, or refuse it. A mistyped path must not cost a user any file: a folder
- * that is not empty is ours only if the marker is in it. The marker appears whole, by a rename of a file that was
- * written under another name, so there is no half-made folder: files of an interrupted set-up begin with the marker's
- * name and do not count. Nor does "lost+found", because a separate file system is a fine place.
+ * without the marker is taken only if no name in it is of another kind than ours, and the scan leaves what does not begin
+ * as an object of ours. The marker appears whole, by a rename of a file that was written under another name, so there is
+ * no half-made folder: files of an interrupted set-up begin with the marker's name and do not count. Nor does
+ * "lost+found", because a separate file system is a fine place.
  *
  * The lock is one of the open file (OFD) on the marker: the kernel drops it when the process ends, however it ends, and
  * a second adapter in this very process is refused too. A private user (shared=0) takes the lock for writing and puts
  * its pid into the marker. Shared users take it for reading if the file system can: they do not exclude each other, but
  * exclude a private user, which would evict what they rely on.
  *
- * Threads: the one that starts the server.
+ * Operators empty and remove such folders while a server runs. The lock is worth nothing then: it is on a file that
+ * nobody finds. So the marker is looked at again and again, and a folder without it is taken anew, as at a start.
+ *
+ * Threads: the one that starts the server, then the one that scans.
  */
 
 #define MARKER_TITLE "kvscout L2 files "
@@ -73,7 +77,9 @@ static bool
 counts_as_nothing(const char *name)
 {
 	return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, "lost+found") == 0 ||
-	       strncmp(name, SCOUT__FILES_MARKER, sizeof(SCOUT__FILES_MARKER) - 1) == 0;
+	       strcmp(name, SCOUT__FILES_TMP) == 0 || scout__files_is_fan_name(name) ||
+	       strncmp(name, SCOUT__FILES_MARKER, sizeof(SCOUT__FILES_MARKER) - 1) == 0 ||
+	       strncmp(name, SCOUT__FILES_RECORD, sizeof(SCOUT__FILES_RECORD) - 1) == 0;
 }
 
 /* Returns 0, or an error that names something in the folder. */
@@ -116,7 +122,7 @@ write_marker(int fd, const struct marker *marker)
 	return 0;
 }
 
-/* Make an empty folder ours; if another process is faster, that is as good. */
+/* Make the folder ours; if another process is faster, that is as good. */
 static int
 make_marker(const struct scout__files_root *root, const char *path, char *err, size_t err_len)
 {
@@ -324,4 +330,30 @@ scout__files_root_close(struct scout__files_root *root)
 	scout__fork_guard_close(root->marker_fd);
 	scout__fork_guard_close(root->fd);
 	root->marker_fd = root->fd = -1;
+}
+
+bool
+scout__files_root_is_ours(const struct scout__files_root *root)
+{
+	struct stat there, ours;
+
+	if (fstatat(root->fd, SCOUT__FILES_MARKER, &there, AT_SYMLINK_NOFOLLOW) != 0)
+		return errno != ENOENT;
+	return fstat(root->marker_fd, &ours) != 0 || (there.st_ino == ours.st_ino && there.st_dev == ours.st_dev);
+}
+
+int
+scout__files_root_take_again(struct scout__files_root *root, const char *path, bool shared, bool direct, char *err,
+			     size_t err_len)
+{
+	struct scout__files_root new;
+	int rc = scout__files_root_open(path, shared, direct, &new, err, err_len);
+
+	if (rc)
+		return rc;
+	/* Other threads use these numbers at this moment. A lock is the open file's, so it passes over. */
+	if (dup3(new.fd, root->fd, O_CLOEXEC) < 0 || dup3(new.marker_fd, root->marker_fd, O_CLOEXEC) < 0)
+		rc = scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "dup3: %s", scout__errno_text(errno));
+	scout__files_root_close(&new);
+	return rc;
 }

@@ -19,7 +19,7 @@
  * Purpose: rebuild the catalogue. After a start the folder is walked once: the catalogue takes each file with an
  * object's name whose header is whole, has that name, and says the file's length. Other files with such a name, and
  * temporary files of earlier starts, are remains of a crash and are removed. Payloads are not read: a load verifies
- * them. Any other name stays, and is logged.
+ * them. What begins with other bytes than an object of ours stays, as does any other name, and is logged.
  *
  * Objects of another format (of a former release, say) have names that no question asks for. They stay, because the
  * operator decides when to remove them, and are in the catalogue as the oldest of all, so that max_bytes pushes them
@@ -90,12 +90,6 @@ walk(struct folder_scan *scan, const char *folder, entry_fn fn)
 	(void)closedir(dir);
 }
 
-static bool
-is_fan_name(const char *name)
-{
-	return strlen(name) == 2 && strspn(name, "0123456789abcdef") == 2;
-}
-
 static void
 foreign(struct folder_scan *scan, const char *folder, const char *name)
 {
@@ -120,12 +114,12 @@ ns_of(struct timespec ts)
 	return ts.tv_sec < 0 ? 0 : (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* 0: a good file; FILES_DAMAGED; FILES_OTHER_FORMAT; or an errno value: not known. */
+/* 0: a good file; FILES_DAMAGED, _OTHER_FORMAT, _FOREIGN; or an errno value: not known. */
 static int
 examine(const struct folder_scan *scan, const char *path, struct scout__l2_digest digest, uint64_t *ret_bytes,
 	struct stat *ret_st)
 {
-	uint8_t bytes[SCOUT__L2_HEADER_BYTES];
+	uint8_t bytes[SCOUT__L2_HEADER_BYTES] = {0};
 	struct scout__l2_header header;
 	int fd = openat(scan->files->root.fd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	int rc = 0;
@@ -144,6 +138,8 @@ examine(const struct folder_scan *scan, const char *path, struct scout__l2_diges
 	if (rc == 0)
 		rc = scout__files_read_header(fd, bytes);
 	(void)close(fd);
+	if (rc <= 0 && scout__l2_header_is_foreign(bytes))
+		return SCOUT__FILES_FOREIGN;
 	if (rc)
 		return rc;
 	if (scout__l2_header_is_other_format(bytes) && ret_st->st_size >= (off_t)SCOUT__FILES_PAYLOAD) {
@@ -220,6 +216,10 @@ judge_object(struct folder_scan *scan, const char *path, struct scout__l2_digest
 	}
 	if (rc == SCOUT__FILES_OTHER_FORMAT) {
 		rc = judge_other(scan, path, bytes, &st, entry);
+	} else if (rc == SCOUT__FILES_FOREIGN) {
+		scout__cat_drop(&files->cat, entry);
+		foreign(scan, ".", path);
+		return;
 	} else {
 		if (rc == SCOUT__FILES_DAMAGED)
 			rc = scout__files_remove_same(files, path, &st);
@@ -260,9 +260,14 @@ see_object(struct folder_scan *scan, const char *folder, const char *name)
 	progress(scan, folder);
 	scout__files_object_path(digest, path);
 	if (strncmp(path, folder, 5) != 0) {
+		struct stat st;
+		uint64_t bytes;
+
 		/* The file is in a folder where no load looks for it. */
 		(void)snprintf(path, sizeof(path), "%.5s/%.32s", folder, name);
-		if (unlinkat(scan->files->root.fd, path, 0) == 0)
+		if (examine(scan, path, digest, &bytes, &st) == SCOUT__FILES_FOREIGN)
+			foreign(scan, folder, name);
+		else if (unlinkat(scan->files->root.fd, path, 0) == 0)
 			leftover_removed(scan);
 		return;
 	}
@@ -276,7 +281,7 @@ see_inner(struct folder_scan *scan, const char *folder, const char *name)
 {
 	char inner[6];
 
-	if (!is_fan_name(name)) {
+	if (!scout__files_is_fan_name(name)) {
 		foreign(scan, folder, name);
 		return;
 	}
@@ -287,7 +292,7 @@ see_inner(struct folder_scan *scan, const char *folder, const char *name)
 static void
 see_outer(struct folder_scan *scan, const char *folder, const char *name)
 {
-	if (is_fan_name(name))
+	if (scout__files_is_fan_name(name))
 		walk(scan, name, see_inner);
 	else if (strncmp(name, SCOUT__FILES_MARKER ".", sizeof(SCOUT__FILES_MARKER)) == 0) {
 		/* From an interrupted set-up: the lock is ours, so that set-up is not running. */

@@ -32,6 +32,7 @@ struct rig {
 	char err[512];
 	char log[65536]; /* all lines */
 	size_t log_len;
+	struct scout__log to; /* ours: while the adapter is open */
 };
 
 extern pthread_mutex_t rig_mu;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check_main.h"
 #include "l2_files_rig.h"
+#include "waiting.h"
 
 /*
  * Whatever happens to a file behind the adapter's back: a load never says OK with anything but what was stored, what is
@@ -293,11 +294,8 @@ END_TEST
 START_TEST(folders_that_somebody_removed_are_made_again)
 {
 	l2_folder_remove(rig.folder); /* all of it: what is open still is a folder, but not in any other */
-	ck_assert_int_eq(rig_store(&rig, 2, OBJECT_BYTES), SCOUT__L2_ERROR);
-	rig_close(&rig);
-	ck_assert_int_eq(mkdir(rig.folder, 0700), 0);
-	rig_open(&rig, "");
-	ck_assert_int_eq(rig_store(&rig, 2, OBJECT_BYTES), SCOUT__L2_OK);
+	wait_until(rig_store(&rig, 2, OBJECT_BYTES) == SCOUT__L2_OK)
+		;
 	for (const char *const *name = (const char *const[]){"tmp", NULL}; *name; name++) {
 		char *text;
 

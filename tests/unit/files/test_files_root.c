@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check_main.h"
 #include "l2_files_rig.h"
+#include "waiting.h"
 
 #include <sys/wait.h>
 
@@ -181,6 +182,101 @@ START_TEST(the_root_of_a_new_file_system_and_an_interrupted_set_up_count_as_empt
 	ck_assert(is_there("lost+found") && !is_there("kvscout-l2.0123456789abcdef"));
 	ck_assert(!rig_logged(&rig, "is not of kvscout's"));
 	ck_assert_uint_eq(rig_gauges(&rig).leftover, 1);
+}
+END_TEST
+
+/* ---- a folder without its marker ---- */
+
+static void
+remove_all(const char *what)
+{
+	char *command;
+
+	ck_assert_int_gt(asprintf(&command, "rm -rf %s%s", rig.folder, what), 0);
+	ck_assert_int_eq(system(command), 0); // NOLINT(cert-env33-c): a folder of this test's own
+	free(command);
+}
+
+START_TEST(a_folder_with_nothing_but_our_objects_is_ours)
+{
+	static const char name[] = "ab/cd/abcd0123456789abcdef0123456789ab",
+			  misplaced[] = "ab/cd/00000000000000000000000000000000";
+	char *path;
+
+	rig_open(&rig, "");
+	ck_assert_int_eq(rig_store(&rig, 1, 100), SCOUT__L2_OK);
+	rig_close(&rig);
+	path = inside("kvscout-l2");
+	ck_assert_int_eq(unlink(path), 0);
+	free(path);
+	/* Another program may have names like ours. */
+	path = inside("ab");
+	(void)mkdir(path, 0700);
+	free(path);
+	path = inside("ab/cd");
+	(void)mkdir(path, 0700);
+	free(path);
+	put_text(name, "not made by kvscout");
+	put_text(misplaced, "nor this");
+	rig_open(&rig, "");
+	wait_until(rig_gauges(&rig).ready)
+		;
+	ck_assert_int_eq(rig_load(&rig, 1, 100), SCOUT__L2_OK);
+	ck_assert(is_there("kvscout-l2") && is_there(name) && is_there(misplaced));
+}
+END_TEST
+
+static const char *const removed[] = {"/*", "", "/kvscout-l2"};
+
+START_LOOP_TEST(a_folder_that_is_emptied_in_use_is_set_up_anew, 0, 3)
+{
+	struct rig second = {.folder = rig.folder};
+	bool has_objects = _i == 2;
+
+	rig_open(&rig, "");
+	for (uint32_t i = 0; i < 10; i++)
+		ck_assert_int_eq(rig_store(&rig, i, 100), SCOUT__L2_OK);
+	ck_assert(rig_exists(&rig, 3, true));
+	remove_all(removed[_i]);
+	if (!has_objects)
+		ck_assert_int_eq(rig_load(&rig, 1, 100), SCOUT__L2_ABSENT);
+	wait_until(rig_logged(&rig, "objects are forgotten, and it is set up anew") && rig_gauges(&rig).ready)
+		;
+	ck_assert_uint_eq(rig_gauges(&rig).objects, (has_objects ? 10u : 0u));
+	ck_assert_int_eq(rig_exists(&rig, 2, false), has_objects);
+	rig_unpin(&rig, 3);
+	ck_assert_int_eq(rig_try_open(&second, ""), SCOUT_ERR_SYSTEM);
+	ck_assert_int_eq(rig_store(&rig, 20, 100), SCOUT__L2_OK);
+	rig_close(&rig);
+	rig_open(&rig, "");
+	wait_until(rig_gauges(&rig).ready)
+		;
+	ck_assert_int_eq(rig_load(&rig, 20, 100), SCOUT__L2_OK);
+	rig_check_folder(&rig, has_objects ? 11 : 1);
+}
+END_TEST
+
+START_TEST(an_emptied_folder_that_another_has_taken_is_left_to_it)
+{
+	struct rig second = {.folder = rig.folder};
+	struct scout__l2_key key = rig_key(2);
+	uint8_t data[100] = {0};
+	struct scout__l2_op op = {.what = SCOUT__L2_STORE, .key = &key, .data = data, .bytes = sizeof(data)};
+
+	rig_open(&rig, "");
+	ck_assert_int_eq(rig_store(&rig, 1, 100), SCOUT__L2_OK);
+	remove_all("/*");
+	rig_open(&second, "");
+	ck_assert_int_eq(rig_load(&rig, 1, 100), SCOUT__L2_ABSENT);
+	wait_until(rig_logged(&rig, "cannot be used again"))
+		;
+	ck_assert_int_eq(rig_run(&rig, &op), SCOUT__L2_ERROR);
+	ck_assert_msg(strstr(op.why, "is in use by process"), "%s", op.why);
+	ck_assert(!rig_exists(&rig, 1, false));
+	rig_close(&second);
+	/* It looks again every few seconds. */
+	wait_until(rig_run(&rig, &op) == SCOUT__L2_OK)
+		;
 }
 END_TEST
 
