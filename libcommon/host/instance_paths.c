@@ -6,7 +6,8 @@
  * decide what they find there.
  *
  * - Its name has the user's number (in /tmp) and the inode number of the IPC namespace: processes of containers that
- *   share a file system by chance do not meet. Containers that share both (a pod with a common volume) do.
+ *   share a file system by chance do not meet. Containers that share both (a pod with a common volume) do. It also has
+ *   the kernel's boot id: the first IPC namespace has one number on every host, and a home on NFS is seen by many.
  * - It belongs to this user and only this user may write it; a symbolic link is refused. A folder of another user under
  *   our name in /tmp is refused too: it could name any server.
  * - $XDG_RUNTIME_DIR counts only if it is this user's: su and sudo leave another user's in the environment. In setuid
@@ -152,16 +153,29 @@ base_folder(const char *endpoint, char path[SCOUT__INSTANCE_PATH], char *err, si
 	return 0;
 }
 
+/* The first 8 digits of the number of this start of the kernel; "" without /proc. */
+static void
+boot_id(char ret_id[9])
+{
+	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? 0 : read(fd, ret_id, 8);
+
+	ret_id[n == 8 ? 8 : 0] = '\0';
+	if (fd >= 0)
+		(void)close(fd);
+}
+
 static int
 find(const char *endpoint, bool makes, struct scout__instance *ret_instance, char *err, size_t err_len)
 {
-	char base[SCOUT__INSTANCE_PATH], folder[SCOUT__INSTANCE_PATH], name[32];
+	char base[SCOUT__INSTANCE_PATH], folder[SCOUT__INSTANCE_PATH], name[40], boot[9];
 	struct stat ns = {0};
 	int rc = base_folder(endpoint, base, err, err_len);
 
-	/* Without /proc all processes count as one namespace. */
+	/* Without /proc all processes count as one namespace of one host. */
 	(void)stat("/proc/self/ns/ipc", &ns);
-	(void)snprintf(name, sizeof(name), "ipc-%llu", (unsigned long long)ns.st_ino);
+	boot_id(boot);
+	(void)snprintf(name, sizeof(name), "ipc-%llu-%s", (unsigned long long)ns.st_ino, boot);
 	if (rc == 0)
 		rc = make_folder(base, makes, err, err_len);
 	if (rc == 0)

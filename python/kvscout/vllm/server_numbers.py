@@ -56,7 +56,9 @@ def address(endpoint):
         runtime = os.environ.get("XDG_RUNTIME_DIR", "")
         if runtime.startswith("/") and os.path.isdir(runtime) and os.stat(runtime).st_uid == os.geteuid():
             folder = f"{runtime}/kvscout"
-    return f"ipc://{folder}/ipc-{os.stat('/proc/self/ns/ipc').st_ino}/kvscout.sock"
+    with open("/proc/sys/kernel/random/boot_id") as f:
+        host = f"{os.stat('/proc/self/ns/ipc').st_ino}-{f.read(8)}"
+    return f"ipc://{folder}/ipc-{host}/kvscout.sock"
 
 
 class _Place:

@@ -293,22 +293,26 @@ START_TEST(the_folder_is_that_of_the_user_and_the_ipc_namespace)
 {
 	struct scout__instance a, b;
 	struct place place;
-	char want[128], err[1024] = "";
+	char want[128], boot[9] = "", err[1024] = "";
 	struct stat st;
+	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
 
 	place_up(&place);
 	ck_assert_int_eq(stat("/proc/self/ns/ipc", &st), 0);
+	ck_assert_ptr_nonnull(file);
+	ck_assert_ptr_nonnull(fgets(boot, sizeof(boot), file));
+	ck_assert_int_eq(fclose(file), 0);
 	ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", place.folder, 1), 0);
 	ck_assert_msg(scout__instance_find(NULL, &a, err, sizeof(err)) == 0, "%s", err);
-	(void)snprintf(want, sizeof(want), "%s/kvscout/ipc-%llu", place.folder, (unsigned long long)st.st_ino);
+	(void)snprintf(want, sizeof(want), "%s/kvscout/ipc-%llu-%s", place.folder, (unsigned long long)st.st_ino, boot);
 	ck_assert_str_eq(a.folder, want);
 	ck_assert_int_eq(scout__instance_find("auto", &b, err, sizeof(err)), 0);
 	ck_assert_str_eq(a.folder, b.folder);
 	/* One of another user's, as su leaves it, does not count; it is what any other folder is that is not ours. */
 	ck_assert_int_eq(chmod(place.folder, 0777), 0);
 	ck_assert_msg(scout__instance_find("auto", &b, err, sizeof(err)) == 0, "%s", err);
-	(void)snprintf(want, sizeof(want), "/tmp/kvscout-%u/ipc-%llu", (unsigned)geteuid(),
-		       (unsigned long long)st.st_ino);
+	(void)snprintf(want, sizeof(want), "/tmp/kvscout-%u/ipc-%llu-%s", (unsigned)geteuid(),
+		       (unsigned long long)st.st_ino, boot);
 	ck_assert_str_eq(b.folder, want);
 	/* Where it holds nothing of the user's own server. */
 	if (rmdir(want) == 0) {
