@@ -105,7 +105,9 @@ struct scout__l2_op {
 	uint8_t *found; /* n, zero at the submit; EXISTS writes 0 or 1 to each, also in a batch that fails in part */
 	/* LOAD, STORE, REMOVE */
 	const struct scout__l2_key *key; /* the submitter's, untouched until reaped */
-	uint8_t *data;                   /* in a slot of the pool; LOAD writes, STORE reads */
+	/* STORE: the object before it in its prompt, without which nobody finds this one; zeros: it is the first. */
+	struct scout__l2_digest after;
+	uint8_t *data; /* in a slot of the pool; LOAD writes, STORE reads */
 	uint64_t bytes;
 	/* The submitter's. */
 	void (*done)(void *user, struct scout__l2_op *op); /* called by scout__l2_reap(), on the loop */

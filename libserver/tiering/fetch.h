@@ -105,7 +105,8 @@ struct scout__prompt {
 	struct scout__list writes; /* in the queue, from its beginning on */
 	struct scout__list later;  /* after these, beyond the queue: their slots may be used for others */
 	uint64_t ticket, born;
-	bool is_cut; /* of this ticket no more is written */
+	struct scout__l2_digest last; /* of this ticket, that was to be written; zeros: none */
+	bool is_cut;                  /* of this ticket no more is written */
 };
 
 struct scout__write {
@@ -116,6 +117,7 @@ struct scout__write {
 	struct scout__ns_group *group;
 	uint64_t weights_gen;
 	struct scout__handle handle;
+	struct scout__l2_digest after; /* as of its operations */
 	uint32_t rank;
 	uint32_t n_running; /* adapters */
 	uint64_t again_us;  /* put off: not to be tried before */

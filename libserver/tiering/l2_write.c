@@ -190,6 +190,14 @@ write_done(void *user, struct scout__l2_op *op)
 	writes_start(s);
 }
 
+SCOUT_ON_LOOP static void
+key_of(const struct scout__write *w, struct scout__l2_key *ret_key)
+{
+	scout__key_of_entry(w->group, w->handle.entry, w->rank, w->group->ns->weights,
+			    scout__ns_space_index(w->group->ns, w->group->index->entries[w->handle.entry].space),
+			    ret_key);
+}
+
 /* One operation for each adapter, with the key that they share behind them. */
 SCOUT_ON_LOOP static bool
 make_ops(const struct scout__fetch *t, struct scout__write *w)
@@ -198,9 +206,7 @@ make_ops(const struct scout__fetch *t, struct scout__write *w)
 	if (!w->ops)
 		return false;
 	w->key = (struct scout__l2_key *)(void *)(w->ops + t->n);
-	scout__key_of_entry(w->group, w->handle.entry, w->rank, w->group->ns->weights,
-			    scout__ns_space_index(w->group->ns, w->group->index->entries[w->handle.entry].space),
-			    w->key);
+	key_of(w, w->key);
 	return true;
 }
 
@@ -225,6 +231,7 @@ write_start(struct scout_server *s, struct scout__write *w, uint8_t stores)
 			.what = SCOUT__L2_STORE,
 			.timeout_us = scout__l2_write_timeout_us(t->l2, i),
 			.key = w->key,
+			.after = w->after,
 			.data = scout__index_data(w->group->index, w->handle.entry, w->rank),
 			.bytes = w->group->layouts[w->group->ranks[w->rank]].shard_bytes,
 			.done = write_done,
@@ -480,6 +487,7 @@ prompt_of(struct scout__fetch *t, uint64_t ticket)
 
 	if (prompt->ticket != ticket) {
 		prompt->ticket = ticket;
+		prompt->last = (struct scout__l2_digest){0, 0};
 		prompt->is_cut = false;
 		if (!waits) /* what waits of another ticket keeps its place */
 			prompt->born = ++t->n_born;
@@ -527,6 +535,7 @@ scout__write_queue(struct scout_server *s, struct scout__ns_group *group, uint32
 	struct scout__fetch *t = s->fetch;
 	struct scout__prompt *prompt;
 	struct scout__write *w;
+	struct scout__l2_key key;
 
 	if (!t || !group->expected || t->stopping)
 		return;
@@ -544,8 +553,11 @@ scout__write_queue(struct scout_server *s, struct scout__ns_group *group, uint32
 				   .prompt = prompt,
 				   .handle = scout__index_handle(group->index, entry),
 				   .rank = rank,
+				   .after = prompt->last,
 				   .todo = scout__records_hoped(s, group->ns),
 				   .weights_gen = group->ns->weights_gen};
+	key_of(w, &key);
+	prompt->last = key.digest;
 	scout__list_init(&w->node);
 	t->count.writes++;
 	if (!scout__list_empty(&prompt->later) || !make_room(s, prompt, group->index->strides[rank]) ||

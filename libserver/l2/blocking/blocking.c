@@ -60,6 +60,20 @@ names_main(void *arg)
 	return NULL;
 }
 
+/* One thread waits for the queue, others for their turn. */
+static struct scout__l2_op *
+next_transfer(struct scout__blocking *blocking)
+{
+	struct scout__l2_op *op;
+
+	(void)pthread_mutex_lock(&blocking->turn);
+	op = scout__l2_queue_wait(&blocking->transfers);
+	if (op && blocking->calls->begin)
+		blocking->calls->begin(blocking->store, op);
+	(void)pthread_mutex_unlock(&blocking->turn);
+	return op;
+}
+
 static void *
 transfer_main(void *arg)
 {
@@ -67,7 +81,7 @@ transfer_main(void *arg)
 	struct scout__blocking *blocking = hand->blocking;
 	struct scout__l2_op *op;
 
-	while ((op = scout__l2_queue_wait(&blocking->transfers))) {
+	while ((op = next_transfer(blocking))) {
 		scout__l2_moved(op);
 		if (scout__blocking_is_stopping(blocking)) {
 			cancel(blocking, op);
@@ -100,6 +114,7 @@ scout__blocking_init(struct scout__blocking *blocking, const struct scout__block
 		return rc;
 	}
 	SCOUT_ASSERT(pthread_mutex_init(&blocking->mu, NULL) == 0); /* does not fail on Linux */
+	SCOUT_ASSERT(pthread_mutex_init(&blocking->turn, NULL) == 0);
 	scout__cond_init(&blocking->ended);
 	return 0;
 }
@@ -177,6 +192,7 @@ scout__blocking_fini(struct scout__blocking *blocking)
 	scout__l2_queue_fini(&blocking->transfers);
 	(void)pthread_cond_destroy(&blocking->ended);
 	(void)pthread_mutex_destroy(&blocking->mu);
+	(void)pthread_mutex_destroy(&blocking->turn);
 }
 
 bool

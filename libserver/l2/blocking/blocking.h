@@ -46,6 +46,8 @@ struct scout__blocking_calls {
 	int (*ask)(void *store, struct scout__l2_op *op, uint32_t first, uint32_t n);
 	/* All slices of @op are answered and op->result is set. On the last slice's thread; or NULL. */
 	void (*asked)(void *store, struct scout__l2_op *op);
+	/* The same operations in the order in which they were submitted, one at a time, before transfer(). Or NULL. Never blocks. */
+	void (*begin)(void *store, const struct scout__l2_op *op);
 	/* Any other operation, on transfer thread @hand (from 0): do it, set op->result and op->detail. */
 	void (*transfer)(void *store, uint32_t hand, struct scout__l2_op *op);
 	uint32_t slice; /* keys of one ask() at most; 0: all of an EXISTS in one call */
@@ -73,6 +75,7 @@ struct scout__blocking {
 	/* Any thread. */
 	struct scout__l2_queue names;     /* EXISTS, UNPIN */
 	struct scout__l2_queue transfers; /* the others */
+	pthread_mutex_t turn;             /* to take the next of them */
 	atomic_bool stopping;
 	/* mu */
 	pthread_mutex_t mu;

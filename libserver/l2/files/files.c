@@ -154,6 +154,16 @@ asked(void *store, struct scout__l2_op *op)
 		scout__cat_unpin(&files->cat, op->digests, op->n, op->result == SCOUT__L2_OK ? op->found : NULL);
 }
 
+/* With others on the file system, the names that are claimed are not all that are stored. */
+static void
+begin(void *store, const struct scout__l2_op *op)
+{
+	struct scout__files *files = store;
+
+	if (op->what == SCOUT__L2_STORE && !files->shared)
+		scout__cat_await(&files->cat, op->key->digest, op->after);
+}
+
 static void
 transfer(void *store, uint32_t number, struct scout__l2_op *op)
 {
@@ -174,6 +184,7 @@ static const struct scout__blocking_calls calls = {
 	.answer = answer,
 	.ask = ask,
 	.asked = asked,
+	.begin = begin,
 	.transfer = transfer,
 	.slice = 16,
 };
@@ -287,15 +298,6 @@ files_close(void *adapter)
 	(void)pthread_cond_destroy(&files->look);
 	free(files->path);
 	free(files);
-}
-
-void
-scout__files_doubt(struct scout__files *files)
-{
-	(void)pthread_mutex_lock(&files->look_mu);
-	files->doubtful = true;
-	(void)pthread_cond_signal(&files->look);
-	(void)pthread_mutex_unlock(&files->look_mu);
 }
 
 static void

@@ -6,6 +6,7 @@
 
 #include <kvscout/error.h>
 
+#include "blocking.h"
 #include "clock.h"
 #include "thread.h"
 
@@ -74,6 +75,57 @@ link_oldest(struct scout__cat *cat, uint32_t i)
 	else
 		cat->newest = i;
 	cat->oldest = i;
+}
+
+static void
+link_behind(struct scout__cat *cat, uint32_t i, uint32_t newer)
+{
+	struct scout__cat_entry *entry = scout__cat_entry_of(cat, i);
+	struct scout__cat_entry *before = scout__cat_entry_of(cat, newer);
+
+	entry->newer = newer;
+	entry->older = before->older;
+	if (before->older != SCOUT__CAT_NONE)
+		scout__cat_entry_of(cat, before->older)->newer = i;
+	else
+		cat->oldest = i;
+	before->older = i;
+}
+
+/*
+ * What @i comes just behind in the order: the last object before it in its prompt that is there, while others of it are
+ * being written. NONE: nothing. CUT: something before it was there, or should have been, and is not.
+ */
+static uint32_t
+place_of(const struct scout__cat *cat, uint32_t i)
+{
+	const struct scout__cat_entry *follower = scout__cat_entry_of(cat, i);
+	uint32_t at = follower->after;
+
+	for (unsigned n = 0; at < SCOUT__CAT_CUT && n < SCOUT__BLOCKING_THREADS_MAX; n++) {
+		const struct scout__cat_entry *entry = scout__cat_entry_of(cat, at);
+
+		if ((uint32_t)entry->digest.hi != follower->after_tag || entry->state == CAT_FREE ||
+		    entry->state == CAT_GONE)
+			return SCOUT__CAT_CUT;
+		if (entry->state == CAT_PRESENT)
+			return entry->pins ? SCOUT__CAT_NONE : at;
+		at = entry->after;
+		follower = entry;
+	}
+	return at == SCOUT__CAT_CUT ? at : SCOUT__CAT_NONE;
+}
+
+/* A PRESENT entry without pins, used now. */
+static void
+link_used(struct scout__cat *cat, uint32_t i)
+{
+	uint32_t place = place_of(cat, i);
+
+	if (place < SCOUT__CAT_CUT)
+		link_behind(cat, i, place);
+	else
+		link_newest(cat, i);
 }
 
 /* Make a PRESENT entry the most recently used, unless it is pinned. */
@@ -302,7 +354,11 @@ claim_locked(struct scout__cat *cat, struct scout__l2_digest digest, uint64_t de
 			if (at == SCOUT__CAT_NONE)
 				return SCOUT__CAT_NOMEM;
 		} else if (scout__cat_entry_of(cat, at)->state == CAT_PRESENT) {
-			touch(cat, at);
+			scout__cat_entry_of(cat, at)->is_cold = false;
+			if (scout__cat_entry_of(cat, at)->pins == 0) {
+				unlink_entry(cat, at);
+				link_used(cat, at);
+			}
 			return SCOUT__CAT_PRESENT;
 		} else if (scout__cat_entry_of(cat, at)->state == CAT_BUSY) {
 			if (!in_time)
@@ -342,6 +398,42 @@ scout__cat_claim_ref(struct scout__cat *cat, struct scout__cat_ref ref)
 	return is_it;
 }
 
+void
+scout__cat_await(struct scout__cat *cat, struct scout__l2_digest digest, struct scout__l2_digest before)
+{
+	bool follows = (before.lo | before.hi) != 0;
+	struct scout__cat_entry *entry;
+	uint32_t at;
+
+	lock(cat);
+	at = scout__cat_find(cat, digest);
+	if (at == SCOUT__CAT_NONE) {
+		at = scout__cat_insert(cat, digest);
+		if (at != SCOUT__CAT_NONE)
+			scout__cat_entry_of(cat, at)->state = CAT_AWAITED;
+	}
+	/* Without memory the order is a little worse. */
+	if (at != SCOUT__CAT_NONE) {
+		entry = scout__cat_entry_of(cat, at);
+		entry->after = follows ? scout__cat_find(cat, before) : SCOUT__CAT_NONE;
+		if (follows && entry->after == SCOUT__CAT_NONE)
+			entry->after = SCOUT__CAT_CUT;
+		entry->after_tag = (uint32_t)before.hi;
+	}
+	unlock(cat);
+}
+
+bool
+scout__cat_is_cut(struct scout__cat *cat, uint32_t entry)
+{
+	bool is_cut;
+
+	lock(cat);
+	is_cut = place_of(cat, entry) == SCOUT__CAT_CUT;
+	unlock(cat);
+	return is_cut;
+}
+
 bool
 scout__cat_reserve(struct scout__cat *cat, uint32_t entry, uint64_t bytes)
 {
@@ -353,18 +445,25 @@ scout__cat_reserve(struct scout__cat *cat, uint32_t entry, uint64_t bytes)
 	return true;
 }
 
-void
+bool
 scout__cat_publish(struct scout__cat *cat, uint32_t entry)
 {
 	struct scout__cat_entry *published;
+	uint32_t place;
+	bool is_of_use;
 
 	lock(cat);
-	published = busy_to_present(cat, entry);
-	published->stamped_s = (uint32_t)(scout__now_us() / 1000000);
-	published->is_cold = false;
-	if (published->pins == 0)
-		link_newest(cat, entry);
+	place = place_of(cat, entry);
+	is_of_use = place != SCOUT__CAT_CUT || scout__cat_entry_of(cat, entry)->after == SCOUT__CAT_CUT;
+	if (is_of_use) {
+		published = busy_to_present(cat, entry);
+		published->stamped_s = (uint32_t)(scout__now_us() / 1000000);
+		published->is_cold = false;
+		if (published->pins == 0)
+			link_used(cat, entry);
+	}
 	unlock(cat);
+	return is_of_use;
 }
 
 void
@@ -412,27 +511,38 @@ scout__cat_clear(struct scout__cat *cat)
 
 	lock(cat);
 	for (uint32_t i = 0; i < cat->n_slabs * SCOUT__CAT_SLAB; i++) {
-		if (scout__cat_entry_of(cat, i)->state == CAT_PRESENT) {
-			present_to_busy(cat, i);
-			drop(cat, i);
-			n++;
-		}
 		breathe(cat, i);
+		struct scout__cat_entry *entry = scout__cat_entry_of(cat, i);
+
+		if (entry->state == CAT_PRESENT) {
+			present_to_busy(cat, i);
+			n++;
+		} else if (entry->state == CAT_AWAITED) {
+			entry->state = CAT_BUSY; /* who stores it finds it, or makes it anew */
+		} else {
+			continue;
+		}
+		drop(cat, i);
 	}
 	unlock(cat);
 	return n;
 }
 
 enum scout__cat_room
-scout__cat_evict(struct scout__cat *cat, bool even_if_it_fits, struct scout__cat_victim *ret_victim)
+scout__cat_evict(struct scout__cat *cat, bool even_if_it_fits, uint32_t for_entry, struct scout__cat_victim *ret_victim)
 {
 	enum scout__cat_room room = SCOUT__CAT_VICTIM;
+	uint32_t place;
 
 	lock(cat);
-	if (cat->used <= cat->max_bytes && !even_if_it_fits) {
+	place = for_entry == SCOUT__CAT_NONE ? SCOUT__CAT_NONE : place_of(cat, for_entry);
+	/* What is left free where prompts are cut is for others, not for the rest of these. */
+	if (cat->used <= cat->max_bytes - (place == SCOUT__CAT_CUT ? cat->max_bytes / 16 : 0) && !even_if_it_fits) {
 		room = SCOUT__CAT_FITS;
 	} else if (cat->oldest == SCOUT__CAT_NONE) {
 		room = SCOUT__CAT_STUCK;
+	} else if (place == SCOUT__CAT_CUT || place == cat->oldest) {
+		room = SCOUT__CAT_IN_VAIN;
 	} else {
 		uint32_t i = cat->oldest;
 		struct scout__cat_entry *entry = scout__cat_entry_of(cat, i);

@@ -13,7 +13,7 @@
  * What the files adapter knows of its folder: digest -> disk bytes, pins, recency. Memory only; no function here
  * touches a disk, so none is ever slow. All are for any thread.
  *
- * An object is in one of three states. PRESENT: there is a file of that name, and it counts. BUSY: one thread has
+ * An object is in one of four states. AWAITED: a store of it has its turn, but not its name yet. PRESENT: there is a file of that name, and it counts. BUSY: one thread has
  * claimed the name (it writes, removes or examines the file) and no other thread touches it until that thread publishes
  * or drops it. GONE: no file, but pins of readers that saw an earlier file; kept so that their UNPINs do not count as
  * those of later readers.
@@ -21,6 +21,7 @@
 
 #define SCOUT__CAT_SHARDS 256u
 #define SCOUT__CAT_NONE UINT32_MAX
+#define SCOUT__CAT_CUT (UINT32_MAX - 1)
 
 struct scout__cat_shard {
 	struct scout__cat_cell *cells; /* a power of two; NULL before the first use */
@@ -70,7 +71,8 @@ enum scout__cat_claim {
 enum scout__cat_room {
 	SCOUT__CAT_FITS,
 	SCOUT__CAT_VICTIM,
-	SCOUT__CAT_STUCK /* everything that is left is pinned or claimed */
+	SCOUT__CAT_STUCK,  /* everything that is left is pinned or claimed */
+	SCOUT__CAT_IN_VAIN /* what the asker would be found by has gone, or would go next */
 };
 
 /* Returns 0 or SCOUT_ERR_NOMEM. @max_bytes UINT64_MAX: no limit. */
@@ -95,10 +97,20 @@ enum scout__cat_claim scout__cat_try_claim(struct scout__cat *cat, struct scout_
 					   uint32_t *ret_entry);
 /* Make the name mine if the object is PRESENT and still what @ref saw. Its bytes stay counted. */
 bool scout__cat_claim_ref(struct scout__cat *cat, struct scout__cat_ref ref);
+/*
+ * The object @digest, which will be claimed, comes after @before in a prompt (zeros: it is the first). Takes effect with
+ * publish, and for room that is made for it.
+ */
+void scout__cat_await(struct scout__cat *cat, struct scout__l2_digest digest, struct scout__l2_digest before);
+/* Mine: something before it in its prompt is not there. */
+bool scout__cat_is_cut(struct scout__cat *cat, uint32_t entry);
 /* Mine: count @bytes instead of what was counted for it. False, and nothing changes: @bytes are more than max_bytes. */
 bool scout__cat_reserve(struct scout__cat *cat, uint32_t entry, uint64_t bytes);
-/* Mine: the file is there. It is the most recently used. */
-void scout__cat_publish(struct scout__cat *cat, uint32_t entry);
+/*
+ * Mine: the file is there. It is the most recently used, or just less recently than what it follows. False: what it
+ * follows was evicted meanwhile; it still is mine.
+ */
+bool scout__cat_publish(struct scout__cat *cat, uint32_t entry);
 /* Mine: the file was there before this start and was not used since: the least recently used, until sorted. */
 void scout__cat_adopt(struct scout__cat *cat, uint32_t entry, uint64_t bytes);
 /* Mine: there is no file of that name. */
@@ -106,9 +118,9 @@ void scout__cat_drop(struct scout__cat *cat, uint32_t entry);
 
 /*
  * FITS: no more than max_bytes are in use. Else the least recently used object is claimed, and its bytes count no more.
- * With @even_if_it_fits one object is claimed in any case.
+ * With @even_if_it_fits one object is claimed in any case. @entry: mine, that needs the room; NONE: nothing does.
  */
-enum scout__cat_room scout__cat_evict(struct scout__cat *cat, bool even_if_it_fits,
+enum scout__cat_room scout__cat_evict(struct scout__cat *cat, bool even_if_it_fits, uint32_t entry,
 				      struct scout__cat_victim *ret_victim);
 /* @victim could not be removed: it is PRESENT again, and the last to be tried. */
 void scout__cat_keep(struct scout__cat *cat, const struct scout__cat_victim *victim);

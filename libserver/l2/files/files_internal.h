@@ -48,6 +48,7 @@ struct scout__files_root {
 struct scout__files_hand {
 	struct scout__files *files;
 	struct scout__l2_op *op; /* what it works on */
+	uint32_t entry;          /* that it stores */
 	uint8_t *bounce;         /* SCOUT__FILES_PIECE, aligned for O_DIRECT */
 	struct scout__log_limit limit;
 };
@@ -102,13 +103,18 @@ scout__files_count(_Atomic uint64_t *counter)
 	(void)atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
 }
 
+/* What should be there is not: look soon whether the folder is still ours. */
+static inline void
+scout__files_doubt(struct scout__files *files)
+{
+	(void)pthread_mutex_lock(&files->look_mu);
+	files->doubtful = true;
+	(void)pthread_cond_signal(&files->look);
+	(void)pthread_mutex_unlock(&files->look_mu);
+}
+
 /* Disk space of an object with @bytes of payload: header and payload in whole blocks. Folders are not counted. */
 uint64_t scout__files_disk_bytes(const struct scout__files *files, uint64_t bytes);
-
-/* ---- files.c ---- */
-
-/* What should be there is not: look soon whether the folder is still ours. */
-void scout__files_doubt(struct scout__files *files);
 
 /* ---- files_root.c ---- */
 
@@ -131,6 +137,7 @@ int scout__files_root_take_again(struct scout__files_root *root, const char *pat
 #define SCOUT__FILES_DAMAGED (-1)      /* not what was written, or of another key */
 #define SCOUT__FILES_OTHER_FORMAT (-2) /* the scan: an older format, or a newer one */
 #define SCOUT__FILES_FOREIGN (-3)      /* the scan: no object of ours, and never was one */
+#define SCOUT__FILES_IN_VAIN (-4)      /* a store: no room, but in place of what it would be found by */
 
 /* "ab/cd/HEX" */
 void scout__files_object_path(struct scout__l2_digest digest, char ret_path[SCOUT__FILES_PATH]);
@@ -167,10 +174,10 @@ int scout__files_sync_folder(const struct scout__files *files, const char *folde
 /* Do what @op says, or find out that this cannot be done; sets result and detail, completes nothing. */
 void scout__files_do(struct scout__files_hand *hand, struct scout__l2_op *op);
 /*
- * Evict until max_bytes is kept. False: what is left is pinned, or cannot be removed (*ret_detail is why). @op, unless
- * NULL, is the operation that needs the room: each file that is removed is progress.
+ * Evict until max_bytes is kept. False: what is left is pinned, or better kept, or cannot be removed (*ret_detail is why).
+ * @hand, unless NULL, stores what needs the room: each file that is removed is progress.
  */
-bool scout__files_make_room(struct scout__files *files, struct scout__l2_op *op, int32_t *ret_detail);
+bool scout__files_make_room(struct scout__files *files, struct scout__files_hand *hand, int32_t *ret_detail);
 
 /* ---- files_records.c ---- */
 

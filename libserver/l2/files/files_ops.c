@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "clock.h"
@@ -18,9 +19,11 @@
  *
  * A store: claim, count the bytes, evict until they fit, write under a temporary name, give it the name, publish. An
  * object counts from before its first byte is written, so the limit holds at every moment, except for files that are
- * just being removed. If the disk is full, the store evicts as much as the object needs and tries once more: without
- * max_bytes the disk is the limit, and a cache that stopped taking new objects while it keeps old ones would be of no
- * use.
+ * just being removed. If the disk has no room, the store evicts what is missing before it writes: without max_bytes the
+ * disk is the limit, and a cache that stopped taking new objects while it keeps old ones would be of no use.
+ *
+ * An object is of use only with those before it in its prompt. So it stands just behind them in the order of use, and
+ * what goes first of a prompt is its end. A store whose own beginning is gone, or would have to go for it, is FULL.
  *
  * A load holds nothing: the file that it opened stays readable even if it is evicted meanwhile. A damaged object leaves
  * the catalogue, but only if it is still the file that was opened.
@@ -33,6 +36,7 @@
  */
 
 #define LOG_INTERVAL_US 5000000u
+#define WRITE_TRIES 4u /* on a full disk */
 
 static bool
 has_no_room(int errnum)
@@ -86,12 +90,13 @@ remove_victim(struct scout__files *files, const struct scout__cat_victim *victim
 }
 
 bool
-scout__files_make_room(struct scout__files *files, struct scout__l2_op *op, int32_t *ret_detail)
+scout__files_make_room(struct scout__files *files, struct scout__files_hand *hand, int32_t *ret_detail)
 {
 	struct scout__cat_victim victim;
 
 	for (;;) {
-		enum scout__cat_room room = scout__cat_evict(&files->cat, false, &victim);
+		enum scout__cat_room room =
+			scout__cat_evict(&files->cat, false, hand ? hand->entry : SCOUT__CAT_NONE, &victim);
 
 		*ret_detail = 0;
 		if (room != SCOUT__CAT_VICTIM)
@@ -99,27 +104,49 @@ scout__files_make_room(struct scout__files *files, struct scout__l2_op *op, int3
 		*ret_detail = remove_victim(files, &victim);
 		if (*ret_detail)
 			return false;
-		if (op)
-			scout__l2_moved(op);
+		if (hand)
+			scout__l2_moved(hand->op);
 	}
 }
 
-/* The disk is full: make room. Returns whether enough was removed for another try. */
-static bool
-free_disk(struct scout__files *files, struct scout__l2_op *op, uint64_t bytes)
+/* Make room on the disk. Returns 0 if something was removed, ENOSPC if nothing can be, or FILES_IN_VAIN. */
+static int
+free_disk(struct scout__files_hand *hand, uint64_t bytes)
 {
+	struct scout__files *files = hand->files;
+	enum scout__cat_room room = SCOUT__CAT_VICTIM;
 	struct scout__cat_victim victim;
 	uint64_t freed = 0;
 
-	while (freed < bytes) {
-		if (scout__cat_evict(&files->cat, true, &victim) != SCOUT__CAT_VICTIM)
-			break;
-		if (remove_victim(files, &victim) != 0)
+	while (freed < bytes && scout__files_evicts(files)) {
+		room = scout__cat_evict(&files->cat, true, hand->entry, &victim);
+		if (room != SCOUT__CAT_VICTIM || remove_victim(files, &victim) != 0)
 			break;
 		freed += victim.bytes;
-		scout__l2_moved(op);
+		scout__l2_moved(hand->op);
 	}
-	return freed > 0;
+	if (room == SCOUT__CAT_IN_VAIN)
+		return SCOUT__FILES_IN_VAIN;
+	return freed > 0 ? 0 : ENOSPC;
+}
+
+/*
+ * What the disk has no room for, of @bytes. Quotas do not show here. The last of it is for others than the rest of a
+ * prompt that is cut.
+ */
+static uint64_t
+missing_room(struct scout__files_hand *hand, uint64_t bytes)
+{
+	struct scout__files *files = hand->files;
+	struct statvfs vfs;
+	uint64_t has;
+
+	if (fstatvfs(files->root.fd, &vfs) != 0)
+		return 0;
+	has = (uint64_t)vfs.f_bavail * vfs.f_frsize;
+	if (scout__cat_is_cut(&files->cat, hand->entry))
+		bytes += (uint64_t)vfs.f_blocks * vfs.f_frsize / 16;
+	return bytes > has ? bytes - has : 0;
 }
 
 /* ---- what is not there, or not good ---- */
@@ -197,15 +224,22 @@ remove_damaged(struct scout__files_hand *hand, struct scout__l2_op *op)
 static int
 write_file(struct scout__files_hand *hand, const struct scout__l2_op *op, const char *tmp)
 {
-	struct scout__files *files = hand->files;
-	int rc = scout__files_write(hand, tmp, op->key, op->data, op->bytes);
+	const struct scout__files *files = hand->files;
+	uint64_t bytes = scout__files_disk_bytes(files, op->bytes), missing = missing_room(hand, bytes);
+	int room = missing ? free_disk(hand, missing) : 0;
 
-	if (rc != ENOSPC && rc != EDQUOT)
-		return rc;
-	(void)unlinkat(files->root.fd, tmp, 0);
-	if (!scout__files_evicts(files) || !free_disk(files, hand->op, scout__files_disk_bytes(files, op->bytes)))
-		return rc;
-	return scout__files_write(hand, tmp, op->key, op->data, op->bytes);
+	/* Other threads, and other programs, may take what was freed. */
+	for (unsigned tries = 0; room != SCOUT__FILES_IN_VAIN; tries++) {
+		int rc = scout__files_write(hand, tmp, op->key, op->data, op->bytes);
+
+		if ((rc != ENOSPC && rc != EDQUOT) || tries == WRITE_TRIES)
+			return rc;
+		(void)unlinkat(files->root.fd, tmp, 0);
+		room = free_disk(hand, bytes);
+		if (room == ENOSPC)
+			return rc;
+	}
+	return SCOUT__FILES_IN_VAIN;
 }
 
 /* EEXIST: a good object is there. */
@@ -229,6 +263,24 @@ place_file(struct scout__files *files, const struct scout__l2_op *op, const char
 	return rc == EEXIST ? EBUSY : rc;
 }
 
+/* After a restart the order is that of the files' times: @tmp was used just before @before was. */
+static void
+stamp_behind(const struct scout__files *files, const char *tmp, struct scout__l2_digest before)
+{
+	char path[SCOUT__FILES_PATH];
+	struct timespec times[2];
+	struct stat st;
+
+	scout__files_object_path(before, path);
+	if (fstatat(files->root.fd, path, &st, AT_SYMLINK_NOFOLLOW) != 0)
+		return;
+	times[0] = st.st_atim.tv_sec > st.st_mtim.tv_sec ? st.st_atim : st.st_mtim;
+	times[0].tv_sec -= times[0].tv_nsec == 0;
+	times[0].tv_nsec = times[0].tv_nsec == 0 ? 999999999 : times[0].tv_nsec - 1;
+	times[1] = times[0];
+	(void)utimensat(files->root.fd, tmp, times, AT_SYMLINK_NOFOLLOW);
+}
+
 /* Store with the name claimed and the bytes counted. */
 static void
 store_claimed(struct scout__files_hand *hand, struct scout__l2_op *op, uint32_t entry, const char *path)
@@ -239,6 +291,8 @@ store_claimed(struct scout__files_hand *hand, struct scout__l2_op *op, uint32_t 
 
 	scout__files_temporary_path(files, tmp);
 	rc = write_file(hand, op, tmp);
+	if (rc == 0 && (op->after.lo | op->after.hi))
+		stamp_behind(files, tmp, op->after);
 	if (rc == 0)
 		rc = place_file(files, op, tmp, path);
 	if (rc && unlinkat(files->root.fd, tmp, 0) != 0 && errno != ENOENT)
@@ -249,14 +303,19 @@ store_claimed(struct scout__files_hand *hand, struct scout__l2_op *op, uint32_t 
 		scout__files_doubt(files);
 	if (rc && rc != EEXIST) {
 		scout__cat_drop(&files->cat, entry);
-		end_failed(op, path, rc);
+		if (rc == SCOUT__FILES_IN_VAIN)
+			end(op, SCOUT__L2_FULL, 0);
+		else
+			end_failed(op, path, rc);
 		return;
 	}
-	if (scout__files_evicts(files))
-		scout__cat_publish(&files->cat, entry);
-	else
-		scout__cat_drop(&files->cat, entry); /* the file system knows better */
 	end(op, rc == EEXIST ? SCOUT__L2_PRESENT : SCOUT__L2_OK, 0);
+	if (scout__files_evicts(files) && scout__cat_publish(&files->cat, entry))
+		return;
+	/* With others on the file system, that knows better. */
+	if (scout__files_evicts(files) && unlinkat(files->root.fd, path, 0) == 0)
+		end(op, SCOUT__L2_FULL, 0);
+	scout__cat_drop(&files->cat, entry);
 }
 
 /*
@@ -309,8 +368,9 @@ store(struct scout__files_hand *hand, struct scout__l2_op *op)
 		end(op, SCOUT__L2_ERROR, ENOMEM);
 		return;
 	}
+	hand->entry = entry;
 	if (!scout__cat_reserve(&files->cat, entry, scout__files_disk_bytes(files, op->bytes)) ||
-	    !scout__files_make_room(files, op, &detail)) {
+	    !scout__files_make_room(files, hand, &detail)) {
 		scout__cat_drop(&files->cat, entry);
 		if (detail)
 			end_failed(op, path, detail);

@@ -134,8 +134,11 @@ scout__cat_insert(struct scout__cat *cat, struct scout__l2_digest digest)
 	i = cat->free;
 	entry = scout__cat_entry_of(cat, i);
 	cat->free = entry->older;
-	*entry = (struct scout__cat_entry){
-		.digest = digest, .newer = SCOUT__CAT_NONE, .older = SCOUT__CAT_NONE, .state = CAT_BUSY};
+	*entry = (struct scout__cat_entry){.digest = digest,
+					   .newer = SCOUT__CAT_NONE,
+					   .older = SCOUT__CAT_NONE,
+					   .after = SCOUT__CAT_NONE,
+					   .state = CAT_BUSY};
 	cell = cell_of(cat, shard, digest);
 	shard->cells[cell] = (struct scout__cat_cell){.entry_plus_1 = i + 1, .tag = tag_of(digest)};
 	shard->n++;

@@ -11,6 +11,7 @@ enum cat_state {
 	CAT_FREE = 0,
 	CAT_PRESENT,
 	CAT_BUSY,
+	CAT_AWAITED, /* a store of it has its turn, and will claim it */
 	CAT_GONE
 };
 
@@ -20,6 +21,8 @@ struct scout__cat_entry {
 	uint64_t version; /* new with each publish and adopt */
 	uint32_t pins;
 	uint32_t newer, older; /* NONE at the ends, and while not in the order */
+	uint32_t after;        /* the object before it in its prompt: scout__cat_await() */
+	uint32_t after_tag;    /* of that one's digest: the entry may be another's by now */
 	uint32_t stamped_s;    /* when its recency was last written to disk */
 	uint8_t state;
 	bool is_cold; /* adopted and not used since */

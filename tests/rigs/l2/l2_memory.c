@@ -37,6 +37,7 @@ struct l2_memory {
 	bool paused[KINDS];
 	unsigned slow_ms[KINDS];
 	unsigned given[KINDS];
+	unsigned following;
 	struct l2_memory_asked asked;
 	uint64_t step, step_keys; /* the server's step that asked last, and for how many keys */
 	unsigned failing[KINDS];
@@ -177,6 +178,17 @@ l2_memory_objects(struct l2_memory *m)
 	lock(m);
 	for (unsigned i = 0; i < m->n_objects; i++)
 		n += m->objects[i].data != NULL;
+	unlock(m);
+	return n;
+}
+
+unsigned
+l2_memory_following(struct l2_memory *m)
+{
+	unsigned n;
+
+	lock(m);
+	n = m->following;
 	unlock(m);
 	return n;
 }
@@ -342,6 +354,7 @@ execute(struct l2_memory *m, struct scout__l2_op *op)
 	case SCOUT__L2_LOAD:
 		return load(m, op);
 	case SCOUT__L2_STORE:
+		m->following += find(m, op->after) != NULL;
 		return store(m, op);
 	default:
 		return remove_one(m, op);

@@ -33,6 +33,8 @@ unsigned l2_memory_count(struct l2_memory *m, enum scout__l2_what what);
 /* Wait until that many were. */
 void l2_memory_wait(struct l2_memory *m, enum scout__l2_what what, unsigned n);
 unsigned l2_memory_objects(struct l2_memory *m);
+/* STOREs that say what they come after, and it was there. */
+unsigned l2_memory_following(struct l2_memory *m);
 /* Pins that were not given back. */
 unsigned l2_memory_pins(struct l2_memory *m);
 /* Wait until there are none. */

@@ -121,6 +121,8 @@ overload(uint32_t pool, uint32_t part, uint32_t n_fit)
 	wire_wait_status(&r.rig.client, "l2.writes.waiting", 0);
 	l2_check_idle(&r);
 	n_written = (uint32_t)l2_memory_objects(r.m);
+	ck_assert_uint_ge(l2_memory_following(r.m), n_written - PROMPTS);
+	ck_assert_uint_lt(l2_memory_following(r.m), n_written);
 	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.writes.dropped"), PROMPTS * CHUNKS - n_written);
 	l2_restart(&r);
 	for (uint32_t i = 0; i < PROMPTS; i++) {

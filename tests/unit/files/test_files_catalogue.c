@@ -99,11 +99,12 @@ START_TEST(a_million_objects_come_and_go)
 	/* Reach: 2 us for each key. A sanitizer takes longer; a table that is searched, far more. */
 	ck_assert_uint_lt((cpu_us() - begun_us) / (N / 1000), 20 * 1000);
 	for (uint64_t i = 0; i < N; i++) {
-		if (scout__cat_evict(&cat, true, &victim) != SCOUT__CAT_VICTIM || victim.digest.hi != i)
+		if (scout__cat_evict(&cat, true, SCOUT__CAT_NONE, &victim) != SCOUT__CAT_VICTIM ||
+		    victim.digest.hi != i)
 			ck_abort_msg("victim %u", (unsigned)i);
 		scout__cat_drop(&cat, victim.entry);
 	}
-	ck_assert_int_eq(scout__cat_evict(&cat, true, &victim), SCOUT__CAT_STUCK);
+	ck_assert_int_eq(scout__cat_evict(&cat, true, SCOUT__CAT_NONE, &victim), SCOUT__CAT_STUCK);
 	ck_assert_uint_eq(cat.n_objects, 0);
 	ck_assert_uint_eq(cat.bytes, 0);
 }
@@ -221,7 +222,7 @@ step(unsigned *seed, uint64_t now)
 	default:
 		if (rand_r(seed) % 4)
 			break;
-		if (scout__cat_evict(&cat, true, &victim) == SCOUT__CAT_STUCK) {
+		if (scout__cat_evict(&cat, true, SCOUT__CAT_NONE, &victim) == SCOUT__CAT_STUCK) {
 			ck_assert_int_eq(oldest_of_model(), -1);
 			break;
 		}
@@ -256,15 +257,15 @@ START_TEST(a_limit_is_kept_by_the_oldest)
 	cat.max_bytes = 100;
 	for (uint64_t i = 0; i < 4; i++)
 		put(i, 25);
-	ck_assert_int_eq(scout__cat_evict(&cat, false, &victim), SCOUT__CAT_FITS);
+	ck_assert_int_eq(scout__cat_evict(&cat, false, SCOUT__CAT_NONE, &victim), SCOUT__CAT_FITS);
 	ck_assert(!scout__cat_reserve(&cat, must_claim(9), 101));
 	ck_assert(scout__cat_reserve(&cat, must_claim(8), 26));
 	for (uint64_t i = 0; i < 2; i++) {
-		ck_assert_int_eq(scout__cat_evict(&cat, false, &victim), SCOUT__CAT_VICTIM);
+		ck_assert_int_eq(scout__cat_evict(&cat, false, SCOUT__CAT_NONE, &victim), SCOUT__CAT_VICTIM);
 		ck_assert_uint_eq(victim.digest.hi, i);
 		scout__cat_drop(&cat, victim.entry);
 	}
-	ck_assert_int_eq(scout__cat_evict(&cat, false, &victim), SCOUT__CAT_FITS);
+	ck_assert_int_eq(scout__cat_evict(&cat, false, SCOUT__CAT_NONE, &victim), SCOUT__CAT_FITS);
 }
 END_TEST
 
@@ -335,7 +336,7 @@ START_TEST(what_was_there_before_is_older_than_what_was_used_since)
 		ordered[i] = entries[order[i]];
 	scout__cat_order(&cat, ordered, 6);
 	for (const uint64_t *wanted = (const uint64_t[]){2, 1, 5, 0, 3, 100, 4}; cat.n_objects; wanted++) {
-		ck_assert_int_eq(scout__cat_evict(&cat, true, &victim), SCOUT__CAT_VICTIM);
+		ck_assert_int_eq(scout__cat_evict(&cat, true, SCOUT__CAT_NONE, &victim), SCOUT__CAT_VICTIM);
 		ck_assert_uint_eq(victim.digest.hi, *wanted);
 		scout__cat_drop(&cat, victim.entry);
 	}

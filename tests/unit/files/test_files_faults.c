@@ -3,6 +3,7 @@
 #include "given_time.h"
 #include "l2_files_rig.h"
 #include "own_use.h"
+#include "waiting.h"
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -475,6 +476,69 @@ START_LOOP_TEST(a_full_disk_evicts_what_is_not_pinned, 0, may_mount())
 	ck_assert_int_eq(rig_store(&rig, 300, 60000), SCOUT__L2_OK);
 	rig_close(&rig);
 	ck_assert_int_eq(umount(rig.folder), 0);
+}
+END_TEST
+
+#define PROMPTS 12u
+#define CHUNKS 20u
+
+/* All prompts at once, by turns, with three times as much as there is room for. */
+static void
+store_prompts(void)
+{
+	static struct scout__l2_key keys[PROMPTS * CHUNKS];
+	static struct scout__l2_op ops[PROMPTS * CHUNKS];
+	static bool done[PROMPTS * CHUNKS];
+	static uint8_t data[20000];
+
+	memset(done, 0, sizeof(done));
+	for (uint32_t i = 0; i < PROMPTS * CHUNKS; i++) {
+		keys[i] = rig_key(i);
+		ops[i] = (struct scout__l2_op){
+			.what = SCOUT__L2_STORE, .key = &keys[i], .data = data, .bytes = sizeof(data)};
+		if (i >= PROMPTS)
+			ops[i].after = keys[i - PROMPTS].digest;
+		rig_submit(rig.adapter, &ops[i], &done[i]);
+	}
+	for (uint32_t i = 0; i < PROMPTS * CHUNKS; i++) {
+		rig_wait(&done[i]);
+		ck_assert(ops[i].result == SCOUT__L2_OK || (ops[i].result == SCOUT__L2_FULL && ops[i].detail == 0));
+	}
+}
+
+/* Chunks that a lookup would find. */
+static uint32_t
+n_leading(void)
+{
+	uint32_t n = 0;
+
+	for (uint32_t prompt = 0; prompt < PROMPTS; prompt++)
+		for (uint32_t i = prompt; i < PROMPTS * CHUNKS && rig_exists(&rig, i, false); i += PROMPTS)
+			n++;
+	return n;
+}
+
+/* Up to max_bytes, and on a full disk. */
+START_LOOP_TEST(what_goes_of_a_prompt_is_its_end, 0, 1 + may_mount())
+{
+	uint64_t n;
+
+	if (_i)
+		ck_assert(mount_small(rig.folder));
+	rig_open(&rig, _i ? "" : "?max_bytes=1900Ki");
+	store_prompts();
+	n = rig_gauges(&rig).objects;
+	ck_assert_uint_ge(n, 64);
+	ck_assert_uint_le(n, 90);
+	ck_assert_uint_ge(n_leading() * 10, n * 9);
+	rig_close(&rig);
+	rig_open(&rig, "");
+	wait_until(rig_gauges(&rig).ready)
+		;
+	ck_assert_uint_ge(n_leading() * 10, n * 9);
+	rig_close(&rig);
+	if (_i)
+		ck_assert_int_eq(umount(rig.folder), 0);
 }
 END_TEST
 
