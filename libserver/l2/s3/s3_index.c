@@ -70,10 +70,12 @@ grow(struct scout__s3_set *set)
 }
 
 static bool
-add(struct scout__s3_set *set, struct scout__s3_name name)
+add(struct scout__s3_set *set, size_t max, struct scout__s3_name name)
 {
 	size_t i;
 
+	if (set->n >= max)
+		return true;
 	if ((set->n + 1) * 4 > set->size * 3 && !grow(set))
 		return false;
 	i = place(set, name);
@@ -106,12 +108,12 @@ drop(struct scout__s3_set *set, struct scout__s3_name name)
 }
 
 static bool
-add_all(struct scout__s3_set *to, const struct scout__s3_set *from)
+add_all(struct scout__s3_set *to, size_t max, const struct scout__s3_set *from)
 {
 	bool is_good = true;
 
 	for (size_t i = 0; i < from->size && is_good; i++)
-		is_good = is_empty(from->at[i]) || add(to, from->at[i]);
+		is_good = is_empty(from->at[i]) || add(to, max, from->at[i]);
 	return is_good;
 }
 
@@ -127,6 +129,7 @@ scout__s3_index_init(struct scout__s3_index *index)
 {
 	memset(index, 0, sizeof(*index));
 	index->page = PAGE;
+	index->max = SCOUT__S3_INDEX_NAMES;
 	return pthread_mutex_init(&index->mu, NULL) == 0;
 }
 
@@ -159,7 +162,7 @@ scout__s3_index_add(struct scout__s3_index *index, const char *text)
 	if (!parse(text, &name))
 		return;
 	(void)pthread_mutex_lock(&index->mu);
-	(void)(add(&index->names, name) && add(&index->own[0], name));
+	(void)(add(&index->names, index->max, name) && add(&index->own[0], index->max, name));
 	(void)pthread_mutex_unlock(&index->mu);
 }
 
@@ -179,7 +182,7 @@ scout__s3_index_remove(struct scout__s3_index *index, const char *text)
 
 /* The names of a page, in keys xx/NAME below the prefix; others are of other users. False: no memory. */
 static bool
-take_page(struct scout__s3_set *set, const char *xml, size_t prefix_len)
+take_page(struct scout__s3_set *set, size_t max, const char *xml, size_t prefix_len)
 {
 	char key[SCOUT__S3_MAX_KEY + 64];
 	bool is_good = true;
@@ -189,7 +192,7 @@ take_page(struct scout__s3_set *set, const char *xml, size_t prefix_len)
 		struct scout__s3_name name;
 
 		if (len == prefix_len + 3 + 32 && parse(key + len - 32, &name))
-			is_good = add(set, name);
+			is_good = add(set, max, name);
 	}
 	return is_good;
 }
@@ -243,7 +246,7 @@ replace(struct scout__s3_index *index, struct scout__s3_set *listed)
 
 	index->n_listed = listed->n;
 	(void)pthread_mutex_lock(&index->mu);
-	(void)(add_all(listed, &index->own[0]) && add_all(listed, &index->own[1]));
+	(void)(add_all(listed, index->max, &index->own[0]) && add_all(listed, index->max, &index->own[1]));
 	old = index->names;
 	index->names = *listed;
 	(void)pthread_mutex_unlock(&index->mu);
@@ -267,7 +270,7 @@ scout__s3_index_list(struct scout__s3_index *index, struct scout__s3_client *cli
 	turn(index);
 	do {
 		result = ask_page(index, client, xml, token, watch, why);
-		if (result == SCOUT_L2_DONE && !take_page(&listed, xml, prefix_len)) {
+		if (result == SCOUT_L2_DONE && !take_page(&listed, index->max, xml, prefix_len)) {
 			(void)snprintf(why, SCOUT__S3_SENTENCE, "no memory");
 			result = SCOUT_L2_FAILED;
 		}

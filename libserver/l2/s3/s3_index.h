@@ -24,11 +24,14 @@ struct scout__s3_set {
 	size_t n, size; /* size: 0 or a power of two */
 };
 
+#define SCOUT__S3_INDEX_NAMES ((size_t)16 << 20) /* half a GiB, and as much again while the bucket is listed */
+
 struct scout__s3_index {
 	pthread_mutex_t mu;
 	struct scout__s3_set names;  /* G:mu */
 	struct scout__s3_set own[2]; /* G:mu; stored since the last listing began, and since the one before */
 	uint32_t page;               /* names that one request lists; const while it lists */
+	size_t max;                  /* names; others are left out, and so misses. Const while it lists */
 	_Atomic uint64_t n_listed;   /* names of the last whole listing */
 	atomic_bool is_listed;       /* once at least */
 };

@@ -65,8 +65,11 @@ list(struct s3_store *s)
 	enum scout_l2_outcome result = scout__s3_index_list(&s->index, &s->client, &watch, why);
 
 	if (result == SCOUT_L2_DONE)
-		(void)snprintf(text, sizeof(text), "the bucket was listed, it has %llu objects of ours",
-			       (unsigned long long)s->index.n_listed);
+		(void)snprintf(text, sizeof(text), "the bucket was listed, it has %llu objects of ours%s",
+			       (unsigned long long)s->index.n_listed,
+			       s->index.n_listed < s->index.max
+				       ? ""
+				       : " or more: an index has no more, and others are misses");
 	else
 		(void)snprintf(text, sizeof(text), "the bucket cannot be listed, and the index stays as it was: %s",
 			       *why ? why : "the store does not answer");

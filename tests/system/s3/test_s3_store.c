@@ -225,6 +225,7 @@ END_TEST
 START_TEST(an_index_has_what_was_listed_and_own_stores)
 {
 	struct scout__s3_index index;
+	uint32_t n_found = 0;
 	uint64_t before;
 
 	ck_assert(scout__s3_index_init(&index));
@@ -251,6 +252,15 @@ START_TEST(an_index_has_what_was_listed_and_own_stores)
 	scout__s3_index_exists(&index, names, N, found);
 	for (uint32_t i = 0; i < N; i++)
 		ck_assert_uint_eq(found[i], i < 30 || i == 41);
+	/* It has a bound; what is beyond it is a miss. */
+	index.max = 20;
+	ck_assert_int_eq(scout__s3_index_list(&index, &client, NULL, why), SCOUT_L2_DONE);
+	scout__s3_index_add(&index, names[42]);
+	scout__s3_index_exists(&index, names, N, found);
+	for (uint32_t i = 0; i < 20; i++)
+		n_found += found[i] + found[i + 20];
+	ck_assert_uint_eq(n_found, 20);
+	ck_assert_uint_eq(found[42], 0);
 	scout__s3_index_fini(&index);
 }
 END_TEST
