@@ -1,16 +1,24 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# sample.sh ROOT BUILD CC...: the program in README.md is examples/scheduler.c, and each C example compiles without a warning and links by
-# the command in its first comment alone, with the flags of pkg-config: those of an installation, and those of the build tree.
+# sample.sh ROOT BUILD CC...: the C in README.md is in an example, and each C example compiles without a warning and links by the command
+# in its first comment alone, with the flags of pkg-config: those of an installation, and those of the build tree.
 set -eu
 root=$(realpath "$1")
 build=$(realpath "$2")
 shift 2
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
-awk '/^```c$/ { on = 1; next } /^```$/ { if (on) exit } on' "$root/README.md" | diff "$root/examples/scheduler.c" - ||
-	{ echo "the program in README.md is not examples/scheduler.c"; exit 1; }
+awk -v to="$tmp/readme" '/^```c$/ { n++; on = 1; next } /^```$/ { on = 0 } on { print >to "." n }' "$root/README.md"
+[ -e "$tmp/readme.2" ] || { echo "README.md shows no loop, or no lookup_mode=polled"; exit 1; }
+for block in "$tmp"/readme.*; do
+	lines=$(tr '\n' '\001' <"$block")
+	found=
+	for example in "$root"/examples/*.c; do
+		if tr '\n' '\001' <"$example" | grep -qF "$lines"; then found=1; fi
+	done
+	[ "$found" ] || { echo "these lines of README.md are in no example:"; cat "$block"; exit 1; }
+done
 # A build of archives only compiles them: an engine that links archives knows their dependencies.
 [ -e "$build/libclient/libkvscout-client.so" ] || set -- "$@" -c
 # A library that was built with a sanitizer lacks its runtime here.
