@@ -20,7 +20,7 @@ usage: ./dev engine --peers [--rounds N] [OPTIONS...]    OPTIONS go to tests/eng
   ./dev engine --peers --systems none,kvscout,kvscout-prealloc
                                            kvscout without and with the server's key prealloc
 
-The command prints the table of docs/measurements-record.md, and writes all results to build-engine/peers.json. From that file
+The command prints the table of bench/measurements-record.md, and writes all results to build-engine/peers.json. From that file
 bench/scripts/first_token_picture.py makes docs/img/first_token.svg.
 END
 }

@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# links.sh ROOT: in README.md, CONTRIBUTING.md, SECURITY.md and docs/, each relative link leads to a file and its heading, each path in backquotes
+# links.sh ROOT: in README.md, CONTRIBUTING.md, SECURITY.md, docs/, examples/ and bench/, each relative link leads to a file and its heading, each path in backquotes
 # that begins with a folder of the tree exists, README.md has at most 150 lines, and a link in docs/README.md or README.md leads to each page.
 set -eu
 cd "$1"
 bad=0
-for page in *.md docs/*.md examples/*.md; do
+for page in *.md docs/*.md examples/*.md bench/*.md; do
 	[ -f "$page" ] || continue
 	for link in $(grep -o '](\([^)]*\))' "$page" | sed 's/^](//; s/)$//' | sort -u); do
 		case $link in
