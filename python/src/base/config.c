@@ -99,68 +99,51 @@ set_one(struct scout__py_state *state, const char *type_name, PyObject *key, PyO
 	return rc;
 }
 
-/* All items with @between in between. A new reference. */
+/* The items as texts: a new list. */
 static PyObject *
-join(const char *type_name, PyObject *key, PyObject *items, char between)
+texts_of(const char *type_name, PyObject *key, PyObject *items)
 {
-	PyObject *texts = PyList_New(0), *separator = PyUnicode_FromFormat("%c", between), *joined = NULL;
-	Py_ssize_t n = PySequence_Size(items), i;
-
-	for (i = 0; texts && i < n; i++) {
-		PyObject *item = PySequence_GetItem(items, i);
-		PyObject *text = item ? text_of(type_name, key, item, true) : NULL;
-		int rc = text ? PyList_Append(texts, text) : -1;
-
-		Py_XDECREF(item);
-		Py_XDECREF(text);
-		if (rc < 0)
-			break;
-	}
-	if (texts && separator && i == n)
-		joined = PyUnicode_Join(separator, texts);
-	Py_XDECREF(texts);
-	Py_XDECREF(separator);
-	return joined;
-}
-
-static int
-set_each(struct scout__py_state *state, const char *type_name, PyObject *key, PyObject *items, scout__py_set_fn set,
-	 void *cfg)
-{
+	PyObject *texts = PyList_New(0);
 	Py_ssize_t n = PySequence_Size(items);
 
-	for (Py_ssize_t i = 0; i < n; i++) {
+	for (Py_ssize_t i = 0; texts && i < n; i++) {
 		PyObject *item = PySequence_GetItem(items, i);
 		PyObject *text = item ? text_of(type_name, key, item, true) : NULL;
-		int rc = text ? set_text(state, type_name, key, text, set, cfg) : -1;
 
+		if (!text || PyList_Append(texts, text) < 0)
+			Py_CLEAR(texts);
 		Py_XDECREF(item);
 		Py_XDECREF(text);
-		if (rc < 0)
-			return -1;
 	}
-	return n < 0 ? -1 : 0;
+	return texts;
 }
 
 static int
 set_list(struct scout__py_state *state, const char *type_name, PyObject *key, PyObject *items, scout__py_set_fn set,
 	 void *cfg)
 {
-	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
-		PyObject *joined;
-		int rc;
+	PyObject *texts, *between, *joined;
+	size_t at = 0;
+	int rc = 0;
 
-		if (PyUnicode_CompareWithASCIIString(key, lists[i].key) != 0)
-			continue;
-		if (lists[i].between == '\0')
-			return set_each(state, type_name, key, items, set, cfg);
-		joined = join(type_name, key, items, lists[i].between);
+	while (at < sizeof(lists) / sizeof(lists[0]) && PyUnicode_CompareWithASCIIString(key, lists[at].key) != 0)
+		at++;
+	if (at == sizeof(lists) / sizeof(lists[0]))
+		return SCOUT__PY_FAILED(type_error(type_name, key, items, false));
+	texts = texts_of(type_name, key, items);
+	if (!texts)
+		return -1;
+	if (lists[at].between) {
+		between = PyUnicode_FromFormat("%c", lists[at].between);
+		joined = between ? PyUnicode_Join(between, texts) : NULL;
 		rc = joined ? set_text(state, type_name, key, joined, set, cfg) : -1;
+		Py_XDECREF(between);
 		Py_XDECREF(joined);
-		return rc;
 	}
-	type_error(type_name, key, items, false);
-	return -1;
+	for (Py_ssize_t i = 0; !lists[at].between && rc == 0 && i < PyList_Size(texts); i++)
+		rc = set_text(state, type_name, key, PyList_GetItem(texts, i), set, cfg);
+	Py_DECREF(texts);
+	return rc;
 }
 
 int
