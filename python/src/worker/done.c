@@ -7,6 +7,7 @@
  */
 #include "py_worker.h"
 
+#include <limits.h>
 #include <stddef.h>
 #include <string.h>
 #include <structmember.h>
@@ -64,23 +65,6 @@ by_group(const struct scout_done *done, PyObject *sizes)
 	return dict;
 }
 
-/* Of a job whose block_ids were those of the only table. */
-static PyObject *
-of_one_group(const struct scout_done *done, uint32_t group)
-{
-	PyObject *dict = PyDict_New(), *own, *key;
-
-	if (!dict || done->n_missing == 0)
-		return dict;
-	own = positions(done->missing, done->n_missing, 0);
-	key = PyLong_FromUnsignedLong(group);
-	if (!own || !key || PyDict_SetItem(dict, key, own) < 0)
-		Py_CLEAR(dict);
-	Py_XDECREF(own);
-	Py_XDECREF(key);
-	return dict;
-}
-
 /* A tuple with a dict for each compared chunk. */
 static PyObject *
 verified(const struct scout_done *done)
@@ -117,14 +101,16 @@ done_new(struct scout__py_worker *self, const struct scout_done *done)
 			PyErr_Clear();
 	}
 	Py_DECREF(key);
-	if (!PyErr_Occurred())
+	if (!sizes && !PyErr_Occurred()) /* its block_ids were those of the only table */
+		sizes = Py_BuildValue("((IK))", self->only_group, ULLONG_MAX);
+	if (sizes)
 		made = PyObject_New(struct scout__py_done, self->state->types[SCOUT__PY_DONE]);
 	if (made) {
 		made->done = *done;
 		made->done.missing = NULL;
 		made->done.verified = NULL;
 		made->state = self->state;
-		made->missing = sizes ? by_group(done, sizes) : of_one_group(done, self->only_group);
+		made->missing = by_group(done, sizes);
 		made->verified = made->missing ? verified(done) : NULL;
 		if (!made->verified)
 			Py_CLEAR(made);
