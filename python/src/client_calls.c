@@ -26,28 +26,30 @@ check(struct scout__py_client *self, const char *call)
 
 /* ---- steps ---- */
 
-PyObject *
-scout__py_step_begin(PyObject *object, PyObject *unused)
+/* A call that has neither arguments nor a result. */
+static PyObject *
+plain(PyObject *object, const char *name, void (*call)(struct scout_client *client))
 {
 	struct scout__py_client *self = client_of(object);
 
-	(void)unused;
-	if (check(self, "Client.step_begin") < 0)
+	if (check(self, name) < 0)
 		return NULL;
-	scout_step_begin(self->client);
+	call(self->client);
 	Py_RETURN_NONE;
+}
+
+PyObject *
+scout__py_step_begin(PyObject *object, PyObject *unused)
+{
+	(void)unused;
+	return plain(object, "Client.step_begin", scout_step_begin);
 }
 
 PyObject *
 scout__py_step_end(PyObject *object, PyObject *unused)
 {
-	struct scout__py_client *self = client_of(object);
-
 	(void)unused;
-	if (check(self, "Client.step_end") < 0)
-		return NULL;
-	scout_step_end(self->client);
-	Py_RETURN_NONE;
+	return plain(object, "Client.step_end", scout_step_end);
 }
 
 PyObject *
@@ -135,25 +137,6 @@ scout__py_admit(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject 
 	Py_RETURN_NONE;
 }
 
-PyObject *
-scout__py_finish(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
-{
-	static const struct scout__py_signature sig = {"Client.finish", 1, 1, 1, {"id"}};
-	struct scout__py_client *self = client_of(object);
-	PyObject *a[SCOUT__PY_ARGS_MAX];
-	const char *id = NULL;
-	int rc;
-
-	if (scout__py_args(&sig, args, n, kwnames, a) < 0 || scout__py_arg_id(self, &sig, a[0], &id) < 0 ||
-	    check(self, sig.call) < 0)
-		return NULL;
-	rc = scout_finish(self->client, id);
-	if (rc < 0)
-		return raise_id(self, &sig, a[0], rc);
-	scout__py_forget(self, a[0]);
-	Py_RETURN_NONE;
-}
-
 /* The words of enum scout_hint, by number. */
 static const char *const hints[] = {
 	[SCOUT_HINT_UNKNOWN] = "unknown", [SCOUT_HINT_LIKELY] = "likely", [SCOUT_HINT_UNLIKELY] = "unlikely"};
@@ -171,24 +154,40 @@ take_hint(struct scout__py_client *self, const struct scout__py_signature *sig, 
 	return scout__py_arg_value_error(self->state, sig, 1, arg, "'unknown', 'likely' or 'unlikely'");
 }
 
+/* @sig: with a hint, or without. */
+static PyObject *
+finish(PyObject *object, const struct scout__py_signature *sig, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+	struct scout__py_client *self = client_of(object);
+	enum scout_hint hint = SCOUT_HINT_UNKNOWN;
+	PyObject *a[SCOUT__PY_ARGS_MAX];
+	const char *id = NULL;
+	int rc;
+
+	if (scout__py_args(sig, args, n, kwnames, a) < 0 || scout__py_arg_id(self, sig, a[0], &id) < 0 ||
+	    (sig->n > 1 && take_hint(self, sig, a[1], &hint) < 0) || check(self, sig->call) < 0)
+		return NULL;
+	rc = scout_finish_hint(self->client, id, hint);
+	if (rc < 0)
+		return raise_id(self, sig, a[0], rc);
+	scout__py_forget(self, a[0]);
+	Py_RETURN_NONE;
+}
+
+PyObject *
+scout__py_finish(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+	static const struct scout__py_signature sig = {"Client.finish", 1, 1, 1, {"id"}};
+
+	return finish(object, &sig, args, n, kwnames);
+}
+
 PyObject *
 scout__py_finish_hint(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
 	static const struct scout__py_signature sig = {"Client.finish_hint", 2, 2, 2, {"id", "hint"}};
-	struct scout__py_client *self = client_of(object);
-	PyObject *a[SCOUT__PY_ARGS_MAX];
-	const char *id = NULL;
-	enum scout_hint hint = SCOUT_HINT_UNKNOWN;
-	int rc;
 
-	if (scout__py_args(&sig, args, n, kwnames, a) < 0 || scout__py_arg_id(self, &sig, a[0], &id) < 0 ||
-	    take_hint(self, &sig, a[1], &hint) < 0 || check(self, sig.call) < 0)
-		return NULL;
-	rc = scout_finish_hint(self->client, id, hint);
-	if (rc < 0)
-		return raise_id(self, &sig, a[0], rc);
-	scout__py_forget(self, a[0]);
-	Py_RETURN_NONE;
+	return finish(object, &sig, args, n, kwnames);
 }
 
 /* ---- reset, clear ---- */
@@ -203,13 +202,7 @@ scout__py_client_reset(PyObject *object, PyObject *const *args, Py_ssize_t n, Py
 	int rc;
 
 	if (scout__py_args(&sig, args, n, kwnames, a) < 0 ||
-	    scout__py_arg_u64(self->state, &sig, 0, a[0], UINT64_MAX, &version) < 0)
-		return NULL;
-	if (version == 0) {
-		scout__py_arg_value_error(self->state, &sig, 0, a[0], "1..18446744073709551615");
-		return NULL;
-	}
-	if (check(self, sig.call) < 0)
+	    scout__py_arg_version(self->state, &sig, a[0], &version) < 0 || check(self, sig.call) < 0)
 		return NULL;
 	rc = scout_reset(self->client, version);
 	if (rc < 0)
@@ -348,11 +341,6 @@ scout__py_client_fileno(PyObject *object, PyObject *unused)
 PyObject *
 scout__py_client_fd_clear(PyObject *object, PyObject *unused)
 {
-	struct scout__py_client *self = client_of(object);
-
 	(void)unused;
-	if (check(self, "Client.fd_clear") < 0)
-		return NULL;
-	scout_client_fd_clear(self->client);
-	Py_RETURN_NONE;
+	return plain(object, "Client.fd_clear", scout_client_fd_clear);
 }

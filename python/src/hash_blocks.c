@@ -74,33 +74,22 @@ bad(struct hash_call *c, const char *format, ...)
 
 /* ---- tokens ---- */
 
-static int
-bad_token(struct hash_call *c, Py_ssize_t at, PyObject *item)
-{
-	return bad(c, "token_ids[%zd] must be 0..4294967295, not %.80R", at, item);
-}
-
 /* One item of a list that is no plain int. */
 static int
 convert_item(struct hash_call *c, Py_ssize_t at, PyObject *item, uint32_t *ret)
 {
-	PyObject *number;
-	unsigned long long value;
+	uint64_t value = 0;
+	int rc;
 
 	if (!scout__py_is_int(item))
 		return SCOUT__PY_FAILED(PyErr_Format(
 			PyExc_TypeError, "hash_blocks(): token_ids[%zd] must be an int, not %.80R", at, item));
-	number = PyNumber_Index(item);
-	if (!number)
-		return -1;
-	value = PyLong_AsUnsignedLongLong(number);
-	Py_DECREF(number);
-	if (PyErr_Occurred())
-		PyErr_Clear(); /* negative, or far too large: value is out of range, too */
-	if (value > UINT32_MAX)
-		return bad_token(c, at, item);
-	*ret = (uint32_t)value;
-	return 0;
+	rc = scout__py_u64(item, UINT32_MAX, &value);
+	if (rc == 0)
+		return bad(c, "token_ids[%zd] must be 0..4294967295, not %.80R", at, item);
+	if (rc > 0)
+		*ret = (uint32_t)value;
+	return rc < 0 ? -1 : 0;
 }
 
 static int
@@ -270,23 +259,19 @@ take_lora(struct hash_call *c)
 static int
 take_u32(struct hash_call *c, Py_ssize_t at, const char *name, PyObject *object, uint32_t *ret)
 {
-	PyObject *number = scout__py_is_int(object) ? PyNumber_Index(object) : NULL;
-	unsigned long long value;
+	uint64_t value = 0;
+	int rc;
 
-	if (!number) {
-		if (!PyErr_Occurred())
-			PyErr_Format(PyExc_TypeError, "hash_blocks(): the %s of mm[%zd] must be an int, not %.80R",
-				     name, at, object);
-		return -1;
-	}
-	value = PyLong_AsUnsignedLongLong(number);
-	Py_DECREF(number);
-	if (PyErr_Occurred())
-		PyErr_Clear();
-	if (value > UINT32_MAX)
+	if (!scout__py_is_int(object))
+		return SCOUT__PY_FAILED(PyErr_Format(PyExc_TypeError,
+						     "hash_blocks(): the %s of mm[%zd] must be an int, not %.80R", name,
+						     at, object));
+	rc = scout__py_u64(object, UINT32_MAX, &value);
+	if (rc == 0)
 		return bad(c, "the %s of mm[%zd] must be 0..4294967295, not %.80R", name, at, object);
-	*ret = (uint32_t)value;
-	return 0;
+	if (rc > 0)
+		*ret = (uint32_t)value;
+	return rc < 0 ? -1 : 0;
 }
 
 /* (identifier, offset, length) */

@@ -12,8 +12,8 @@
 
 #include <kvscout/error.h>
 
-static int
-find(const struct scout__py_signature *sig, PyObject *name)
+int
+scout__py_arg_find(const struct scout__py_signature *sig, PyObject *name)
 {
 	for (uint32_t i = 0; i < sig->n; i++)
 		if (PyUnicode_CompareWithASCIIString(name, sig->names[i]) == 0)
@@ -28,7 +28,7 @@ take_keywords(const struct scout__py_signature *sig, PyObject *const *values, Py
 
 	for (Py_ssize_t k = 0; k < n; k++) {
 		PyObject *name = PyTuple_GetItem(kwnames, k);
-		int i = find(sig, name);
+		int i = scout__py_arg_find(sig, name);
 
 		if (i < 0)
 			return SCOUT__PY_FAILED(
@@ -88,66 +88,71 @@ scout__py_is_int(PyObject *object)
 	return PyLong_CheckExact(object) || (PyIndex_Check(object) && !PyBool_Check(object));
 }
 
-/* The int behind @arg, a new reference; NULL: TypeError. */
-static PyObject *
-index_of(const struct scout__py_signature *sig, uint32_t i, PyObject *arg)
+int
+scout__py_u64(PyObject *object, uint64_t max, uint64_t *ret)
 {
-	if (scout__py_is_int(arg))
-		return PyNumber_Index(arg);
-	scout__py_arg_type_error(sig, i, arg, "an int");
-	return NULL;
-}
+	PyObject *number = PyNumber_Index(object);
+	unsigned long long value = number ? PyLong_AsUnsignedLongLong(number) : 0;
 
-/* PyLong_As*() said that the number does not fit, or something else went wrong. */
-static bool
-is_overflow(void)
-{
-	if (!PyErr_ExceptionMatches(PyExc_OverflowError))
-		return false;
-	PyErr_Clear();
-	return true;
+	if (!number)
+		return -1;
+	Py_DECREF(number);
+	if (value == (unsigned long long)-1 && PyErr_Occurred()) { /* it is negative or too large */
+		PyErr_Clear();
+		return 0;
+	}
+	if (value > max)
+		return 0;
+	*ret = value;
+	return 1;
 }
 
 int
 scout__py_arg_u64(struct scout__py_state *state, const struct scout__py_signature *sig, uint32_t i, PyObject *arg,
 		  uint64_t max, uint64_t *ret)
 {
-	PyObject *number = arg ? index_of(sig, i, arg) : NULL;
-	unsigned long long value;
 	char allowed[48];
-	bool fits;
+	int rc;
 
-	if (!number)
-		return arg ? -1 : 0;
-	value = PyLong_AsUnsignedLongLong(number);
-	Py_DECREF(number);
-	fits = value != (unsigned long long)-1 || !PyErr_Occurred();
-	if (!fits && !is_overflow())
+	if (!arg)
+		return 0;
+	if (!scout__py_is_int(arg))
+		return scout__py_arg_type_error(sig, i, arg, "an int");
+	rc = scout__py_u64(arg, max, ret);
+	if (rc != 0)
+		return rc < 0 ? -1 : 0;
+	(void)PyOS_snprintf(allowed, sizeof(allowed), "0..%llu", (unsigned long long)max);
+	return scout__py_arg_value_error(state, sig, i, arg, allowed);
+}
+
+int
+scout__py_arg_version(struct scout__py_state *state, const struct scout__py_signature *sig, PyObject *arg,
+		      uint64_t *ret)
+{
+	if (scout__py_arg_u64(state, sig, 0, arg, UINT64_MAX, ret) < 0)
 		return -1;
-	if (!fits || value > max) {
-		(void)PyOS_snprintf(allowed, sizeof(allowed), "0..%llu", (unsigned long long)max);
-		return scout__py_arg_value_error(state, sig, i, arg, allowed);
-	}
-	*ret = value;
-	return 0;
+	return *ret > 0 ? 0 : scout__py_arg_value_error(state, sig, 0, arg, "1..2^64-1");
 }
 
 int
 scout__py_arg_i64(struct scout__py_state *state, const struct scout__py_signature *sig, uint32_t i, PyObject *arg,
 		  int64_t *ret)
 {
-	PyObject *number = arg ? index_of(sig, i, arg) : NULL;
 	int overflow = 0;
+	PyObject *number;
 	long long value;
 
+	if (!arg)
+		return 0;
+	if (!scout__py_is_int(arg))
+		return scout__py_arg_type_error(sig, i, arg, "an int");
+	number = PyNumber_Index(arg);
 	if (!number)
-		return arg ? -1 : 0;
+		return -1;
 	value = PyLong_AsLongLongAndOverflow(number, &overflow);
 	Py_DECREF(number);
 	if (overflow != 0)
 		return scout__py_arg_value_error(state, sig, i, arg, "-2^63..2^63-1");
-	if (value == -1 && PyErr_Occurred())
-		return -1;
 	*ret = value;
 	return 0;
 }

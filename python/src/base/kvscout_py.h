@@ -132,6 +132,8 @@ struct scout__py_signature {
 	const char *names[SCOUT__PY_ARGS_MAX];
 };
 
+/* Which argument has the @name, a str; -1: none. */
+int scout__py_arg_find(const struct scout__py_signature *sig, PyObject *name);
 /*
  * Sort the arguments of a METH_FASTCALL|METH_KEYWORDS call by @sig. ret[i] is a borrowed reference, NULL where nothing was given.
  * 0, or -1 with TypeError.
@@ -144,9 +146,14 @@ int scout__py_args(const struct scout__py_signature *sig, PyObject *const *args,
  */
 /* An int, or what has __index__(); but no bool: True in the place of a number is a mistake. */
 bool scout__py_is_int(PyObject *object);
+/* The number of @object, which is such an int. 1; 0: it is not 0..max; -1: an exception of its own. */
+int scout__py_u64(PyObject *object, uint64_t max, uint64_t *ret);
 /* An int of 0..max, or what has __index__(). NULL: unchanged. */
 int scout__py_arg_u64(struct scout__py_state *state, const struct scout__py_signature *sig, uint32_t i, PyObject *arg,
 		      uint64_t max, uint64_t *ret);
+/* Argument 0, a weights_version: not 0. */
+int scout__py_arg_version(struct scout__py_state *state, const struct scout__py_signature *sig, PyObject *arg,
+			  uint64_t *ret);
 /* An int of 64 bits, with sign. NULL: unchanged. */
 int scout__py_arg_i64(struct scout__py_state *state, const struct scout__py_signature *sig, uint32_t i, PyObject *arg,
 		      int64_t *ret);

@@ -69,24 +69,14 @@ scout__py_planes_visit(struct scout__py_planes *planes, visitproc visit, void *a
 static int
 take_u64(const struct plane_place *p, const char *what, PyObject *number, uint64_t *ret)
 {
-	PyObject *index = number && scout__py_is_int(number) ? PyNumber_Index(number) : NULL;
-	unsigned long long value = 0;
-	bool fits = false;
+	bool fits = number && scout__py_is_int(number) && scout__py_u64(number, UINT64_MAX, ret) > 0;
 
-	if (index) {
-		value = PyLong_AsUnsignedLongLong(index);
-		fits = value != (unsigned long long)-1 || !PyErr_Occurred();
-		Py_DECREF(index);
-	}
 	if (!fits && number) {
 		PyErr_Clear();
 		(void)RAISE(p, "%s must be an int of 0..2^64-1, not %.80R", what, number);
 	}
 	Py_XDECREF(number);
-	if (!fits)
-		return -1;
-	*ret = value;
-	return 0;
+	return fits ? 0 : -1;
 }
 
 static int

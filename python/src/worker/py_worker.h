@@ -46,6 +46,9 @@ void scout__py_tables_free(struct scout__py_worker *self);
 
 PyObject *scout__py_worker_retrieve(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 PyObject *scout__py_worker_verify(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
+/* Whether one of @ids has no page in the table of @group; then the exception is set. */
+bool scout__py_worker_raise_id(const struct scout__py_worker *self, const char *call, uint32_t group,
+			       const int64_t *ids, size_t n);
 PyObject *scout__py_worker_store(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 
 /* ---- worker_calls.c ---- */

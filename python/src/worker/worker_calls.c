@@ -174,9 +174,9 @@ scout__py_worker_fence(PyObject *object, PyObject *const *raw, Py_ssize_t n, PyO
 {
 	static const struct scout__py_signature sig = {"Worker.fence", 1, 2, 3, {"block_ids", "stream", "group"}};
 	struct scout__py_worker *self = (struct scout__py_worker *)object;
-	const struct scout__py_table *table;
 	PyObject *args[SCOUT__PY_ARGS_MAX];
 	struct scout__py_ids *ids = &self->ids[0];
+	PyThreadState *ts = NULL;
 	void *stream = NULL;
 	uint64_t group = 0;
 	int rc;
@@ -189,28 +189,16 @@ scout__py_worker_fence(PyObject *object, PyObject *const *raw, Py_ssize_t n, PyO
 	self->use.inside = sig.call; /* reading the ids may run Python code */
 	rc = scout__py_ids_read(self->state, sig.call, "block_ids", args[0], ids);
 	self->use.inside = NULL;
-	if (rc < 0 || scout__py_use_check(self->state, &self->use, sig.call) < 0) {
+	if (rc < 0 || scout__py_use_check(self->state, &self->use, sig.call) < 0 ||
+	    scout__py_worker_raise_id(self, sig.call, (uint32_t)group, ids->ids, ids->n)) {
 		scout__py_ids_release(ids);
 		return NULL;
 	}
-	table = scout__py_worker_table(self, (uint32_t)group);
-	for (size_t i = 0; table && i < ids->n; i++)
-		if (ids->ids[i] >= 0 && (uint64_t)ids->ids[i] >= table->n_blocks) {
-			scout__py_raise(self->state, SCOUT_ERR_BLOCK_ID,
-					"%s(): block_ids[%zu] is %lld; the registered pages are 0..%llu", sig.call, i,
-					(long long)ids->ids[i], (unsigned long long)(table->n_blocks - 1));
-			scout__py_ids_release(ids);
-			return NULL;
-		}
-	if (self->n_live > 0) {
-		PyThreadState *ts = scout__py_use_enter(&self->use, sig.call);
-
-		rc = scout_worker_fence(self->worker, (uint32_t)group, ids->ids, ids->n, stream);
+	if (self->n_live > 0) /* else there is nothing to wait for */
+		ts = scout__py_use_enter(&self->use, sig.call);
+	rc = scout_worker_fence(self->worker, (uint32_t)group, ids->ids, ids->n, stream);
+	if (ts)
 		scout__py_use_leave(&self->use, ts);
-	} else {
-		rc = scout_worker_fence(self->worker, (uint32_t)group, ids->ids, ids->n,
-					stream); /* nothing to wait for */
-	}
 	scout__py_ids_release(ids);
 	if (rc == SCOUT_ERR_INVALID && stream)
 		return scout__py_raise(self->state, rc, "%s(): stream is given, but the host backend knows none",
@@ -233,13 +221,8 @@ scout__py_worker_reset(PyObject *object, PyObject *arg)
 	uint64_t version;
 	int rc;
 
-	if (scout__py_arg_u64(self->state, &sig, 0, arg, UINT64_MAX, &version) < 0)
-		return NULL;
-	if (version == 0) {
-		(void)scout__py_arg_value_error(self->state, &sig, 0, arg, "1..2^64-1");
-		return NULL;
-	}
-	if (scout__py_use_check(self->state, &self->use, sig.call) < 0)
+	if (scout__py_arg_version(self->state, &sig, arg, &version) < 0 ||
+	    scout__py_use_check(self->state, &self->use, sig.call) < 0)
 		return NULL;
 	rc = scout_worker_reset(self->worker, version);
 	if (rc != 0)

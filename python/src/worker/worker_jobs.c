@@ -297,23 +297,32 @@ read_layer_events(struct job_args *a, uint32_t i)
 
 /* ---- after the library's call ---- */
 
+bool
+scout__py_worker_raise_id(const struct scout__py_worker *self, const char *call, uint32_t group, const int64_t *ids,
+			  size_t n)
+{
+	const struct scout__py_table *table = scout__py_worker_table(self, group);
+
+	for (size_t i = 0; table && i < n; i++)
+		if (ids[i] >= 0 && (uint64_t)ids[i] >= table->n_blocks) {
+			scout__py_raise(self->state, SCOUT_ERR_BLOCK_ID,
+					"%s(): block_ids[%zu] is %lld; the registered pages are 0..%llu (group %u)",
+					call, i, (long long)ids[i], (unsigned long long)(table->n_blocks - 1),
+					(unsigned)group);
+			return true;
+		}
+	return false;
+}
+
 /* Which id it was that has no page; if all have one, a page was there twice. */
 static void
 raise_block_id(const struct job_args *a)
 {
 	for (size_t g = 0; g < a->n_groups; g++) {
 		const struct scout_blocks *blocks = &a->blocks[g];
-		const struct scout__py_table *table = scout__py_worker_table(a->self, blocks->group);
 
-		for (size_t i = 0; table && i < blocks->n; i++)
-			if (blocks->ids[i] >= 0 && (uint64_t)blocks->ids[i] >= table->n_blocks) {
-				scout__py_raise(
-					a->self->state, SCOUT_ERR_BLOCK_ID,
-					"%s(): block_ids[%zu] is %lld; the registered pages are 0..%llu (group %u)",
-					a->sig->call, i, (long long)blocks->ids[i],
-					(unsigned long long)(table->n_blocks - 1), (unsigned)blocks->group);
-				return;
-			}
+		if (scout__py_worker_raise_id(a->self, a->sig->call, blocks->group, blocks->ids, blocks->n))
+			return;
 	}
 	scout__py_raise(a->self->state, SCOUT_ERR_BLOCK_ID,
 			"%s(): block_ids has one page for two blocks of the store; each needs its own", a->sig->call);

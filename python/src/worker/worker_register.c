@@ -180,12 +180,9 @@ read_dict(struct scout__py_worker *self, PyObject *dict, struct scout__py_table 
 		return SCOUT__PY_FAILED(PyErr_Format(
 			PyExc_TypeError, "Worker.register(): each of tables must be a dict, not %.80R", dict));
 	while (PyDict_Next(dict, &at, &key, &value)) {
-		uint32_t i = 0;
+		int i = PyUnicode_Check(key) ? scout__py_arg_find(&of_table, key) : -1;
 
-		while (i < of_table.n &&
-		       !(PyUnicode_Check(key) && PyUnicode_CompareWithASCIIString(key, of_table.names[i]) == 0))
-			i++;
-		if (i == of_table.n)
+		if (i < 0)
 			return SCOUT__PY_FAILED(PyErr_Format(
 				PyExc_TypeError,
 				"Worker.register(): a table has planes, block_tokens, n_blocks, dtype, null_block, block_dim, "
