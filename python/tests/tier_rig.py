@@ -192,7 +192,7 @@ class Manager:
         own._config, own._client, own._error, own._counts = Named(clears=True, mismatches_make_inert=mismatches_make_inert), client, kvscout.KVScoutError, engine.counts
         own._lookups, own._transfers, own._events, own._watch = engine.lookups, engine.transfers, events, watch
         own._teller = Teller(logging.getLogger("vllm.kvscout"))
-        own._faults, own._times, own._is_out = engine.faults, module.HookTimes(), False
+        own._faults, own._is_out = engine.faults, False
         own._delta, own._weights_version = module.Delta(engine.counts), 0
         own._live, own._kept_out, own._before_reset, own._has_inputs = {}, set(), set(), False
         own._namespace, own._endpoint = "tier", ""

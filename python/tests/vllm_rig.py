@@ -198,7 +198,7 @@ class Vllm:
         own = object.__new__(self.connector.KVScoutConnector)
         own._scheduler, own._worker, own._config = scheduler, worker, types.SimpleNamespace(load_async=self.load_async)
         side = scheduler or worker
-        own._times, own._faults, own._stats = side.times, side.faults, self.connector.Delta(side.counts)
+        own._faults, own._stats = side.faults, self.connector.Delta(side.counts)
         return own
 
     def call(self, half, hook, *args):

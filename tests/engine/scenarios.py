@@ -338,10 +338,8 @@ def hooks_cost_little(engine, requests):
 
 def _hook_round(engine, requests, kind, notes):
     """Appends to @notes; returns what is wrong."""
-    sides = {"scheduler": engine.side.times, "worker": engine.on_workers(worker_times)[0]}
+    sides = {"scheduler": hook_times(ours(engine.scheduler.connector), "build_connector_meta"), "worker": engine.on_workers(worker_times)[0]}
     before = dict(engine.side.counts)
-    for times in sides.values():
-        times.start()
     steps = []
     begin = all_began = time.perf_counter_ns()
     names = {engine.add(prompt, 4) for prompt in prompts.shared(f"hooks{requests}", requests // 8, 8, 256, 40)}
@@ -368,10 +366,41 @@ def _hook_round(engine, requests, kind, notes):
     return wrong
 
 
+class HookTimes:
+    """How long the hooks of a connector's side take in each step, in nanoseconds. @last: the hook that ends a step."""
+
+    def __init__(self, connector, last):
+        self.steps, self._now = [], 0
+        for name, method in vars(type(connector)).items():
+            if hasattr(method, "__wrapped__"):  # as each hook is
+                setattr(connector, name, self._timed(getattr(connector, name), name == last))
+
+    def _timed(self, hook, ends_step):
+        def timed(*args, **more):
+            begin = time.perf_counter_ns()
+            try:
+                return hook(*args, **more)
+            finally:
+                self._now += time.perf_counter_ns() - begin
+                if ends_step:
+                    self.steps.append(self._now)
+                    self._now = 0
+
+        return timed
+
+
+def hook_times(connector, last):
+    """Of this connector, from now on."""
+    if "hook_times" not in vars(connector):
+        connector.hook_times = HookTimes(connector, last)
+    connector.hook_times.steps.clear()
+    return connector.hook_times
+
+
 def worker_times(worker):
     from vllm.distributed.kv_transfer import get_kv_transfer_group
 
-    return ours(get_kv_transfer_group())._worker.times
+    return hook_times(ours(get_kv_transfer_group()), "build_connector_worker_meta")
 
 
 CONNECTOR_CASES = (

@@ -21,7 +21,7 @@ from . import start, server_numbers, weights
 from .faults import Faults, hook
 from .metadata import Handshake, Metadata
 from .scheduler import Scheduler
-from .stats import Delta, HookTimes, PromMetrics, Stats
+from .stats import Delta, PromMetrics, Stats
 from .worker import Worker
 
 logger = logging.getLogger("vllm.kvscout")
@@ -91,7 +91,7 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
         _set_failure_policy(transfer, self._config)
         self._scheduler = self._worker = self._stats = None
         self._inert = inert.of_engine(vllm_config, self._config.trusts)
-        self._times, self._faults = HookTimes(), Faults({"hook_errors": 0})  # until a side has its own
+        self._faults = Faults({"hook_errors": 0})  # until a side has its own
         if role == KVConnectorRole.SCHEDULER:
             self._start_scheduler(extra)
 
@@ -134,7 +134,7 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
         if self._inert is not None:
             self._scheduler.stay_inert(self._inert)
         self._stats = Delta(self._scheduler.counts, self._scheduler.waits)
-        self._times, self._faults = self._scheduler.times, self._scheduler.faults
+        self._faults = self._scheduler.faults
         for sentence in (
             *configuration.notes(extra, self._config, getattr(parallel, "data_parallel_size", 1)),
             *namespace.warnings(self._vllm_config),
@@ -177,7 +177,7 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
             own_spans = trace_spans.of_engine(self._vllm_config)
             self._worker = Worker(self._groups, worker, kvscout.KVScoutError, name_space, lora, own_spans, weights=loaded)
         self._stats = Delta(self._worker.counts, self._worker.took)
-        self._times, self._faults = self._worker.times, self._worker.faults
+        self._faults = self._worker.faults
 
     def _rank(self):
         return ranks.current(self._vllm_config.parallel_config, self._kv_cache_config)
@@ -275,7 +275,7 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
     def handle_preemptions(self, kv_connector_metadata):
         return  # blocks that stores read are pinned, and a request that waits for its load cannot be preempted
 
-    @hook(ends_step=True)
+    @hook()
     def build_connector_worker_meta(self):
         return self._worker.take_meta()
 
@@ -320,7 +320,7 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
     def update_state_after_alloc(self, request, blocks, num_external_tokens):
         self._scheduler.allocated(request, blocks.get_block_ids(), num_external_tokens)
 
-    @hook(lambda *_: Metadata(), ends_step=True)
+    @hook(lambda *_: Metadata())
     def build_connector_meta(self, scheduler_output):
         return self._scheduler.build_meta(scheduler_output)
 

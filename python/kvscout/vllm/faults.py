@@ -7,7 +7,6 @@ import functools
 import logging
 import os
 import threading
-import time
 
 from .logs import Teller
 
@@ -39,26 +38,19 @@ class Faults:
             return None
 
 
-def hook(answer=lambda *_, **__: None, ends_step=False):
+def hook(answer=lambda *_, **__: None):
     """Of a method that vLLM calls while requests run. @answer(the same arguments): what it returns where the method raises; it must not
-    raise itself. The object has `_faults` and `_times`."""
+    raise itself. The object has `_faults`."""
 
     def wrap(method):
         @functools.wraps(method)
         def guarded(self, *args, **more):
-            times = self._times
-            begin = 0 if times.steps is None else time.perf_counter_ns()
             try:
                 with self._faults.lock:
                     return method(self, *args, **more)
             except Exception as error:
                 self._faults.tell(method.__name__, error)
                 return answer(self, *args, **more)
-            finally:
-                if begin:
-                    times.add(time.perf_counter_ns() - begin)
-                if ends_step:
-                    times.end_step()
 
         return guarded
 

@@ -31,7 +31,7 @@ from .metadata import NO_TICKET, Load, Metadata, Move, Store, WorkerMetadata
 from .older_requests import Older
 from .pins import Pins
 from .request import MAX_FAILED_LOADS, Tracked
-from .stats import HookTimes, new_counts
+from .stats import new_counts
 from .times import Times
 
 logger = logging.getLogger("vllm.kvscout")
@@ -92,7 +92,6 @@ class Scheduler:
         self.counts = new_counts()
         self.faults = Faults(self.counts)
         self.waits = Times()  # of requests for their answers
-        self.times = HookTimes()
 
     # ---- what vLLM calls --------------------------------------------------------------------------------------------
 

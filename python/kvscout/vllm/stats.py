@@ -89,28 +89,6 @@ class Delta:
         return changed
 
 
-class HookTimes:
-    """How long the hooks took in each step, in nanoseconds: the last steps, for tests and for docs/vllm-tested.md. Off
-    until start()."""
-
-    ROOM = 4096
-
-    def __init__(self):
-        self.steps = None
-        self._now = 0
-
-    def start(self):
-        self.steps = []
-
-    def add(self, ns):
-        self._now += ns
-
-    def end_step(self):
-        if self.steps is not None and len(self.steps) < self.ROOM:
-            self.steps.append(self._now)
-        self._now = 0
-
-
 class Stats(KVConnectorStats):
     def reset(self):
         self.data = {}

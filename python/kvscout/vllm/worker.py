@@ -30,7 +30,7 @@ from . import layout, ready
 from .faults import Faults
 from .logs import Teller
 from .metadata import NO_TICKET, Store, WorkerMetadata
-from .stats import HookTimes, new_worker_counts
+from .stats import new_worker_counts
 from .times import Times
 from .weights import Loaded
 
@@ -109,7 +109,6 @@ class Worker:
         self.counts = new_worker_counts()
         self.faults = Faults(self.counts)
         self.took = Times()  # of loads and stores
-        self.times = HookTimes()
 
     def register(self, tables, make_event):
         """@tables: of layout.py. @make_event: returns an event after all work that the GPU was given, or None (host

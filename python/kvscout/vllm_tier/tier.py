@@ -28,7 +28,7 @@ from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 from .._clears import what_is_missing
 from ..vllm import inert, internals, library_keys, logs, refusals, verify
 from ..vllm.faults import Faults, hook
-from ..vllm.stats import Delta, HookTimes
+from ..vllm.stats import Delta
 from ..vllm.times import BUCKETS
 from ..vllm.server_numbers import Watch
 from . import config as configuration
@@ -106,7 +106,7 @@ class KVScoutTier(SecondaryTierManager):
         self._counts = new_counts()
         self._delta = Delta(self._counts)
         self._teller = logs.Teller(logger)
-        self._faults, self._times = Faults(self._counts, "kvscout tier"), HookTimes()
+        self._faults = Faults(self._counts, "kvscout tier")
         self._is_out = False  # a reset has failed: what is cached may be of older weights
         self._weights_version = self._config.weights_version
         self._live = {}  # requests by id: vLLM's own, which a tier is not handed; None: not found
