@@ -8,7 +8,6 @@ namespace is then the engine's own.
 """
 
 import os
-import uuid
 from types import SimpleNamespace
 
 from ..vllm import identity, loaded
@@ -107,19 +106,9 @@ def _device():
     return torch.backends.cpu.get_cpu_capability()
 
 
-def scheduler_of_callers():
-    return identity.from_callers("self", lambda owner: hasattr(owner, "model_config") and hasattr(owner, "server_args"))
-
-
 def of_engine(scheduler):
     """(identity, why it is the engine's own or None). All ranks of a stage call this at once, and each waits for all."""
-    try:
-        own, reason = identity.digest(of_rank(scheduler)), None
-    except identity.Unidentified as why:
-        own, reason = uuid.uuid4().hex, str(why)
-    except Exception as error:  # of SGLang's or a model's code: it is not worth the engine
-        own, reason = uuid.uuid4().hex, f"identifying it failed: {type(error).__name__}: {error}"
-    parts = of_all_ranks((own, reason), scheduler)
+    parts = of_all_ranks(identity.known(lambda: identity.digest(of_rank(scheduler))), scheduler)
     return [part for part, _ in parts], next((why for _, why in parts if why), None)
 
 

@@ -37,7 +37,7 @@ class KVScoutStorage(HiCacheStorage):
             raise planes.Unsupported("kvscout: context parallelism is not served: run SGLang without it, or without kvscout")
         if storage_config.should_split_heads or storage_config.tp_lcm_size:
             raise planes.Unsupported("kvscout: tp_lcm_size is not served: leave it out; engines share KV with others of the same --tp")
-        self._scheduler = namespace.scheduler_of_callers()
+        self._scheduler = identity.from_callers("self", lambda owner: hasattr(owner, "model_config") and hasattr(owner, "server_args"))
 
     def register_mem_pool_host(self, mem_pool_host):
         super().register_mem_pool_host(mem_pool_host)

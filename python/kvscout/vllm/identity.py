@@ -145,6 +145,16 @@ def digest(found):
     return hashlib.sha256(json.dumps(found, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]
 
 
+def known(find):
+    """(what @find() returns, None); or, where it cannot be known, (something of this engine's own, why)."""
+    try:
+        return find(), None
+    except Unidentified as reason:
+        return uuid.uuid4().hex, str(reason)
+    except Exception as error:  # of an engine's or a model's code: it is not worth the engine
+        return uuid.uuid4().hex, f"identifying it failed: {type(error).__name__}: {error}"
+
+
 # ---- the configuration ----------------------------------------------------------------------------------------------
 
 
@@ -288,21 +298,17 @@ class Worker:
 
     def find(self):
         """(digest, why it is the engine's own or None)."""
+        return known(self._find)
+
+    def _find(self):
         from . import loaded, namespace
 
         cache, parallel = self._configs[0].cache_config, self._configs[0].parallel_config
-        try:
-            if namespace.has_own_scales(cache):
-                raise Unidentified(
-                    f"KV of type {cache.cache_dtype} has scales that only this engine knows, or that kvscout does not know of"
-                )
-            if not self._is_start and (_is_elastic(parallel) or world().world_size != parallel.world_size):
-                raise Unidentified("it may have new weights, of which other replicas have a part")
-            return digest([of_config(*self._configs), loaded.of_runner(self.runner, *self._configs, self._packed)]), None
-        except Unidentified as reason:
-            return uuid.uuid4().hex, str(reason)
-        except Exception as error:  # of vLLM's or a model's code: it is not worth the engine
-            return uuid.uuid4().hex, f"identifying it failed: {type(error).__name__}: {error}"
+        if namespace.has_own_scales(cache):
+            raise Unidentified(f"KV of type {cache.cache_dtype} has scales that only this engine knows, or that kvscout does not know of")
+        if not self._is_start and (_is_elastic(parallel) or world().world_size != parallel.world_size):
+            raise Unidentified("it may have new weights, of which other replicas have a part")
+        return digest([of_config(*self._configs), loaded.of_runner(self.runner, *self._configs, self._packed)])
 
 
 def _is_elastic(parallel_config):

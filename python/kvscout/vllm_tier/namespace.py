@@ -17,7 +17,6 @@ any number of workers, the numbers of workers are no part of the digest.
 """
 
 import os
-import uuid
 from types import SimpleNamespace
 
 from ..vllm import groups as kv_groups
@@ -110,15 +109,14 @@ def local_files(folder):
 def compute(name, config, found, fixed_scales, vllm_config, kv_cache_config):
     """(@name, and after it a digest of @found, which factors() returned, and of what else is known; why the namespace is the
     engine's own, or None)."""
-    try:
+
+    def find():
         if not fixed_scales and has_own_scales(SimpleNamespace(cache_dtype=config.model.dtype)):
             raise identity.Unidentified(
                 f"KV of type {config.model.dtype} has scales that only this engine knows, or that kvscout does not know of. If its "
                 'scales are in the checkpoint, set "kv_scales": "fixed"'
             )
-        seen, reason = of_engine(vllm_config, kv_cache_config, config), None
-    except identity.Unidentified as why:
-        seen, reason = uuid.uuid4().hex, str(why)
-    except Exception as error:  # of vLLM's or a model's code: it is not worth the engine
-        seen, reason = uuid.uuid4().hex, f"identifying it failed: {type(error).__name__}: {error}"
+        return of_engine(vllm_config, kv_cache_config, config)
+
+    seen, reason = identity.known(find)
     return f"{name}/vllm-tier/{identity.digest([found, seen])}", reason
