@@ -16,6 +16,7 @@ from .._clears import what_is_missing
 from ..vllm import ready
 from ..vllm.logs import Teller
 from ..vllm_tier.lookups import KEY_HIT, MAX_KEYS
+from .policies import run_of
 
 logger = logging.getLogger("kvscout")
 
@@ -57,8 +58,7 @@ class Pages:
 
     def leading(self, keys):
         """How many of the leading @keys are there."""
-        states = self.states(keys, only_leading=True)
-        return next((at for at, state in enumerate(states) if not state), len(states))
+        return run_of(self.states(keys, only_leading=True), True)
 
     def states(self, keys, only_leading=False):
         """Of each of @keys whether it is there; with @only_leading it may end early, after one that is not."""
@@ -79,7 +79,7 @@ class Pages:
         done = [False] * len(keys)
         self.counts["loads"] += 1
         with self._load_turn, self._asked(keys) as answer:
-            hits = _leading(answer)
+            hits = run_of(answer.states, KEY_HIT) if answer is not None else 0
             if hits:
                 end = self._run(0, lambda worker: worker.retrieve(answer.ticket, 0, hits, pages[:hits]))
                 if end is not None:
@@ -169,10 +169,3 @@ class Pages:
 def _moved(moves, pages, end):
     if end.bytes:
         moves.append((pages, end.bytes / 1e3 / max(end.total_us, 1)))
-
-
-def _leading(answer):
-    if answer is None:
-        return 0
-    states = answer.states
-    return next((at for at, state in enumerate(states) if state != KEY_HIT), len(states))

@@ -2,6 +2,11 @@
 """From which lengths a prompt can go on, by what the pools of a hybrid model have: SGLang's PoolHitPolicy."""
 
 
+def run_of(states, wanted):
+    """How many of the leading @states are @wanted."""
+    return next((at for at, state in enumerate(states) if state != wanted), len(states))
+
+
 def gates(transfer):
     """Whether a pool says how much of a prompt can be used. One of block groups (a second form of the same pages) never does."""
     return transfer.hit_policy != "block_groups"
@@ -28,4 +33,4 @@ def _lengths(transfer, states):
             if run >= min(window, at + 1):
                 found.append(at + 1)
         return found
-    return list(range(1, next((at for at, state in enumerate(states) if not state), len(states)) + 1))
+    return list(range(1, run_of(states, True) + 1))

@@ -87,7 +87,7 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
         self._config = configuration.parse(extra, block_tokens, transfer.is_kv_consumer, transfer.is_kv_producer)
         refusals.refuse(refusals.reason_of_found_layout(self._config, getattr(kv_cache_config, "kv_cache_layout", None)))
         self._groups = groups.of_engine(vllm_config, kv_cache_config, self._config.chunk_tokens)
-        refusals.check_groups(self._groups, self._config, block_tokens)
+        refusals.refuse(refusals.reason_of_groups(self._groups, self._config, block_tokens))
         _set_failure_policy(transfer, self._config)
         self._scheduler = self._worker = self._stats = None
         self._inert = inert.of_engine(vllm_config, self._config.trusts)

@@ -35,13 +35,9 @@ _PROBE = bytes(range(32))
 _MEDIA = {feed.L1: "CPU", feed.L2: "STORAGE"}
 
 
-def are_enabled(vllm_config):
-    return bool(getattr(getattr(vllm_config, "kv_events_config", None), "enable_kv_cache_events", False))
-
-
 def of_engine(vllm_config, kv_cache_config, groups, may_read, errors):
     """Events, or None."""
-    if not are_enabled(vllm_config):
+    if not getattr(getattr(vllm_config, "kv_events_config", None), "enable_kv_cache_events", False):
         return None
     number = next((n for n, group in enumerate(groups) if group.policy == "all"), None)
     if number is None:

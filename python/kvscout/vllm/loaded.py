@@ -90,7 +90,8 @@ def _need_all_layers(modules, vllm_config, kv_cache_config):
 
 
 def of_module(path, module):
-    for rope_type in _values(getattr(module, "rope_type", None)):
+    kinds = getattr(module, "rope_type", None)
+    for rope_type in kinds.values() if isinstance(kinds, dict) else (kinds,):
         if rope_type in _RESCALING and hasattr(module, "max_seq_len_cached"):
             raise Unidentified(f"the rope of {path} is scaled anew when a longer request comes")
     impl = getattr(module, "impl", None)  # of an attention layer
@@ -102,10 +103,6 @@ def of_module(path, module):
         [[name, of_tensor(tensor)] for kind in (module._parameters, module._buffers)
          for name, tensor in sorted(kind.items()) if tensor is not None],
     ]
-
-
-def _values(value):
-    return value.values() if isinstance(value, dict) else (value,)
 
 
 def scalars(owner):

@@ -218,10 +218,6 @@ def check(vllm_config, kv_cache_config):
     refuse(reason(vllm_config, kv_cache_config))
 
 
-def check_groups(groups, config, scheduler_block):
-    refuse(reason_of_groups(groups, config, scheduler_block))
-
-
 def refuse(sentence):
     if sentence is not None:
         raise Refused(sentence)

@@ -49,17 +49,15 @@ class Values:
         return value
 
     def number(self, key, default, low, high):
-        value = self.given.get(key, default)
+        value, allowed = self.given.get(key, default), f"it is a whole number from {low} to {high}"
         if isinstance(value, bool) or not isinstance(value, int | str):
-            raise self.bad(key, value, f"it is a whole number from {low} to {high}")
+            raise self.bad(key, value, allowed)
         match = re.fullmatch(r"\s*(\d+)\s*([kmgt]?i?)b?\s*", str(value).lower())
         if match is None or match[2] == "i":
-            raise self.bad(
-                key, value, f"it is a whole number from {low} to {high}, which may have a suffix such as Mi or Gi"
-            )
+            raise self.bad(key, value, allowed + ", which may have a suffix such as Mi or Gi")
         number = int(match[1]) * _SUFFIX[match[2]]
         if not low <= number <= high:
-            raise self.bad(key, value, f"it is a whole number from {low} to {high}")
+            raise self.bad(key, value, allowed)
         return number
 
     def share(self, key, default):
