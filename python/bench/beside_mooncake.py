@@ -69,18 +69,16 @@ def kill(process):
 
 
 class Ours:
-    def __init__(self, build, folder, ends):
+    def __init__(self, ends):
         """@ends: an ExitStack, which closes what was begun, also where a later part fails."""
         import kvscout
 
-        endpoint = f"ipc://{folder}/ours"
-        program = os.path.join(build, "libserver", "daemon", "kvscoutd")
-        self.process = subprocess.Popen(
-            [program, "--listen", endpoint, "--l1_bytes", "64Mi"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-        ends.callback(kill, self.process)
-        self.process.stdout.readline()
-        common = {"endpoint": endpoint, "namespace": "beside", "chunk_tokens": BLOCK_TOKENS}
+        from rig import ServerProcess
+
+        server = ServerProcess()
+        ends.callback(server.stop)
+        self.process = server.process
+        common = {"endpoint": server.endpoint, "namespace": "beside", "chunk_tokens": BLOCK_TOKENS}
         self.hashes = chunk_hashes()
         self.buffer = b"".join(self.hashes)
         worker = kvscout.Worker(**common)
@@ -279,7 +277,8 @@ def main():
     if not options.build:
         parser.error("which build folder?")
     build = os.path.abspath(options.build)
-    sys.path.insert(0, os.path.join(build, "python"))
+    sys.path[:0] = [os.path.join(build, "python"), os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests")]
+    os.environ["KVSCOUTD"] = os.path.join(build, "libserver", "daemon", "kvscoutd")
     try:
         import vllm
     except ImportError:
@@ -288,7 +287,7 @@ def main():
     figures = {"ours": [], "theirs": []}
     with tempfile.TemporaryDirectory() as folder:
         with contextlib.ExitStack() as ends:
-            sides = {"ours": Ours(build, folder, ends), "theirs": Theirs(folder, ends)}
+            sides = {"ours": Ours(ends), "theirs": Theirs(folder, ends)}
             for side in sides.values():
                 round_of(side, "warm")
             for number in range(options.rounds):

@@ -16,9 +16,7 @@ import itertools
 import json
 import os
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 
 HASHES = 64
@@ -125,20 +123,16 @@ def main():
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
     build = os.path.abspath(options.build)
-    sys.path[:0] = [os.path.join(build, "python"), os.path.join(build, "python", "bench")]
+    tests = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests")
+    sys.path[:0] = [os.path.join(build, "python"), os.path.join(build, "python", "bench"), tests]
+    os.environ["KVSCOUTD"] = os.path.join(build, "libserver", "daemon", "kvscoutd")
     import _cost
     import kvscout
+    from rig import ServerProcess
 
-    with tempfile.TemporaryDirectory() as folder:
-        endpoint = f"ipc://{folder}/s"
-        server = subprocess.Popen([os.path.join(build, "libserver", "daemon", "kvscoutd"), "--listen", endpoint, "--l1_bytes", "64Mi"],
-                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        try:
-            server.stdout.readline()
-            figures = measure(kvscout, _cost, endpoint, options.turns, options.calls)
-        finally:
-            server.kill()
-            server.wait()
+    server = ServerProcess()
+    figures = measure(kvscout, _cost, server.endpoint, options.turns, options.calls)
+    server.stop()
     print(f"Python {sys.version.split()[0]}, {options.turns} turns of {options.calls} calls; nanoseconds of CPU time, medians\n")
     print("| call | ns | least..most | C call | over |\n|---|---|---|---|---|")
     medians = [row(name, each) for name, each in figures.items()]

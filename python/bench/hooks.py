@@ -20,9 +20,7 @@ import hashlib
 import importlib
 import os
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 import types
 from pathlib import Path
@@ -194,24 +192,17 @@ def main():
     options = parser.parse_args()
     build = options.build.resolve()
     sys.path[:0] = [str(build / "python"), str(Path(__file__).resolve().parent.parent / "tests")]
+    os.environ["KVSCOUTD"] = str(build / "libserver" / "daemon" / "kvscoutd")
     import kvscout
+    from rig import ServerProcess
 
-    with tempfile.TemporaryDirectory() as folder:
-        endpoint = f"ipc://{folder}/s"
-        server = subprocess.Popen(
-            [build / "libserver" / "daemon" / "kvscoutd", "--listen", endpoint, "--l1_bytes", "64Mi"],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )
-        try:
-            server.stdout.readline()
-            folders = [build / "python"] + ([options.other.resolve()] if options.other else [])
-            sides = [Side(folder, endpoint, kvscout) for folder in folders]
-            taken = measure(sides, options)
-            for side in sides:
-                side.scheduler.close()
-        finally:
-            server.terminate()
-            server.wait()
+    server = ServerProcess()
+    folders = [build / "python"] + ([options.other.resolve()] if options.other else [])
+    sides = [Side(folder, server.endpoint, kvscout) for folder in folders]
+    taken = measure(sides, options)
+    for side in sides:
+        side.scheduler.close()
+    server.stop()
     print(f"{options.waiting} requests wait, {options.rounds} rounds; a reading of the clock is {hook_of_nothing_us():.2f} us")
     for name, times in zip(("ours", "other"), taken):
         median = statistics.median(times)
