@@ -324,7 +324,7 @@ class Loaded(unittest.TestCase):
         values = {"lora_paths": None, "kv_cache_dtype": "auto", "port": 1}
         config = SimpleNamespace(model_path="m", dtype="float32", hf_config=SimpleNamespace(to_dict=lambda: {"rope_theta": 1}))
         self.scheduler = SimpleNamespace(
-            model_config=config, server_args=SimpleNamespace(load_format="auto", resolved_dict=lambda: dict(values)),
+            model_config=config, server_args=SimpleNamespace(load_format="auto", download_dir=None, resolved_dict=lambda: dict(values)),
             tp_worker=self.worker_of(self.model), draft_worker=None, is_initializing=True)
         self.values = values
 
@@ -369,10 +369,12 @@ class Loaded(unittest.TestCase):
     def test_weights_that_cannot_be_read_count_by_their_files_or_not_at_all(self):
         self.model[0].weight = self.torch.nn.Parameter(self.torch.empty(0))
         self.assertIn("neither a local folder nor", namespace.of_engine(self.scheduler)[1])
-        self.scheduler.model_config.hf_config._commit_hash = "c0ffee"
-        one = self.name()
-        self.scheduler.model_config.hf_config._commit_hash = "decade"
-        self.assertNotEqual(self.name(), one)
+        names = []
+        for commit in ("c0ffee", "decade"):
+            self.scheduler.model_config.hf_config._commit_hash = commit
+            with mock.patch("huggingface_hub.snapshot_download", return_value=f"/snapshots/{commit}"):
+                names.append(self.name())
+        self.assertNotEqual(*names)
         self.scheduler.server_args.load_format = "dummy"
         self.assertIn("random", namespace.of_engine(self.scheduler)[1])
         self.scheduler.kvscout_writes.begin("update_weights_from_tensor")
