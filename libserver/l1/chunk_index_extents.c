@@ -211,12 +211,10 @@ scout__index_data(const struct scout__chunk_index *index, uint32_t entry, uint32
 	return segment->slots + (entry - extent->first) * segment->stride;
 }
 
-/* Where the generation word of a shard lies. */
+/* Where the generation word of a shard of @extent lies. */
 static _Atomic uint64_t *
-shard_word(const struct scout__chunk_index *index, uint32_t entry, uint32_t rank)
+shard_word(const struct scout__extent *extent, uint32_t entry, uint32_t rank)
 {
-	const struct scout__extent *extent = extent_of(index, entry);
-
 	return &extent->segments[rank].words[entry - extent->first];
 }
 
@@ -232,11 +230,12 @@ scout__shard_bump(struct scout__chunk_index *index, uint32_t entry, uint32_t ran
 	 * A worker learns that it may write by a message, which is sent after this: that orders this before its first
 	 * byte.
 	 */
-	atomic_store_explicit(shard_word(index, entry, rank), *gen, memory_order_release);
+	atomic_store_explicit(shard_word(index->extents.by_slot[index->extents.recent], entry, rank), *gen,
+			      memory_order_release);
 }
 
 bool
 scout__shard_word_is(const struct scout__chunk_index *index, uint32_t entry, uint32_t rank, uint64_t value)
 {
-	return atomic_load_explicit(shard_word(index, entry, rank), memory_order_relaxed) == value;
+	return atomic_load_explicit(shard_word(extent_of(index, entry), entry, rank), memory_order_relaxed) == value;
 }
