@@ -231,8 +231,8 @@ def _transfer_config(connector, beside):
     own = {
         "kv_connector": "KVScoutConnector",
         "kv_role": connector.pop("kv_role", "kv_both"),
+        "kv_connector_module_path": connector.pop("module", "kvscout.vllm"),
         "kv_connector_extra_config": connector,
-        "kv_connector_module_path": "kvscout.vllm",
     }
     if not beside:
         return KVTransferConfig(**own)

@@ -99,7 +99,6 @@ def new_weights(context, server):
     old ones, which finds no more than the first question, for all of them began with the old weights and that one; and at once for one that
     starts with the new ones. vLLM's reload leaves other buffers and scalars in some modules on the CPU, so what it brings is the engine's own."""
     old, new = context.model("llama"), context.model("llama", models.OTHER_SEED)
-    os.environ["PYTHONPATH"] = os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])  # for the workers
     right, right_of_old = (run(folder, **UNPACKED) for folder in (new, old))
     need(_differ(right, right_of_old) > 0, "both weights give the same answers")
     names = set()

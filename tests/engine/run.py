@@ -61,8 +61,11 @@ SESSIONS = (
     ("mla-tp2", 1, 1800),
     ("lora-reference", 1, 900),
     ("lora", 1, 900),
+    ("lora-verify", 1, 900),
     ("images-reference", 1, 900),
     ("images", 1, 900),
+    ("images-verify", 1, 900),
+    ("prefix-verify", 1, 900),
     ("identity", 33, 3900),
     ("serve", 2, 1200),
     ("start", 0, 300),
@@ -75,7 +78,7 @@ SESSIONS = (
 )
 SHORT = ("llama-reference", "llama", "llama-kills")
 # The models of sessions whose name does not begin with it, and what references are made from.
-MODELS = {"serve": "llama", "tier": "llama", "tier-tp2": "llama", "tier-gemma": "gemma"}
+MODELS = {"serve": "llama", "tier": "llama", "tier-tp2": "llama", "tier-gemma": "gemma", "prefix-verify": "llama"}
 MADE_FROM = ("models.py", "prompts.py", "reference.py", "variants.py")
 COUNTS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$")
 # What a CPU cannot show; named in each run so that no reader takes it for tested.

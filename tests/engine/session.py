@@ -11,11 +11,14 @@ The last line is `N passed, N failed, N skipped`.
 import argparse
 import contextlib
 import faulthandler
+import importlib
 import os
 import signal
 import sys
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.dirname(os.path.abspath(__file__))
+FOLDERS = (HERE, os.path.join(HERE, "verify"))
+sys.path[:0] = FOLDERS
 
 import models
 import stores
@@ -268,6 +271,29 @@ def group_manager_session(options):
     return cases
 
 
+def cases_of(module, *names):
+    """Cases of a file in FOLDERS, of the context and the engine."""
+
+    def cases(context, engine, server=None):
+        found = importlib.import_module(module)
+        for name in names:
+            context.cases.run(name, getattr(found, name), context, engine)
+
+    return cases
+
+
+def counted(module, *names):
+    """The same, and then the server's counters are looked at."""
+
+    def cases(context, engine, server):
+        import scenarios
+
+        cases_of(module, *names)(context, engine)
+        context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
+
+    return cases
+
+
 def all_cases(context, engine, server):
     import scenarios
 
@@ -300,51 +326,6 @@ def evicted_session(options):
     return connector_session("gemma", cases, l2=l2)(options)
 
 
-def unit_cases(context, engine, server):
-    import scenarios
-
-    for case in (scenarios.shared_prefixes_at_once, scenarios.chunked_prefill, scenarios.random_aborts):
-        context.cases.run(case.__name__, case, context, engine)
-    context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
-
-
-def recurrent_cases(context, engine, server):
-    """Without a connector this build of vLLM repeats these answers; not so after an abort, or with chunked prefill."""
-    import scenarios
-
-    for case in (
-        scenarios.shared_prefixes_at_once,
-        scenarios.prompts_around_whole_chunks,
-        scenarios.reset_drops_everything,
-    ):
-        context.cases.run(case.__name__, case, context, engine)
-    context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
-
-
-def few_cases(context, engine, server):
-    import scenarios
-
-    for case in (scenarios.shared_prefixes_at_once, scenarios.prompts_around_whole_chunks):
-        context.cases.run(case.__name__, case, context, engine)
-    context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
-
-
-def byte_cases(context, engine, server):
-    import byte_cases as of_bytes
-    import scenarios
-
-    case = of_bytes.loaded_pages_hold_the_stored_bytes
-    context.cases.run(case.__name__, case, engine)
-    context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
-
-
-def partial_cases(context, engine, server):
-    import scenarios
-
-    context.cases.run("admit_of_less_than_the_hit", scenarios.admit_of_less_than_the_hit, context, engine)
-    context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
-
-
 def kill_cases(context, engine, server):
     import kills
 
@@ -362,13 +343,6 @@ def store_l2(context, engine, server):
     import scenarios
 
     context.cases.run("stored_in_l2", scenarios.stored_in_l2, context, engine, server)
-
-
-def load_l2(context, engine, server):
-    import scenarios
-
-    context.cases.run("loaded_from_l2", scenarios.loaded_from_l2, context, engine)
-    context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
 
 
 def two_without_version(context, engine, peer, server):
@@ -391,15 +365,11 @@ def speculative_session(speculation, **engine_options):
     those of the engine that does not guess."""
 
     def session(options):
-        import scenarios
-
         context = Context(options, "llama")
         with contextlib.ExitStack() as stack:
             server = _server(stack, options, {}, True)
             engine = _engine(stack, context, server, None, {"speculative_config": speculation(context), **engine_options})
-            for case in (scenarios.shared_prefixes_at_once, scenarios.chunked_prefill):
-                context.cases.run(case.__name__, case, context, engine)
-            context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
+            counted("scenarios", "shared_prefixes_at_once", "chunked_prefill")(context, engine, server)
         return context.cases
 
     return session
@@ -418,43 +388,16 @@ def eagle(context):
     return {"method": "eagle", "model": models.make_eagle(context.folder, context.models_folder), "num_speculative_tokens": 2}
 
 
-def reset_cases(context, engine, server):
-    import reset_cases as of_resets
-    import scenarios
-
-    case = of_resets.new_weights_while_requests_run
-    context.cases.run(case.__name__, case, context, engine)
-    context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
-
-
-def adapter_cases(context, engine, server):
-    import scenarios
-    import variants
-
-    context.cases.run("adapters", variants.adapters_keep_their_kv_apart, context, engine)
-    context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
-
-
-def image_cases(context, engine, server):
-    import scenarios
-    import variants
-
-    context.cases.run("images", variants.images_keep_their_kv_apart, context, engine)
-    context.cases.run("images_with_a_users_name", variants.images_with_a_users_name, context, engine)
-    context.cases.run("counters_agree", scenarios.counters_agree, context, engine, server)
-
-
-def variant_reference(model, name, **engine_options):
-    """@name: a case of variants.py that fills references of its own."""
+def engine_session(model, cases, **engine_options):
+    """@cases of an engine without the connector."""
 
     def session(options):
-        import variants
         from engine import Engine
 
         context = Context(options, model)
         engine = Engine(context.folder, **engine_options)
         try:
-            context.cases.run(name, getattr(variants, name), context, engine)
+            cases(context, engine)
         finally:
             engine.close()
         return context.cases
@@ -468,8 +411,6 @@ def beside_session(options):
     import scenarios
     import variants
 
-    here = os.path.dirname(os.path.abspath(__file__))
-    os.environ["PYTHONPATH"] = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])  # for the workers
     folder = stores.folder(options, "example", empty=True)
     other = {
         "kv_connector": "FailingConnector",
@@ -488,17 +429,16 @@ def beside_session(options):
     return connector_session("llama", cases, beside=[other], batch_tokens=2048)(options)
 
 
-def verify_cases(context, engine, server):
-    import byte_cases as of_verify
+def alarms(least, then=lambda context, engine, server: None):
+    """At @least so many chunks of right KV are compared."""
 
-    context.cases.run("right_kv_is_no_alarm", of_verify.right_kv_is_no_alarm, engine, 300 if context.short else 3000)
-    context.cases.run("wrong_kv_is_found", of_verify.wrong_kv_is_found, context, engine)
+    def cases(context, engine, server):
+        import verify_cases
 
+        context.cases.run("right_kv_is_no_alarm", verify_cases.right_kv_is_no_alarm, engine, 300 if context.short else least)
+        then(context, engine, server)
 
-def verify_alarms(context, engine, server):
-    import byte_cases as of_verify
-
-    context.cases.run("right_kv_is_no_alarm", of_verify.right_kv_is_no_alarm, engine, 25000 if "many" in context.options.session else 300)
+    return cases
 
 
 def measure_hooks(context, engine, server):
@@ -568,13 +508,6 @@ def device_cases(context, engine, server):
     context.cases.run(case.__name__, case, context, engine)
 
 
-def device_fault_cases(context, engine, server):
-    import device_cases as of_device
-
-    for case in (of_device.calls_that_fail, of_device.a_device_that_fails):
-        context.cases.run(case.__name__, case, context, engine)
-
-
 def device_kill_cases(context, engine, server):
     import device_cases as of_device
 
@@ -606,6 +539,19 @@ LORA = {"enable_lora": True, "max_loras": 2, "max_lora_rank": 8}
 # off, and with it the hashes of blocks.
 MLA = {"block_tokens": 16, "attention_backend": "CPU_MLA", "prefix_caching": True, "seqs": 1}
 VERIFY = {"verify_sample": 1}
+FEW = counted("scenarios", "shared_prefixes_at_once", "prompts_around_whole_chunks")
+# Without a connector this build of vLLM repeats these answers of recurrent layers; not so after an abort, or with chunked prefill.
+RECURRENT_CASES = counted("scenarios", "shared_prefixes_at_once", "prompts_around_whole_chunks", "reset_drops_everything")
+UNITS = counted("scenarios", "shared_prefixes_at_once", "chunked_prefill", "random_aborts")
+BYTES = counted("byte_cases", "loaded_pages_hold_the_stored_bytes")
+LOADED = counted("scenarios", "loaded_from_l2")
+WRONG_KV = (
+    "swapped_slots", "forged_commits", "a_flipped_bit", "a_flipped_link", "another_rope", "weights_without_a_flush", "old_weights",
+    "three_mismatches_make_it_inert",
+)
+# A prefix LM, with what refuses it switched off (unguarded.py), and vLLM's own prefix cache, which it has switched off, on.
+UNGUARDED = {**VERIFY, "without_prefix_cache": "trust", "module": "unguarded"}
+WHOLE_PROMPTS = {"prefix_caching": True, "max_model_len": 2048, "batch_tokens": 2048}
 IMAGES = {"skip_tokenizer_init": False, "limit_mm_per_prompt": {"image": 1}}
 SESSIONS = {
     "llama": connector_session("llama", all_cases, blocks=FEW_BLOCKS),
@@ -614,26 +560,26 @@ SESSIONS = {
     "llama-sync-kills": connector_session("llama", kill_cases, extra={"load": "sync"}, blocks=FEW_BLOCKS),
     "llama-absent": connector_session("llama", absent_cases, run_server=False),
     "llama-files-store": connector_session("llama", store_l2, l2=stores.files(empty=True)),
-    "llama-files-load": connector_session("llama", load_l2, l2=stores.files(empty=False)),
+    "llama-files-load": connector_session("llama", LOADED, l2=stores.files(empty=False)),
     "llama-redis-store": connector_session("llama", store_l2, l2=stores.redis(empty=True)),
-    "llama-redis-load": connector_session("llama", load_l2, l2=stores.redis(empty=False)),
+    "llama-redis-load": connector_session("llama", LOADED, l2=stores.redis(empty=False)),
     "llama-two": two_engines({}, two_without_version),
     "llama-two-versions": two_engines({"weights_version": 1}, two_with_version),
     "llama-ngram": speculative_session(ngram),
     "llama-draft": speculative_session(draft),
     "llama-eagle": speculative_session(eagle),
     "llama-eagle-tp2": on_two_cpus(speculative_session(eagle, tensor_parallel_size=2)),
-    "llama-reset": connector_session("llama", reset_cases),
-    "llama-tp2": on_two_cpus(connector_session("llama", few_cases, tensor_parallel_size=2)),
-    "llama-pp2": on_two_cpus(connector_session("llama", few_cases, pipeline_parallel_size=2)),
+    "llama-reset": connector_session("llama", counted("reset_cases", "new_weights_while_requests_run")),
+    "llama-tp2": on_two_cpus(connector_session("llama", FEW, tensor_parallel_size=2)),
+    "llama-pp2": on_two_cpus(connector_session("llama", FEW, pipeline_parallel_size=2)),
     "llama-multi": beside_session,
-    "llama-partial": connector_session("llama", partial_cases),
+    "llama-partial": connector_session("llama", counted("scenarios", "admit_of_less_than_the_hit")),
     "llama-device": on_the_device(connector_session("llama", device_cases, blocks=FEW_BLOCKS)),
-    "llama-device-faults": on_the_device(connector_session("llama", device_fault_cases, blocks=FEW_BLOCKS)),
+    "llama-device-faults": on_the_device(connector_session("llama", cases_of("device_cases", "calls_that_fail", "a_device_that_fails"), blocks=FEW_BLOCKS)),
     "llama-device-kills": on_the_device(connector_session("llama", device_kill_cases, blocks=FEW_BLOCKS)),
     "llama-hooks": with_idle_cpus(connector_session("llama", measure_hooks, batch_tokens=2048, seqs=64)),
-    "lora": connector_session("llama", adapter_cases, **LORA),
-    "images": connector_session("images", image_cases, **IMAGES),
+    "lora": connector_session("llama", counted("variants", "adapters_keep_their_kv_apart"), **LORA),
+    "images": connector_session("images", counted("variants", "images_keep_their_kv_apart", "images_with_a_users_name"), **IMAGES),
     "identity": identity_session,
     "serve": serve_session,
     "events-dynamo": events_session,
@@ -643,22 +589,25 @@ SESSIONS = {
     "tier": tier_session("llama", "all_cases"),
     "tier-gemma": tier_session("gemma", "hybrid_cases"),
     "tier-tp2": on_two_cpus(tier_session("llama", "few_cases", tensor_parallel_size=2)),
-    "llama-verify": connector_session("llama", verify_cases, extra=VERIFY, blocks=FEW_BLOCKS, dtype="bfloat16"),
-    "llama-verify-many": connector_session("llama", verify_alarms, extra={**VERIFY, "chunk_tokens": 32}, blocks=160, block_tokens=32, dtype="bfloat16"),
-    "llama-verify-tp2": on_two_cpus(connector_session("llama", verify_alarms, extra=VERIFY, dtype="bfloat16", tensor_parallel_size=2)),
-    "gemma-verify": connector_session("gemma", verify_alarms, extra=VERIFY, dtype="bfloat16"),
-    "window": connector_session("window", few_cases),
-    "mla": connector_session("mla", byte_cases, **MLA),
-    "mla-tp2": on_two_cpus(connector_session("mla", byte_cases, tensor_parallel_size=2, **MLA)),
+    "llama-verify": connector_session("llama", alarms(3000, cases_of("verify_cases", *WRONG_KV)), extra=VERIFY, blocks=FEW_BLOCKS, dtype="bfloat16"),
+    "llama-verify-many": connector_session("llama", alarms(25000), extra={**VERIFY, "chunk_tokens": 32}, blocks=160, block_tokens=32, dtype="bfloat16"),
+    "llama-verify-tp2": on_two_cpus(connector_session("llama", alarms(300), extra=VERIFY, dtype="bfloat16", tensor_parallel_size=2)),
+    "gemma-verify": connector_session("gemma", alarms(300), extra=VERIFY, dtype="bfloat16"),
+    "lora-verify": connector_session("llama", cases_of("verify_cases", "an_adapter_replaced_in_place"), extra=VERIFY, dtype="bfloat16", **LORA),
+    "images-verify": connector_session("images", cases_of("verify_cases", "images_named_by_a_counter"), extra=VERIFY, dtype="bfloat16", **IMAGES),
+    "prefix-verify": connector_session("prefix", cases_of("verify_cases", "a_prefix_lm"), extra=UNGUARDED, dtype="bfloat16", **WHOLE_PROMPTS),
+    "window": connector_session("window", FEW),
+    "mla": connector_session("mla", BYTES, **MLA),
+    "mla-tp2": on_two_cpus(connector_session("mla", BYTES, tensor_parallel_size=2, **MLA)),
     "llama-reference": reference_session("llama", ALL, other_weights=("reset",)),
-    "lora-reference": variant_reference("llama", "adapter_answers", **LORA),
-    "images-reference": variant_reference("images", "image_answers", **IMAGES),
+    "lora-reference": engine_session("llama", cases_of("variants", "adapter_answers"), **LORA),
+    "images-reference": engine_session("images", cases_of("variants", "image_answers"), **IMAGES),
     "gemma": connector_session("gemma", group_cases, blocks=GROUP_BLOCKS),
-    "recurrent": connector_session("recurrent", recurrent_cases, **RECURRENT),
+    "recurrent": connector_session("recurrent", RECURRENT_CASES, **RECURRENT),
     "recurrent-reference": reference_session("recurrent", ("shared", "exact", "reset"), **RECURRENT),
     "gemma-evicted": evicted_session,
     # A window that is no longer than a chunk is stored by blocks.
-    "gemma-blocks": connector_session("gemma", unit_cases, extra={"chunk_tokens": 256}, blocks=GROUP_BLOCKS),
+    "gemma-blocks": connector_session("gemma", UNITS, extra={"chunk_tokens": 256}, blocks=GROUP_BLOCKS),
     "gemma-kills": connector_session("gemma", kill_cases, blocks=GROUP_BLOCKS),
     "gemma-reference": reference_session("gemma", ALL),
     "window-reference": reference_session("window", ("shared", "exact", "long")),
@@ -674,6 +623,7 @@ def main():
     parser.add_argument("--only")
     parser.add_argument("--short", action="store_true")
     options = parser.parse_args()
+    os.environ["PYTHONPATH"] = os.pathsep.join([*FOLDERS, os.environ.get("PYTHONPATH", "")])  # for the workers
     cases = SESSIONS[options.session](options)
     print("{passed} passed, {failed} failed, {skipped} skipped".format(**cases.counts), flush=True)
     return 1 if cases.counts["failed"] else 0
