@@ -549,6 +549,7 @@ WRONG_KV = (
     "swapped_slots", "forged_commits", "a_flipped_bit", "a_flipped_link", "another_rope", "weights_without_a_flush", "old_weights",
     "three_mismatches_make_it_inert",
 )
+DISTRIBUTIONS = cases_of("distribution_cases", "distributions")
 # A prefix LM, with what refuses it switched off (unguarded.py), and vLLM's own prefix cache, which it has switched off, on.
 UNGUARDED = {**VERIFY, "without_prefix_cache": "trust", "module": "unguarded"}
 WHOLE_PROMPTS = {"prefix_caching": True, "max_model_len": 2048, "batch_tokens": 2048}
@@ -596,6 +597,9 @@ SESSIONS = {
     "lora-verify": connector_session("llama", cases_of("verify_cases", "an_adapter_replaced_in_place"), extra=VERIFY, dtype="bfloat16", **LORA),
     "images-verify": connector_session("images", cases_of("verify_cases", "images_named_by_a_counter"), extra=VERIFY, dtype="bfloat16", **IMAGES),
     "prefix-verify": connector_session("prefix", cases_of("verify_cases", "a_prefix_lm"), extra=UNGUARDED, dtype="bfloat16", **WHOLE_PROMPTS),
+    "verify-price": with_idle_cpus(connector_session("llama", cases_of("price_cases", "what_comparisons_cost"), extra=VERIFY, dtype="bfloat16")),
+    **{f"kv-{dtype}": engine_session("llama", DISTRIBUTIONS, dtype=dtype) for dtype in ("bfloat16", "float16", "float32")},
+    **{f"kv-{dtype}-lora": engine_session("llama", DISTRIBUTIONS, dtype=dtype, **LORA) for dtype in ("bfloat16", "float16", "float32")},
     "window": connector_session("window", FEW),
     "mla": connector_session("mla", BYTES, **MLA),
     "mla-tp2": on_two_cpus(connector_session("mla", BYTES, tensor_parallel_size=2, **MLA)),
