@@ -23,7 +23,7 @@ usage: ./dev engine [--short] [SESSION...]
   --list     names of the sessions; with names, of those that would run: a session runs after what it reads the files of
   --install  only install the environment
   sglang     the real SGLang instead of vLLM: sglang, sglang-layers, sglang-buffer, sglang-kills, sglang-tp2,
-             sglang-clear, sglang-weights, sglang-weights-unflushed, sglang-attach, sglang-hybrid, sglang-hybrid-buffer;
+             sglang-clear, sglang-weights, sglang-weights-unflushed, sglang-weights-unguarded, sglang-attach, sglang-hybrid, sglang-hybrid-buffer;
              without a name all of them
   --contract compare what connector and tier use of vLLM with the newest three minor versions on PyPI (1 GB, deleted afterwards)
   --peers    compare with no connector, Mooncake's store and LMCache, by turns in one run; ./dev engine --peers --help says more

@@ -34,6 +34,7 @@ class Plan:
     kills: bool = False  # the server is frozen, killed and started while the last engine asks
     engines: tuple = (STORES, LOADS)
     same_steps: bool = False  # an engine without kvscout takes the same steps, and its answers are right
+    unguarded: bool = False  # kvscout is told of no new weights (sglang_cpu.py): the last engine has wrong KV, and nothing says so
 
 
 SESSIONS = {
@@ -54,6 +55,9 @@ SESSIONS = {
          "ask_3", "flush"),
         (("model", None), ("model", False), ("model", False), ("model", True), ("model", False))),
         ("has the first weights", ("ask", "ask_2", "ask_3"), (("model", True), ("model", False), ("model", False))))),
+    "sglang-weights-unguarded": Plan(same_steps=True, unguarded=True, engines=(
+        ("updates without a flush", ("ask", "stored", "other_from_disk", "ask_2", "stored"), (("model", None), ("model", None))),
+        ("has the first weights", ("ask_2",), (("model", True),)))),
     "sglang-attach": Plan(engines=((
         "attaches while no server answers", ("ask", "stored", "detach", "attach_nowhere", "ask", "attach", "flush", "ask"),
         (("model", None), ("model", False), ("model", True))),)),
@@ -235,7 +239,8 @@ class Session:
             child = subprocess.Popen(
                 [sys.executable, "-B", __file__, "--engine", json.dumps(told)], stdout=subprocess.PIPE, stderr=log, text=True,
                 # A core for each rank; without it SGLang's ranks on a CPU need a NUMA node each.
-                env={**os.environ, **({"SGLANG_CPU_OMP_THREADS_BIND": "0|1"} if plan.ranks > 1 else {})})
+                env={**os.environ, **({"SGLANG_CPU_OMP_THREADS_BIND": "0|1"} if plan.ranks > 1 else {}),
+                     **({"KVSCOUT_TEST_UNGUARDED": "1"} if plan.unguarded else {})})
             watch = threading.Timer(LIMIT_S, child.kill)
             watch.start()
             prompts = 0
@@ -296,15 +301,17 @@ class Session:
                 same = self.run_engine(f"{name}-reference-{number}", plan, steps=steps, endpoint=None) if plan.same_steps else None
                 for at, (answers, (which, from_storage)) in enumerate(zip(found, expected, strict=True)):
                     right = same[at] if same else self.reference(which, plan.ranks)
-                    self.compare(f"{name}: the engine that {does}", answers, right, from_storage, plan.kills)
+                    is_wrong = plan.unguarded and number == len(plan.engines) - 1
+                    self.compare(f"{name}: the engine that {does}", answers, right, from_storage, plan.kills, is_wrong)
         finally:
             self.stop_server()
 
-    def compare(self, name, answers, reference, from_storage, kills):
+    def compare(self, name, answers, reference, from_storage, kills, is_wrong):
         different = sum(a != b for (one, *_), (other, *_) in zip(answers, reference, strict=True) for a, b in zip(one, other, strict=True))
         total = sum(len(tokens) for tokens, *_ in answers)
         slowest = max(seconds for *_, seconds in answers)
-        self.case(f"{name} answers as one without kvscout", different == 0, f"{different} of {total} tokens differ, slowest {slowest:.1f} s")
+        words = "answers otherwise than" if is_wrong else "answers as"
+        self.case(f"{name} {words} one without kvscout", (different > 0) == is_wrong, f"{different} of {total} tokens differ, slowest {slowest:.1f} s")
         storage = [n for _, n, _ in answers]
         if from_storage:
             wanted = min(storage[:2] if kills else storage)
