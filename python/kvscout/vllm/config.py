@@ -26,7 +26,7 @@ _KEYS = {
     f"together; 0: not at all; default {DEFAULT_STEP_WAIT_US}",
     "load_failure": "recompute (default) or fail: what happens to a request whose KV could not be loaded",
     "copy_method": "how workers copy between GPU and pool: auto (default), staged or batch",
-    "stage_bytes": "GPU memory that each worker takes for copies in each direction, such as 32Mi (default)",
+    "stage_bytes": "GPU memory that each worker takes for copies in each direction, such as 128Mi (default)",
     "numa_node": "NUMA node of the pool's memory that the workers use: auto (default), none or a number",
     "cpus": "CPUs of the threads that each worker starts for copies: auto (default), inherit or a list such as 0-3,8",
     **inert.MEANINGS,
@@ -85,7 +85,7 @@ def _copy_keys(values):
     own default."""
     found = {
         "copy_method": values.word("copy_method", _COPY_METHODS),
-        "stage_bytes": values.number("stage_bytes", 32 << 20, *_STAGE_BYTES),
+        "stage_bytes": values.number("stage_bytes", 128 << 20, *_STAGE_BYTES),
         "numa_node": values.checked("numa_node", "auto", _is_numa_node, f"it is auto, none or a number from 0 to {_NUMA_NODES - 1}"),
         "cpus": values.checked("cpus", "auto", _is_cpus, f"it is auto, inherit or a list of CPUs below {_CPUS}, such as 0-3,8"),
     }
