@@ -15,8 +15,8 @@ from vllm_rig import Calls, Engine, Vllm, request
 
 
 class Choosing(unittest.TestCase):
-    def chosen(self, samples, n, last=b"other"):
-        found = [samples.choose(f"cmpl-{i}", last) for i in range(n)]
+    def chosen(self, samples, n, *ends):
+        found = [samples.choose(f"cmpl-{i}", *ends or (b"other", b"other")) for i in range(n)]
         return found.count(verify.WHOLE), found.count(verify.TAIL)
 
     def test_the_share_of_requests_is_the_users_and_the_same_in_each_run(self):
@@ -30,8 +30,11 @@ class Choosing(unittest.TestCase):
         self.assertEqual(self.chosen(verify.Samples(0), 1000), (0, 0))
 
     def test_of_the_first_hits_that_another_engine_stored_it_is_more_but_never_the_first(self):
-        whole, _ = self.chosen(verify.Samples(1e-9), 50000)
-        self.assertTrue(2 <= whole <= 25, whole)
+        for ends in ((b"other", b"other"), (b"other", b"own"), (b"own", b"other")):
+            samples = verify.Samples(1e-9)
+            samples.stored([b"own"])
+            whole, _ = self.chosen(samples, 50000, *ends)
+            self.assertTrue(2 <= whole <= 25, (ends, whole))
         self.assertIsNone(verify.Samples(1).choose("r", b"other"))
         self.assertEqual(self.chosen(verify.Samples(1), 10), (9, 0))
 

@@ -169,8 +169,9 @@ class Scheduler:
         hit = tracked.hit
         if hit.tokens <= tracked.computed or tracked.turn or self._blocks is None or len(self._checks) + len(self._compared) >= verify.AT_ONCE:
             return None
-        last = self._found_tokens(hit) // self._run_tokens * self._stride - 1
-        return self._samples.choose(tracked.request.request_id, bytes(tracked.request.block_hashes[last]))
+        hashes, stride = tracked.request.block_hashes, self._stride
+        last = self._found_tokens(hit) // self._run_tokens * stride - 1
+        return self._samples.choose(tracked.request.request_id, bytes(hashes[stride - 1]), bytes(hashes[last]))
 
     def _offered(self, tracked):
         """Leading tokens of the answer that may be loaded. Of several groups a shorter length may not be restorable."""

@@ -15,7 +15,7 @@ MEANINGS = {
     "verify_sample": "share of the hits that are computed and compared with the pool instead of loaded; 0.001 by default, 0: none",
     "verify_action": "inert (default): where what is compared differs too often, this engine neither loads nor stores; log: it only says so",
 }
-FIRST, FIRST_RATE = 200, 0.05  # of the hits that another engine stored
+FIRST, FIRST_RATE = 200, 0.05  # of the hits whose first or last chunk another engine stored
 TAIL_RATE = 0.05
 MISMATCHES, OF_SAMPLES = 3, 100  # make the engine inert
 # Of the norm, from which a mismatch counts for that: no noise is so large, and other prompts, weights or adapters are above 1. The bounds of
@@ -66,13 +66,14 @@ class Samples:
                 self._own.clear()
             self._own.update(hashes)
 
-    def choose(self, request_id, last):
-        """WHOLE, TAIL or None for a hit. @last: hash of its last chunk. By the id alone, so neither length nor content matters."""
+    def choose(self, request_id, *ends):
+        """WHOLE, TAIL or None for a hit. @ends: hashes of its first and last chunk. By the id alone, so neither length nor content matters.
+        What this engine has stored on another one's KV is no better than that, and a tail would not show it."""
         self._hits += 1
         if not self.rate or self._hits == 1:
             return None
         rate = self.rate
-        if self._of_others < FIRST and last not in self._own:
+        if self._of_others < FIRST and not self._own.issuperset(ends):
             self._of_others += 1
             rate = max(rate, FIRST_RATE)
         drawn = int.from_bytes(hashlib.sha256(request_id.encode(errors="surrogatepass")).digest()[:8]) / 2**64

@@ -272,7 +272,7 @@ class Lookups:
         if not answer.hits:
             self._finish(batch)
         elif batch.request.is_sample is None:
-            batch.request.is_sample = self.samples.choose(batch.request.id, batch.keys[-1]) == WHOLE
+            batch.request.is_sample = self.samples.choose(batch.request.id, batch.keys[0], batch.keys[-1]) == WHOLE
 
     def _no_answer(self, batch, error):
         """A question that cannot be asked is a miss: a request never waits for a server that is not there."""

@@ -227,9 +227,13 @@ def three_mismatches_make_it_inert(context, engine):
 def finds(context, engine, asked, is_own=False, **more):
     """How many requests come one after another until an alarm, also with tails alone; then each hit is computed, and each is one. @is_own: this
     engine has stored what is wrong. @more: of Engine.add()."""
-    notes = [f"tails alone {requests_until_found(engine, asked, 1e-9, True, more, 200)} requests"]
+    engine.side._samples._own.clear()
+    notes = []
     for share in () if context.short else (0.01, 0.001):
-        notes.append(f"{sorted(requests_until_found(engine, asked, share, is_own, more) for _ in range(5))} requests at {share}")
+        until = sorted(requests_until_found(engine, asked, share, is_own, more) for _ in range(5))
+        need(until[-1] < float("inf"), f"no alarm with {share}: {until}")
+        notes.append(f"{until} requests at {share}")
+    notes.append(f"tails alone {requests_until_found(engine, asked, 1e-9, True, more, 200)} requests")
     engine.side._samples = type(engine.side._samples)(1)  # those before count no more
     compare_each_hit(engine)
     before = all_counts(engine)
@@ -250,9 +254,11 @@ def ask_one_by_one(engine, asked, **more):
 
 def requests_until_found(engine, asked, share, is_own, more, most=6000):
     """How many until the first alarm; infinite: not in @most. Of what the engine has stored itself no more than @share is computed."""
-    samples = engine.side._samples = type(engine.side._samples)(share)
+    samples = type(engine.side._samples)(share)
+    samples._own = engine.side._samples._own  # what the requests before have stored
     if is_own:
         samples._of_others = 1 << 30
+    engine.side._samples = samples
     before = engine.side.counts["verify_mismatches"]
     for n in range(most):
         ask_one_by_one(engine, [asked[n % len(asked)]], **more)
