@@ -227,8 +227,7 @@ start_on_cpus(struct scout_server *s, char *err, size_t err_len)
 		goto out_leave;
 	rc = scout__thread_start(&s->thread, "scout-server", scout__loop_main, s);
 	if (rc)
-		rc = scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "the loop thread cannot be started: %s",
-				 scout__errno_text(rc));
+		rc = scout__fail_thread(err, err_len, rc);
 	else if (s->metrics)
 		scout__metrics_serve(s);
 out_leave:

@@ -194,3 +194,13 @@ scout__fail_no_memory(char *err, size_t err_len)
 {
 	return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
 }
+
+int
+scout__fail_thread(char *err, size_t err_len, int error)
+{
+	return scout__fail(
+		err, err_len, SCOUT_ERR_SYSTEM,
+		"cannot start a background thread (errno %d): the limits of threads (ulimit -u, pids.max) and of "
+		"memory are the usual causes",
+		error);
+}

@@ -54,3 +54,5 @@ const char *scout__errno_text(int errnum);
 __attribute__((format(printf, 4, 5))) int scout__fail(char *err, size_t err_len, int code, const char *fmt, ...);
 /* The same for SCOUT_ERR_NOMEM. */
 int scout__fail_no_memory(char *err, size_t err_len);
+/* The same for SCOUT_ERR_SYSTEM, where @error kept a thread from starting. */
+int scout__fail_thread(char *err, size_t err_len, int error);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "thread.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "clock.h"
@@ -19,6 +21,9 @@
  *
  * Threads: any.
  */
+
+#define TRY_MOST 8u
+#define TRY_GONE_MS 1000
 
 struct assert_line {
 	size_t n;
@@ -103,6 +108,41 @@ scout__thread_start(pthread_t *ret_thread, const char *name, void *(*main)(void 
 	(void)pthread_setname_np(thread, name);
 	*ret_thread = thread;
 	return 0;
+}
+
+/* Lives until the mutex is free. Returns its id in the kernel. */
+static void *
+try_main(void *gate)
+{
+	(void)pthread_mutex_lock(gate);
+	(void)pthread_mutex_unlock(gate);
+	return (void *)(uintptr_t)syscall(SYS_gettid); // NOLINT(performance-no-int-to-ptr): a number
+}
+
+int
+scout__threads_try(uint32_t n)
+{
+	pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+	pthread_t threads[TRY_MOST];
+	uint32_t started = 0;
+	int err = 0;
+
+	SCOUT_ASSERT(n <= TRY_MOST);
+	(void)pthread_mutex_lock(&gate);
+	while (err == 0 && started < n) {
+		err = scout__thread_start(&threads[started], "scout-try", try_main, &gate);
+		started += err == 0;
+	}
+	(void)pthread_mutex_unlock(&gate);
+	while (started > 0) {
+		void *id;
+
+		(void)pthread_join(threads[--started], &id);
+		/* A thread that is joined still counts until the kernel has forgotten its id. */
+		for (int i = 0; i < TRY_GONE_MS && syscall(SYS_tgkill, getpid(), (pid_t)(uintptr_t)id, 0) == 0; i++)
+			(void)poll(NULL, 0, 1);
+	}
+	return err;
 }
 
 void

@@ -70,6 +70,12 @@ int scout__block_signals(sigset_t *ret_before);
  */
 int scout__thread_start(pthread_t *ret_thread, const char *name, void *(*main)(void *), void *arg);
 
+/*
+ * Start @n threads at once, and end them: whether that many can be had now, for libraries that abort where they cannot.
+ * Returns 0 or an errno value.
+ */
+int scout__threads_try(uint32_t n);
+
 /* A condition whose waits end by the monotonic clock. Aborts where it fails, which it does not on Linux. */
 void scout__cond_init(pthread_cond_t *cond);
 /* As pthread_cond_timedwait(), until scout__now_us() is @until_us: 0, or ETIMEDOUT. */

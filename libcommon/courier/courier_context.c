@@ -7,12 +7,18 @@
  */
 #include "courier_internal.h"
 
+#include "zmq_start.h"
+
+#define LINK_DESCRIPTORS                                                                                               \
+	9u /* socket, monitor (two), connection, lease, channel (three), and one more while it connects */
+
 static int
-create(struct scout__courier *c, char *err, size_t err_len)
+create(struct scout__courier *c, uint32_t n_links, char *err, size_t err_len)
 {
-	c->env.zmq = zmq_ctx_new();
-	if (!c->env.zmq)
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "zmq_ctx_new: %s", zmq_strerror(zmq_errno()));
+	int rc = scout__zmq_new(SCOUT__ZMQ_DESCRIPTORS + n_links * LINK_DESCRIPTORS, &c->env.zmq, err, err_len);
+
+	if (rc)
+		return rc;
 	(void)zmq_ctx_set(c->env.zmq, ZMQ_MAX_SOCKETS, 1023);
 	return 0;
 }
@@ -42,7 +48,7 @@ int
 scout__courier_open_context(struct scout__courier *c, const char *const *endpoints, uint32_t n, char *err,
 			    size_t err_len)
 {
-	int rc = create(c, err, err_len);
+	int rc = create(c, n, err, err_len);
 
 	for (uint32_t i = 0; i < n && rc == 0; i++)
 		rc = check_endpoint(c->env.zmq, endpoints[i], err, err_len);

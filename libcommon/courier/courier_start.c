@@ -11,16 +11,12 @@
 #include "courier_internal.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define ITEMS_PER_LINK 4u  /* socket, monitor, lease, channel */
-#define ZMQ_DESCRIPTORS 8u /* of a context with one I/O thread */
-#define LINK_DESCRIPTORS                                                                                               \
-	9u /* socket, monitor (two), connection, lease, channel (three), and one more while it connects */
+#define ITEMS_PER_LINK 4u /* socket, monitor, lease, channel */
 
 /* Process-wide, because a fork is: how many forks lie between this process and the one that loaded the library. */
 static atomic_uint fork_generation;
@@ -114,40 +110,6 @@ allocate(const struct scout__courier_config *cfg)
 	return c;
 }
 
-/*
- * libzmq aborts the process when its context finds no descriptor for an epoll. So we make a context only when there are
- * enough descriptors: that reserves none, but it turns the common case (a host at its limit) into an error.
- */
-static int
-check_descriptors(const struct scout__courier *c, uint32_t n_links, char *err, size_t err_len)
-{
-	uint32_t n = ZMQ_DESCRIPTORS + n_links * LINK_DESCRIPTORS, i = 0;
-	int *fds = calloc(n, sizeof(*fds));
-	bool enough;
-
-	if (!fds)
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
-	while (i < n && (fds[i] = fcntl(c->bell.fd, F_DUPFD_CLOEXEC, 0)) >= 0)
-		i++;
-	enough = i == n;
-	while (i > 0)
-		(void)close(fds[--i]);
-	free(fds);
-	if (enough)
-		return 0;
-	return scout__fail(err, err_len, SCOUT_ERR_SYSTEM,
-			   "fewer than %u descriptors are left: raise the limit of open files (ulimit -n)", n);
-}
-
-static int
-open_descriptors(struct scout__courier *c, uint32_t n_links, char *err, size_t err_len)
-{
-	if (!scout__doorbell_open(&c->bell))
-		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM,
-				   "eventfd failed (errno %d): raise the limit of open files (ulimit -n)", errno);
-	return check_descriptors(c, n_links, err, err_len);
-}
-
 /* env.curve is set if there are keys. */
 static int
 load_keys(struct scout__courier *c, const struct scout__courier_config *cfg, char *err, size_t err_len)
@@ -175,8 +137,9 @@ scout__courier_new(const struct scout__courier_config *cfg, struct scout__courie
 	if (!c)
 		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
 	rc = load_keys(c, cfg, err, err_len);
-	if (rc == 0)
-		rc = open_descriptors(c, cfg->n_links, err, err_len);
+	if (rc == 0 && !scout__doorbell_open(&c->bell))
+		rc = scout__fail(err, err_len, SCOUT_ERR_SYSTEM,
+				 "eventfd failed (errno %d): raise the limit of open files (ulimit -n)", errno);
 	if (rc == 0 && cfg->instance) {
 		rc = scout__starter_new(cfg->instance, &c->env.starter, err, err_len);
 		instance = rc == 0 ? scout__starter_endpoint(c->env.starter) : NULL;
@@ -195,10 +158,7 @@ scout__courier_new(const struct scout__courier_config *cfg, struct scout__courie
 		*ret_courier = c; /* set before the thread starts: its callbacks use it */
 		e = scout__thread_start(&c->thread, cfg->name, scout__courier_main, c);
 		if (e != 0)
-			rc = scout__fail(
-				err, err_len, SCOUT_ERR_SYSTEM,
-				"cannot start the background thread (errno %d): the limits of threads and of memory are the usual causes",
-				e);
+			rc = scout__fail_thread(err, err_len, e);
 		else
 			c->started = true;
 	}

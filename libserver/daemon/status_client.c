@@ -12,6 +12,7 @@
 #include "instance_silent.h"
 #include "log.h"
 #include "utf8.h"
+#include "zmq_start.h"
 
 /*
  * DESIGN
@@ -100,8 +101,10 @@ scout__status_client_open(struct scout__status_client *c, const char *endpoint, 
 		if (rc)
 			return rc;
 	}
-	c->ctx = zmq_ctx_new();
-	c->sock = c->ctx ? zmq_socket(c->ctx, ZMQ_DEALER) : NULL;
+	rc = scout__zmq_new(SCOUT__ZMQ_DESCRIPTORS, &c->ctx, err, err_len);
+	if (rc)
+		return rc;
+	c->sock = zmq_socket(c->ctx, ZMQ_DEALER);
 	if (!c->sock || !set_int(c->sock, ZMQ_IMMEDIATE, 1) || !set_int(c->sock, ZMQ_LINGER, 0) ||
 	    !set_int(c->sock, ZMQ_SNDTIMEO, SCOUT__ASK_MS) || !set_int(c->sock, ZMQ_RCVTIMEO, SCOUT__ASK_MS))
 		return fail_zmq(c, err, err_len);

@@ -387,8 +387,7 @@ scout__pool_init(struct scout__pool *pool, uint64_t l1_bytes, uint64_t extent_by
 		goto err_free_rings;
 	system_error = scout__thread_start(&pool->grower, "scout-grower", grower_main, pool);
 	if (system_error) {
-		code = scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "pthread_create: %s",
-				   scout__errno_text(system_error));
+		code = scout__fail_thread(err, err_len, system_error);
 		goto err_close_fds;
 	}
 	pool->grower_started = true;

@@ -14,6 +14,7 @@
 #include "run_delay.h"
 #include "server_core.h"
 #include "server_curve.h"
+#include "zmq_start.h"
 
 /*
  * DESIGN
@@ -97,10 +98,11 @@ bind_error(const char *address, int error)
 static int
 open_router(struct scout_server *s, const char *address, uint32_t reserved, char *err, size_t err_len)
 {
-	int rc;
+	int rc = scout__zmq_new(SCOUT__ZMQ_DESCRIPTORS, &s->transport->zctx, err, err_len);
 
-	s->transport->zctx = zmq_ctx_new();
-	s->transport->router = s->transport->zctx ? zmq_socket(s->transport->zctx, ZMQ_ROUTER) : NULL;
+	if (rc)
+		return rc;
+	s->transport->router = zmq_socket(s->transport->zctx, ZMQ_ROUTER);
 	if (!s->transport->router)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "no ZeroMQ socket: %s", zmq_strerror(errno));
 	if (set_options(s) != 0)
