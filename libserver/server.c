@@ -98,6 +98,9 @@ make_pool(struct scout_server *s, char *err, size_t err_len)
 	if (rc)
 		return rc;
 	s->state->l1_ready = true;
+	rc = scout__pool_try(&s->state->l1.pool, err, err_len);
+	if (rc)
+		return rc;
 	s->state->l1.promised_reserve = s->state->shares.reserve[SCOUT__SHARED_PROMISED];
 	s->state->l1.user = s;
 	s->state->l1.evicted = scout__ns_evicted;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "log.h"
 #include "say.h"
 #include "show.h"
 
@@ -164,14 +165,17 @@ sheet_l2(const struct snapshot *s, const struct snapshot *before)
 int
 sheet_attention(const struct snapshot *s, const struct snapshot *before)
 {
-	static const struct {
+	uint64_t growth_errno = snapshot_value(s, "l1.growth_errno");
+	const struct {
 		const char *name, *about;
 	} rows[] = {
 		{"verify.mismatches", "compared chunks were other KV; see kvscout verify"},
 		{"bugs.mismatches", "slots changed under a copy: a bug, report it with the log"},
 		{"out_of_memory", "allocations failed: the machine has too little memory"},
 		{"lookups.limited", "lookups were cut short: max_promised is reached"},
-		{"l1.refusals", "stores got no room: everything in the pool is pinned"},
+		{"l1.refusals", growth_errno ? "stores got no room: the pool cannot grow"
+					     : "stores got no room: everything in the pool is pinned"},
+		{"l1.growth_failures", "times the pool could not grow; the log says why"},
 		{"peers.dropped", "connections ended: their peers did not read; see kvscout peers"},
 		{"peers.died", "peers died"},
 		{"connections.refused", "connections were refused: max_peers is reached"},
@@ -186,6 +190,12 @@ sheet_attention(const struct snapshot *s, const struct snapshot *before)
 
 	if (snapshot_value(s, "draining")) {
 		say("%-10s the server is stopping\n", lead);
+		lead = "";
+		lines++;
+	}
+	if (growth_errno) {
+		say("%-10s the pool cannot grow beyond %s: %s\n", lead,
+		    show_bytes(n, (double)snapshot_value(s, "l1.bytes_extents")), scout__errno_text((int)growth_errno));
 		lead = "";
 		lines++;
 	}

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -465,6 +466,29 @@ next_slots(const struct scout__pool *pool, uint64_t slot_bytes, uint32_t n_ranks
 	return (uint32_t)(slots < max_slots ? slots : max_slots);
 }
 
+/* NULL: no memory for it. */
+static struct scout__extent *
+extent_new(struct scout__pool *pool, const uint64_t *strides, const uint16_t *nodes, uint32_t n_ranks, uint32_t slots)
+{
+	struct scout__extent *extent = calloc(1, sizeof(*extent) + n_ranks * sizeof(extent->segments[0]));
+
+	if (!extent)
+		return NULL;
+	extent->slots = slots;
+	extent->n_ranks = n_ranks;
+	for (uint32_t rank = 0; rank < n_ranks; rank++) {
+		struct scout__segment *segment = &extent->segments[rank];
+
+		extent->slot_bytes += slots * strides[rank];
+		segment->id = pool->next_segment++;
+		segment->fd = -1;
+		segment->stride = strides[rank];
+		segment->numa = nodes ? nodes[rank] : 0;
+		segment->data_offset = round_up(slots * 3 * sizeof(*segment->words), scout__page_bytes());
+	}
+	return extent;
+}
+
 int
 scout__pool_want(struct scout__pool *pool, void *owner, const uint64_t *strides, const uint16_t *nodes,
 		 uint32_t n_ranks, uint32_t max_slots)
@@ -482,22 +506,10 @@ scout__pool_want(struct scout__pool *pool, void *owner, const uint64_t *strides,
 		return 0;
 	if (pool->n_growing == MAX_GROWING)
 		return SCOUT_ERR_NOMEM;
-	extent = calloc(1, sizeof(*extent) + n_ranks * sizeof(extent->segments[0]));
+	extent = extent_new(pool, strides, nodes, n_ranks, slots);
 	if (!extent)
 		return SCOUT_ERR_NOMEM;
-	extent->slots = slots;
-	extent->n_ranks = n_ranks;
-	extent->slot_bytes = slots * slot_bytes;
 	extent->owner = owner;
-	for (uint32_t rank = 0; rank < n_ranks; rank++) {
-		struct scout__segment *segment = &extent->segments[rank];
-
-		segment->id = pool->next_segment++;
-		segment->fd = -1;
-		segment->stride = strides[rank];
-		segment->numa = nodes ? nodes[rank] : 0;
-		segment->data_offset = round_up(slots * 3 * sizeof(*segment->words), scout__page_bytes());
-	}
 	if (!give(pool, &extent->chore, do_grow)) {
 		free(extent);
 		return SCOUT_ERR_NOMEM;
@@ -522,6 +534,35 @@ pop_ready(struct scout__pool *pool)
 	return to_pointer(word);
 }
 
+int
+scout__pool_try(struct scout__pool *pool, char *err, size_t err_len)
+{
+	const uint64_t stride = SCOUT__SLOT_ALIGN_PAGE;
+	uint64_t slots = scout__min(scout__pool_extent_slots(pool, stride, 1), pool->l1_bytes / stride);
+	struct pollfd ready = {.fd = pool->ready_fd, .events = POLLIN};
+	struct scout__extent *extent;
+	int rc = 0;
+
+	if (slots == 0)
+		return 0;
+	extent = extent_new(pool, &stride, NULL, 1, (uint32_t)slots);
+	if (!extent || !give(pool, &extent->chore, do_grow)) {
+		free(extent);
+		return scout__fail_no_memory(err, err_len);
+	}
+	while (!pop_ready(pool))
+		(void)poll(&ready, 1, -1);
+	if (extent->error == SCOUT_ERR_SYSTEM)
+		rc = scout__fail(err, err_len, SCOUT_ERR_SYSTEM,
+				 "the pool has no memory: %s of %" PRIu64 " bytes: errno %d, %s%s", extent->failed,
+				 extent_total(extent, scout__page_bytes()), extent->system_error,
+				 scout__errno_text(extent->system_error),
+				 extent->system_error == EFBIG ? ": raise the limit of a file's size (ulimit -f)" : "");
+	pool->next_segment = 1;
+	scout__pool_do(pool, &extent->chore, do_close);
+	return rc;
+}
+
 /* The first failure is an error, those that follow without a success between are not worth a line each. */
 static void
 log_failure(struct scout__pool *pool, const struct scout__extent *extent)
@@ -531,6 +572,8 @@ log_failure(struct scout__pool *pool, const struct scout__extent *extent)
 	uint64_t bytes = extent_total(extent, scout__page_bytes());
 
 	pool->failing = true;
+	pool->failures++;
+	pool->failed_errno = (uint64_t)extent->system_error;
 	if (extent->available_bytes)
 		scout__log(pool->log, level,
 			   "growing the pool failed: %" PRIu64 " bytes (%.2f GiB) are needed, %" PRIu64
@@ -567,6 +610,7 @@ note_success(struct scout__pool *pool, struct scout__extent *extent)
 	uint64_t page_bytes = extent->segments[0].page_bytes;
 
 	pool->failing = false;
+	pool->failed_errno = 0;
 	if (extent->not_bound && !pool->told_not_bound)
 		scout__log(pool->log, SCOUT_LOG_WARN,
 			   "the pool's memory cannot be bound to the NUMA node of the workers; copies may be slower");

@@ -83,6 +83,8 @@ struct scout__pool {
 	uint32_t next_segment; /* loop */
 	uint32_t n_growing;    /* loop */
 	bool failing;          /* loop: the last extent failed, which was logged */
+	uint64_t failures;     /* loop: extents that could not be made */
+	uint64_t failed_errno; /* loop: why the last one could not; 0: it could */
 	bool told_not_bound;   /* loop: that memory cannot be bound to a node, which was logged */
 	uint64_t logged_bytes; /* loop: used_bytes when progress was logged last */
 	uint64_t told_us;      /* loop: and when that was */
@@ -116,6 +118,11 @@ SCOUT_ON_ANY int scout__pool_check_size(uint64_t l1_bytes, const struct scout__l
  */
 SCOUT_ON_LOOP int scout__pool_init(struct scout__pool *pool, uint64_t l1_bytes, uint64_t extent_bytes,
 				   const struct scout__log *log, char *err, size_t err_len);
+/*
+ * Make the first extent and give it back: a system that refuses it will refuse all (RLIMIT_FSIZE, a filter of system calls).
+ * Want of memory is no error: see above. Returns 0, SCOUT_ERR_SYSTEM or SCOUT_ERR_NOMEM.
+ */
+SCOUT_ON_LOOP int scout__pool_try(struct scout__pool *pool, char *err, size_t err_len);
 /* Ends the grower, in bounded time, and frees what is its own; the memory stays: for a pool that must stay mapped. */
 SCOUT_ON_LOOP void scout__pool_stop(struct scout__pool *pool);
 /* Stops the grower, in bounded time. Every chunk index is gone already. */

@@ -80,6 +80,8 @@ take_l1(const struct scout_server *s, struct scout__stats_l1 *l1)
 	l1->extents_pinned = s->state->l1.extents_pinned;
 	l1->bytes_pool = s->state->l1.pool.used_bytes;
 	l1->extra_bytes = s->state->l1.pool.extra_bytes;
+	l1->growth_failures = s->state->l1.pool.failures;
+	l1->growth_errno = s->state->l1.pool.failed_errno;
 	l1->evictions = s->state->l1.evictions;
 	l1->evictions_unneeded = s->state->l1.evictions_unneeded;
 	l1->refusals = s->state->l1.refusals;

@@ -36,7 +36,7 @@ struct scout__sender;
 
 struct scout__stats_l1 {
 	uint64_t bytes_limit, bytes_extents, bytes_used, bytes_promised, bytes_promised_limit, bytes_held, bytes_index;
-	uint64_t bytes_pool, extra_bytes;
+	uint64_t bytes_pool, extra_bytes, growth_failures, growth_errno;
 	uint64_t chunks, slots, extents, extents_withdrawn, extents_leaving, extents_pinned;
 	uint64_t evictions, evictions_unneeded, refusals, promises_refused;
 	uint64_t hints_wrong_chunks, hints_right_chunks;

@@ -138,6 +138,8 @@ static const struct scout__stats_item server_items[] = {
 		"Times that no namespace could give an extent, as all was pinned."),
 	GAUGE("l1.bytes_pool", l1.bytes_pool, "Slots of all extents, also of those that are being made."),
 	GAUGE("l1.extra_bytes", l1.extra_bytes, "Generation words and rounding, on top of the slots."),
+	COUNTER("l1.growth_failures", l1.growth_failures, "Extents that could not be made."),
+	GAUGE("l1.growth_errno", l1.growth_errno, "Errno of the newest extent, if it could not be made; else 0."),
 	COUNTER("l1.evictions_unneeded", l1.evictions_unneeded,
 		"Of the evictions, objects of windows and states that no known request needed."),
 	COUNTER("l1.refusals", l1.refusals, "Stores that got no room."),

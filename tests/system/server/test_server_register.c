@@ -2,8 +2,10 @@
 /* REGISTER and RESET: what a worker may register, and what another version of the weights ends. */
 #include "check_main.h"
 
+#include <errno.h>
 #include <string.h>
 
+#include "assert_rc.h"
 #include "own_use.h"
 #include "server_rig.h"
 
@@ -23,12 +25,31 @@ START_TEST(with_prealloc_the_pool_grows_until_it_is_whole_though_growing_fails_a
 	rig_worker(&worker, scout_server_endpoint(server));
 	wire_wait_status(&client, "l1.bytes_pool", 0);
 	ck_assert_uint_eq(wire_status(&client, "l1.extents"), 0);
+	ck_assert_uint_gt(wire_status(&client, "l1.growth_failures"), 0);
+	ck_assert_uint_eq(wire_status(&client, "l1.growth_errno"), EFBIG);
 	limit_file_size(RLIM_INFINITY);
 	/* Nobody stores anything. */
 	wire_wait_status(&client, "l1.extents", 8);
+	ck_assert_uint_eq(wire_status(&client, "l1.growth_errno"), 0);
 	ck_assert_uint_eq(wire_status(&client, "l1.bytes_extents"), cfg.l1_bytes);
 	wire_close(&client);
 	wire_close(&worker);
+	scout_server_stop(server);
+}
+END_TEST
+
+START_TEST(a_server_whose_first_extent_the_system_refuses_does_not_start)
+{
+	struct scout_server_config cfg = rig_config(2048);
+	struct scout_server *server = NULL;
+	char err[512] = "";
+
+	limit_file_size(128 * SHARD_BYTES);
+	assert_rc(scout_server_start(&cfg, &server, err, sizeof(err)), SCOUT_ERR_SYSTEM);
+	ck_assert_msg(strstr(err, "ulimit -f") && strstr(err, "ftruncate"), "%s", err);
+	limit_file_size(RLIM_INFINITY);
+	/* And its host was not killed by SIGXFSZ. */
+	assert_ok(scout_server_start(&cfg, &server, err, sizeof(err)));
 	scout_server_stop(server);
 }
 END_TEST

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -274,6 +275,25 @@ START_TEST(verify_says_what_comparisons_found)
 	ck_assert_int_eq(run("verify", rig.endpoint, "--namespace tes"), 1);
 	ASSERT_SAID("lists no namespace of this name");
 	free(g.grants);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(a_pool_that_cannot_grow_is_told_as_that)
+{
+	struct rlimit limit;
+	struct rig rig;
+
+	rig_up(&rig, 16);
+	ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
+	limit.rlim_cur = SHARD_BYTES;
+	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	ck_assert_uint_lt(rig_store(&rig.worker, 0, 1, 8), 8);
+	limit.rlim_cur = limit.rlim_max;
+	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	ck_assert_int_eq(run("status", rig.endpoint, ""), 0);
+	ASSERT_SAID("attention  the pool cannot grow beyond 8.0 KiB: File too large\n");
+	ASSERT_SAID("stores got no room: the pool cannot grow\n");
 	rig_down(&rig);
 }
 END_TEST
