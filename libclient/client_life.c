@@ -369,8 +369,7 @@ scout_client_wait_ready(struct scout_client *client, uint32_t timeout_ms, char *
 	else if (client->ready_error != 0 && !scout_err_is_retriable(client->ready_error))
 		rc = scout__fail(err, err_len, client->ready_error, "%s", client->ready_text);
 	else
-		rc = scout__fail(err, err_len, SCOUT_ERR_TIMEOUT, "no answer to HELLO within %u ms: %s", timeout_ms,
-				 client->ready_text);
+		rc = scout__fail(err, err_len, SCOUT_ERR_TIMEOUT, "no answer to HELLO in time: %s", client->ready_text);
 	(void)pthread_mutex_unlock(&client->ready_mu);
 	return rc;
 }

@@ -20,7 +20,7 @@
 #include "sized.h"
 
 #define TIMEOUT_MS 5000u
-#define REAP_MS 100u /* time that the process which puts the server into the background needs to end */
+#define REAP_MS 1000u /* time that the process which puts the server into the background needs to end */
 
 static void
 pause_us(uint64_t us)
@@ -52,9 +52,9 @@ wait_for_server(struct scout__starter *starter, uint32_t timeout_ms, char *err, 
 		if (rc == 0 && scout__starter_listens(starter))
 			return 0;
 		if (now_us >= end_us)
-			return scout__fail(err, err_len, SCOUT_ERR_TIMEOUT, "%s: no server serves after %u ms%s%s",
-					   scout__starter_endpoint(starter), (unsigned)timeout_ms,
-					   "; the log of kvscoutd is ", scout__starter_log_path(starter));
+			return scout__fail(err, err_len, SCOUT_ERR_TIMEOUT,
+					   "%s: no server serves in time; the log of kvscoutd is %s",
+					   scout__starter_endpoint(starter), scout__starter_log_path(starter));
 		pause_us((next_us < end_us ? next_us : end_us) - now_us);
 	}
 }

@@ -62,7 +62,8 @@ client_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	self->hash_bytes = cfg.hash_bytes;
 	self->hash_tokens = cfg.hash_tokens ? cfg.hash_tokens : cfg.chunk_tokens;
 	self->max_asked = cfg.max_lookups;
-	self->lookup_waits = cfg.lookup_mode == SCOUT_LOOKUP_POLLED || cfg.step_wait_us > 0;
+	self->is_polled = cfg.lookup_mode == SCOUT_LOOKUP_POLLED;
+	self->lookup_waits = self->is_polled || cfg.step_wait_us > 0;
 	scout__py_use_init(&self->use);
 	self->asked = PyDict_New();
 	self->endpoint = PyUnicode_FromString(cfg.endpoint ? cfg.endpoint : "auto");
@@ -289,7 +290,8 @@ static PyMethodDef methods[] = {
 	 "close($self, /)\n--\n\n"
 	 "End the client: lookups in flight are dropped, and what they promised is given back. Takes at most about 0.2 s.\n\n"
 	 "Any thread may call it, and as often as it likes; where another thread is inside a call that waits, it first\n"
-	 "waits for that call to end. Every later call of any other method raises ClosedError."},
+	 "waits for that call to end, which a wait for an answer or a server does soon, with ClosedError. Every later call\n"
+	 "of any other method raises ClosedError."},
 	{"__enter__", scout__py_owner_enter, METH_NOARGS, "__enter__($self, /)\n--\n\nReturns the client."},
 	{"__exit__", SCOUT__PY_METHOD(scout__py_owner_exit), METH_FASTCALL,
 	 "__exit__($self, /, *args)\n--\n\nCalls close()."},

@@ -15,8 +15,13 @@
  */
 #include "py_client.h"
 
+#include <time.h>
+
 #include <kvscout/client.h>
 #include <kvscout/error.h>
+
+#define WAIT_US 5000u /* another lookup of the step that is slower holds a wait for so long */
+#define PAUSE_NS 100000
 
 /* One entry of `asked`: the arguments, NULL where none was given, and the number of chunks. */
 #define KEPT_N SCOUT__PY_QUERY_ARGS
@@ -75,10 +80,27 @@ enum ask {
 	ASK_AHEAD
 };
 
+int
+scout__py_wait_slice(struct scout__py_client *self, const char *name, bool *asked_before)
+{
+	PyThreadState *ts = scout__py_use_enter(&self->use, name);
+	int rc = scout_step_wait(self->client, WAIT_US);
+
+	if (rc == 0 && *asked_before) /* in an earlier step, whose questions a later one does not wait for */
+		(void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+	*asked_before = rc == 0;
+	scout__py_use_leave(&self->use, ts);
+	if (rc < 0)
+		return rc;
+	/* Meanwhile another thread, or a handler, may have closed the client. */
+	return PyErr_CheckSignals() < 0 ? -1 : scout__py_use_check(self->state, &self->use, name);
+}
+
 /* The library's call; with a wait behind it where the answer is not there and the caller wants one. */
 static int
 call(struct scout__py_client *self, enum ask how, const char *name, const struct scout_query *q, struct scout_hit *hit)
 {
+	bool asked_before = false;
 	PyThreadState *ts;
 	int rc;
 
@@ -87,12 +109,15 @@ call(struct scout__py_client *self, enum ask how, const char *name, const struct
 	rc = scout_try_lookup(self->client, q, hit);
 	if (rc != SCOUT_NOT_YET || how == ASK_TRY || (how == ASK_LOOKUP && !self->lookup_waits))
 		return rc;
-	ts = scout__py_use_enter(&self->use, name);
-	if (how == ASK_WAIT)
-		rc = scout_wait_lookup(self->client, q, hit);
-	else
+	if (how == ASK_LOOKUP && !self->is_polled) {
+		ts = scout__py_use_enter(&self->use, name);
 		rc = scout_lookup(self->client, q, hit);
-	scout__py_use_leave(&self->use, ts);
+		scout__py_use_leave(&self->use, ts);
+		return rc;
+	}
+	/* The lookup's own deadline ends this. */
+	while (rc == SCOUT_NOT_YET && scout__py_wait_slice(self, name, &asked_before) == 0)
+		rc = scout_try_lookup(self->client, q, hit);
 	return rc;
 }
 
@@ -111,6 +136,8 @@ ask(struct scout__py_client *self, enum ask how, const struct scout__py_signatur
 	    scout__py_query_gather(&query, self, sig, a, max_n) < 0)
 		goto out;
 	rc = call(self, how, sig->call, &query.q, &hit);
+	if (PyErr_Occurred())
+		goto out;
 	if (rc < 0)
 		scout__py_query_raise(&query, self, sig, a, rc);
 	else if (remember(self, a, query.q.n) == 0 &&

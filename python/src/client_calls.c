@@ -250,11 +250,19 @@ scout__py_wait_ready(PyObject *object, PyObject *const *args, Py_ssize_t n, PyOb
 	if (scout__py_args(&sig, args, n, kwnames, a) < 0 ||
 	    scout__py_arg_u64(self->state, &sig, 0, a[0], UINT32_MAX, &timeout_ms) < 0 || check(self, sig.call) < 0)
 		return NULL;
-	ts = scout__py_use_enter(&self->use, sig.call);
-	rc = scout_client_wait_ready(self->client, (uint32_t)timeout_ms, err, sizeof(err));
-	scout__py_use_leave(&self->use, ts);
-	if (PyErr_CheckSignals() < 0)
-		return NULL;
+	do {
+		uint64_t slice_ms = timeout_ms < SCOUT__PY_SLICE_MS ? timeout_ms : SCOUT__PY_SLICE_MS;
+
+		ts = scout__py_use_enter(&self->use, sig.call);
+		rc = scout_client_wait_ready(self->client, (uint32_t)slice_ms, err, sizeof(err));
+		scout__py_use_leave(&self->use, ts);
+		if (PyErr_CheckSignals() < 0)
+			return NULL;
+		/* Meanwhile another thread, or a handler, may have closed the client. */
+		if (rc == SCOUT_ERR_TIMEOUT && check(self, sig.call) < 0)
+			return NULL;
+		timeout_ms -= slice_ms;
+	} while (rc == SCOUT_ERR_TIMEOUT && timeout_ms > 0);
 	if (rc < 0)
 		return scout__py_raise(self->state, rc, "%s(): %s", sig.call, err[0] ? err : scout_strerror(rc));
 	Py_RETURN_NONE;

@@ -14,7 +14,6 @@
 #include <stddef.h>
 #include <string.h>
 #include <structmember.h>
-#include <time.h>
 
 #include <kvscout/error.h>
 
@@ -125,10 +124,6 @@ enum {
 static const struct scout__py_signature try_sig = SIGNATURE("lookup_keys");
 static const struct scout__py_signature wait_sig = SIGNATURE("wait_lookup_keys");
 
-/* A wait looks at least so often whether a signal's handler is to run. */
-#define WAIT_US 100000u
-#define PAUSE_NS 100000
-
 /* Room for @n states and groups. */
 static int
 reserve(struct scout__py_client *self, size_t n)
@@ -199,21 +194,12 @@ static int
 call(struct scout__py_client *self, const struct scout__py_signature *sig, const struct scout_key_query *q,
      struct scout_key_answer *answer)
 {
-	PyThreadState *ts;
 	bool asked_before = false;
 	int rc;
 
 	while ((rc = scout_lookup_keys(self->client, q, self->key_states, answer)) == SCOUT_NOT_YET &&
-	       sig == &wait_sig) {
-		ts = scout__py_use_enter(&self->use, sig->call);
-		rc = scout_step_wait(self->client, WAIT_US); /* the question's own deadline ends the last one */
-		if (rc == 0 && asked_before) /* in an earlier step, whose questions a later one does not wait for */
-			(void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
-		asked_before = rc == 0;
-		scout__py_use_leave(&self->use, ts);
-		if (rc < 0 || PyErr_CheckSignals() < 0)
-			return rc;
-	}
+	       sig == &wait_sig && (rc = scout__py_wait_slice(self, sig->call, &asked_before)) == 0)
+		;
 	return rc;
 }
 

@@ -91,6 +91,7 @@ ensure(struct scout__py_state *state, const struct ensure_args *a)
 {
 	char endpoint[ENDPOINT_BYTES], err[ERR_BYTES] = "";
 	struct scout_instance_config cfg;
+	uint32_t left_ms = a->timeout_ms ? a->timeout_ms : 5000;
 	PyThreadState *ts;
 	int rc;
 
@@ -98,11 +99,16 @@ ensure(struct scout__py_state *state, const struct ensure_args *a)
 	cfg.endpoint = a->endpoint;
 	cfg.server_program = a->server_program;
 	cfg.server_keys = a->server_keys;
-	cfg.timeout_ms = a->timeout_ms;
 	cfg.log = scout__py_log_push;
-	ts = PyEval_SaveThread();
-	rc = scout_ensure_server(&cfg, endpoint, sizeof(endpoint), err, sizeof(err));
-	PyEval_RestoreThread(ts);
+	do {
+		cfg.timeout_ms = left_ms < SCOUT__PY_SLICE_MS ? left_ms : SCOUT__PY_SLICE_MS;
+		ts = PyEval_SaveThread();
+		rc = scout_ensure_server(&cfg, endpoint, sizeof(endpoint), err, sizeof(err));
+		PyEval_RestoreThread(ts);
+		if (PyErr_CheckSignals() < 0)
+			return NULL;
+		left_ms -= cfg.timeout_ms;
+	} while (rc == SCOUT_ERR_TIMEOUT && left_ms > 0);
 	if (rc != 0)
 		return scout__py_raise(state, rc, "ensure_server(): %s", err[0] ? err : scout_strerror(rc));
 	return PyUnicode_DecodeFSDefault(endpoint);
@@ -118,7 +124,7 @@ const char scout__py_ensure_server_doc[] =
 	"by default the one of this installation. All other arguments are keys of a server that is started, as for Server.\n\n"
 	"Raises ConfigError (an argument; no kvscoutd was found), ServerError (another version serves, or it ends before it\n"
 	"serves; the text has its last words and the path of its log), KVScoutError (timeout, permission, system). Lets the GIL\n"
-	"go; waits up to timeout_ms, also when a signal comes. Legal in a forked child.";
+	"go; waits up to timeout_ms, and not longer than until a signal's handler raises. Legal in a forked child.";
 
 PyObject *
 scout__py_ensure_server(PyObject *module, PyObject *args, PyObject *kwargs)

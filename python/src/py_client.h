@@ -14,6 +14,7 @@ struct scout__py_client {
 	/* const after start */
 	uint32_t hash_bytes, hash_tokens;
 	uint32_t max_asked;                   /* entries of `asked` */
+	bool is_polled;                       /* scout_lookup() is scout_wait_lookup() */
 	bool lookup_waits;                    /* scout_lookup() may wait */
 	struct scout__py_hash_room hash_room; /* hashes of one question */
 	uint8_t *key_states;                  /* of lookup_keys(): key_room of them */
@@ -88,6 +89,11 @@ PyObject *scout__py_client_raise(const struct scout__py_client *self, const stru
 /* ---- client_ask.c ---- */
 
 /* Forget what @id was asked with: it is over. Keeps the exception that is set, if any. */
+/*
+ * Let others run until what was asked has landed, a few milliseconds at most, and the handlers of signals after that. @asked_before:
+ * false at first. Returns 0, SCOUT_ERR_*, or -1 with an exception.
+ */
+int scout__py_wait_slice(struct scout__py_client *self, const char *name, bool *asked_before);
 void scout__py_forget(struct scout__py_client *self, PyObject *id);
 PyObject *scout__py_try_lookup(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 PyObject *scout__py_wait_lookup(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import kvscout
@@ -66,6 +67,23 @@ class EnsureServer(unittest.TestCase):
     def test_it_ends_after_idle_exit_s_without_a_peer(self):
         endpoint = self.ensure(idle_exit_s=1)
         wait_for(lambda: not serves(endpoint), what="the server to end without a peer")
+
+    def test_a_signal_ends_the_wait_for_a_server_that_does_not_come(self):
+        def on_alarm(number, frame):
+            raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGALRM, on_alarm)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        folder = self.where["endpoint"].removeprefix("auto://")
+        program = os.path.join(folder, "hangs")
+        with open(program, "w", encoding="ascii") as file:
+            file.write(f"#!/bin/sh\nwhile [ -e {folder} ]; do sleep 0.1; done\n")
+        os.chmod(program, 0o700)
+        start = time.monotonic()
+        with self.assertRaises(KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, 0.01)
+            kvscout.ensure_server(endpoint=self.where["endpoint"], server_program=program, timeout_ms=60000)
+        self.assertLess(time.monotonic() - start, 30)
 
     def test_another_process_finds_it_and_its_end_changes_nothing(self):
         code = f"import kvscout\nprint(kvscout.ensure_server(**{ {**self.where, **self.keys}!r}))"

@@ -123,6 +123,9 @@ int scout__py_config_apply(struct scout__py_state *state, const char *type_name,
 
 /* ---- args.c ---- */
 
+/* A wait of the library is cut into pieces of this length, and the handlers of signals run between them. */
+#define SCOUT__PY_SLICE_MS 50u
+
 #define SCOUT__PY_ARGS_MAX 13
 
 /* Which arguments a call takes. All of them may be given by name; the first n_positional by position, too. */
