@@ -2,8 +2,9 @@
 /*
  * DESIGN
  *
- * A record is text, so that an operator reads it with cat, and a later version may add lines. Torn reads: the writer empties
- * the file and writes it anew; a reader in between finds no "end" and treats the record as not written yet.
+ * A record is text, so that an operator reads it with cat, and a later version may add lines. A file that shrinks waits for its
+ * page to be written back, on a busy disk for seconds: a shorter record ends in empty lines. Torn reads: a reader that finds no
+ * "end" treats the record as not written yet; one that finds half of each record believes in a server that it must see twice.
  *
  * Times are CLOCK_BOOTTIME: the folder may outlive a boot (in /tmp), and the wall clock may jump. A time in the
  * future comes from another boot; the reader decides.
@@ -17,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "clock.h"
@@ -83,11 +85,17 @@ scout__record_write(int fd, const struct scout__instance_record *r)
 			 "\nfailures = %" PRIu32 "\nkeys = %s\nend\n",
 			 states[r->state], r->pid, r->version, r->wire, r->since_ms, r->failures, r->keys);
 
+	struct stat st = {0};
+
 	if (n < 0 || n >= (int)sizeof(text)) {
 		errno = E2BIG;
 		return false;
 	}
-	return ftruncate(fd, 0) == 0 && pwrite(fd, text, (size_t)n, 0) == n;
+	if (fstat(fd, &st) == 0 && st.st_size > n && st.st_size <= (off_t)sizeof(text)) {
+		memset(text + n, '\n', (size_t)(st.st_size - n));
+		n = (int)st.st_size;
+	}
+	return pwrite(fd, text, (size_t)n, 0) == n;
 }
 
 uint64_t

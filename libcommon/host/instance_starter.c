@@ -267,7 +267,7 @@ start(struct scout__starter *s, int lock_fd, uint32_t failures)
 {
 	struct scout__instance_record record = {
 		.state = SCOUT__INSTANCE_STARTING,
-		.pid = getpid(),
+		.pid = 0, /* kvscoutd's own, once it runs: a person may signal it */
 		.since_ms = scout__boot_ms(),
 		.failures = failures,
 	};

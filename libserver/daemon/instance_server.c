@@ -115,6 +115,7 @@ scout__instance_note_key(struct scout__instance_server *in, const char *key, con
 int
 scout__instance_begin(struct scout__instance_server *in, const char *folder, struct scout_server_config *cfg)
 {
+	struct scout__instance_record record;
 	char err[512];
 	pid_t pid;
 
@@ -130,6 +131,10 @@ scout__instance_begin(struct scout__instance_server *in, const char *folder, str
 		_exit(0);
 	reset_process();
 	in->lock_fd = SCOUT__INSTANCE_LOCK_FD;
+	scout__record_read(in->lock_fd, &record); /* with the keys, as the engine gave them */
+	record.pid = (long)getpid();
+	if (!scout__record_write(in->lock_fd, &record))
+		return complain("the lock cannot be written", errno);
 	in->is_spawned = true;
 	(void)snprintf(in->listen, sizeof(in->listen), "ipc://%s", in->paths.socket);
 	in->log = (struct scout__log_file){in->paths.log, in->paths.old_log, SCOUT__INSTANCE_LOG_BYTES};
@@ -163,9 +168,10 @@ is_there(const struct scout__instance_server *in)
 	scout__record_read(in->lock_fd, &record);
 	(void)fprintf(
 		stderr,
-		"kvscoutd: a server %s for the engines of this user already: pid %ld, %s. End it, or use --listen for "
+		"kvscoutd: a server %s for the engines of this user already: pid %ld%s, %s. End it, or use --listen for "
 		"another one\n",
-		record.state == SCOUT__INSTANCE_STARTING ? "is being started" : "serves", record.pid, in->listen);
+		record.state == SCOUT__INSTANCE_STARTING ? "is being started" : "serves", record.pid,
+		record.pid ? "" : " (not known yet)", in->listen);
 	return SCOUT__INSTANCE_EXIT_IN_USE;
 }
 

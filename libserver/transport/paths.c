@@ -71,23 +71,22 @@ is_same_file(int fd, const char *path)
 static int
 in_use(int fd, const char *path, char *err, size_t err_len)
 {
-	char text[32] = "";
-	ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
+	struct stat st = {0};
+	bool known = fstat(fd, &st) == 0 && st.st_size > 0;
 
-	text[n > 0 ? n : 0] = '\0';
-	text[strcspn(text, "\n")] = '\0';
 	return scout__fail(err, err_len, SCOUT_ERR_IN_USE,
-			   "%s is held by a living server, pid %s: stop it, or listen elsewhere", path,
-			   text[0] ? text : "unknown");
+			   "%s is held by a living server, pid %ld%s: stop it, or listen elsewhere", path,
+			   known ? (long)st.st_size : 0, known ? "" : " (not known yet)");
 }
 
+/*
+ * The length of the lock file is the server's pid. A page with data would be written back some time later, and on a busy disk the close
+ * of the removed file waits for that, for seconds.
+ */
 static int
-write_pid(int fd)
+note_pid(int fd)
 {
-	char text[32];
-	int n = snprintf(text, sizeof(text), "%ld\n", (long)getpid());
-
-	return ftruncate(fd, 0) == 0 && pwrite(fd, text, (size_t)n, 0) == n ? 0 : -1;
+	return ftruncate(fd, (off_t)getpid());
 }
 
 /* flock() is bound to this open file, so a second server in this very process is refused as well. */
@@ -113,7 +112,7 @@ take_lock(struct scout__paths *paths, char *err, size_t err_len)
 		}
 		if (is_same_file(fd, paths->lock)) {
 			paths->lock_fd = fd;
-			if (write_pid(fd) == 0)
+			if (note_pid(fd) == 0)
 				return 0;
 			return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "%s cannot be written (%s)", paths->lock,
 					   scout__errno_text(errno));

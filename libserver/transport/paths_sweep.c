@@ -16,7 +16,7 @@
  *
  * A folder is dead if no process holds its lock file: the kernel drops flock() when its process ends, however it ends,
  * and a lock, unlike a pid, never comes to mean another process. An empty lock file belongs to a server that is
- * starting: it writes its pid once it holds the lock. A folder without a lock file belongs to such a server, too; if
+ * starting: it sets the length to its pid once it holds the lock. A folder without a lock file belongs to such a server, too; if
  * that server is killed in this moment, its folder stays.
  *
  * A folder is ours if it belongs to this user, only this user may use it, and it holds nothing but the three names that

@@ -162,7 +162,8 @@ START_TEST(a_second_server_is_refused_with_the_pid_of_the_first)
 	struct scout_server *server;
 	struct folder folder;
 	struct wire_peer p;
-	char err[256] = "";
+	char err[256] = "", lock[80];
+	struct stat st;
 	char pid[32];
 
 	folder_up(&folder);
@@ -171,6 +172,11 @@ START_TEST(a_second_server_is_refused_with_the_pid_of_the_first)
 	(void)snprintf(pid, sizeof(pid), "pid %d", (int)getpid());
 	ck_assert_int_eq(start(folder.endpoint, err, sizeof(err)), SCOUT_ERR_IN_USE);
 	ck_assert_msg(strstr(err, pid), "%s", err);
+	/* No page of the lock is ever dirty: the close of the removed file would wait until it is on the disk. */
+	(void)snprintf(lock, sizeof(lock), "%s/s.lock", folder.path);
+	ck_assert_int_eq(stat(lock, &st), 0);
+	ck_assert_int_eq(st.st_size, getpid());
+	ck_assert_int_eq(st.st_blocks, 0);
 	/* The first one still has its socket. */
 	rig_client(&p, folder.endpoint);
 	wire_close(&p);
