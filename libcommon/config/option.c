@@ -296,20 +296,6 @@ add_to_list(const struct scout__option_table *table, const struct scout__option 
 	return rc;
 }
 
-/* "0" for a number that cannot be 0 means the default, as in a field. */
-static bool
-means_default(const struct scout__option_table *table, const struct scout__option *option, const char *value)
-{
-	bool is_plain = option->type == SCOUT_OPTION_U32 || option->type == SCOUT_OPTION_U64 ||
-			option->type == SCOUT_OPTION_SIZE;
-	struct scout__option any = *option;
-	uint64_t number;
-
-	any.min = 0;
-	return !table->zero_is_value && is_plain && option->min > 0 &&
-	       scout__option_parse(&any, value, &number, NULL, 0) == 0 && number == 0;
-}
-
 int
 scout__options_set(const struct scout__option_table *table, void *cfg, const char *key, const char *value, char *err,
 		   size_t err_len)
@@ -331,10 +317,6 @@ scout__options_set(const struct scout__option_table *table, void *cfg, const cha
 		return set_text(table, option, cfg, value, err, err_len);
 	if (option->type == SCOUT_OPTION_LIST)
 		return add_to_list(table, option, cfg, value, err, err_len);
-	if (means_default(table, option, value)) {
-		write_default(option, cfg);
-		return 0;
-	}
 	rc = scout__option_parse(option, value, &number, err, err_len);
 	if (rc)
 		return rc;

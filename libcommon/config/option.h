@@ -63,7 +63,6 @@ struct scout__option_table {
 	size_t v1_size;         /* the smallest that is accepted */
 	size_t owned_offset;    /* offset of its `void *owned` */
 	const char *env_prefix; /* "KVSCOUT_" or NULL */
-	bool zero_is_value;     /* 0 is a number as others, where the structure is filled by the setter alone */
 };
 
 /* The table of a structure with @rows; its smallest size, fixed for ever, is that of 0.1, whose last field was `owned`. */

@@ -73,7 +73,7 @@ static const struct scout__option options[] = {
 };
 
 static const struct scout__option_table table =
-	SCOUT__OPTION_TABLE(write_timeout, options, .zero_is_value = true); /* in a URL */
+	SCOUT__OPTION_TABLE(write_timeout, options, .env_prefix = NULL); /* in a URL */
 
 /* Take timeout_ms out of @url: adapters do not know it. 0: it is not there. */
 static int

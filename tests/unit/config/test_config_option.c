@@ -109,21 +109,6 @@ START_LOOP_TEST(a_value_within_its_range_is_set, 0, N_OF(accepted))
 }
 END_TEST
 
-START_TEST(zero_means_the_default_where_it_is_no_value_of_its_own)
-{
-	static const char *const zeros[] = {"0", "000", "-0"};
-
-	for (size_t i = 0; i < sizeof(zeros) / sizeof(zeros[0]); i++) {
-		ck_assert_int_eq(set("count", "12"), 0);
-		ck_assert_int_eq(set("count", zeros[i]), 0);
-		ck_assert_uint_eq(cfg.count, 256);
-	}
-	ck_assert_int_eq(set("bytes", "64Ki"), 0);
-	ck_assert_int_eq(set("bytes", "0Ki"), 0);
-	ck_assert_uint_eq(cfg.bytes, 8 << 20);
-}
-END_TEST
-
 #define NO_NUMBERS                                                                                                     \
 	"", " ", "-", "--1", "+1", " 1", "1 ", "1x", "x1", "0x10", "1.0", "1e2", "1,000", "a", "1-", "\t1",            \
 		"\xd9\xa1", "1\n", "1k", "1Ki"
@@ -135,9 +120,9 @@ static const struct {
 	const char *allowed;
 	const char *values[20];
 } refusals[] = {
-	{"count", SCOUT_ERR_CONFIG_RANGE, "1..1000", {"1001", "-5"}},
+	{"count", SCOUT_ERR_CONFIG_RANGE, "1..1000", {"1001", "-5", "0", "000", "-0"}},
 	{"device", SCOUT_ERR_CONFIG_RANGE, "0..15", {"-1", "16"}},
-	{"bytes", SCOUT_ERR_CONFIG_RANGE, "64Ki..4Gi", {"65535", "-1Mi"}},
+	{"bytes", SCOUT_ERR_CONFIG_RANGE, "64Ki..4Gi", {"65535", "-1Mi", "0", "0Ki"}},
 	{"any_count", SCOUT_ERR_CONFIG_RANGE, "0..4294967295", {"4294967296", "-1"}},
 	{"version",
 	 SCOUT_ERR_CONFIG_RANGE,

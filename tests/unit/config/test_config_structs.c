@@ -104,7 +104,7 @@ START_LOOP_TEST(each_bound_is_accepted_and_its_neighbour_is_not, 0, 3)
 		struct scout_client_config client;
 		struct scout_server_config server;
 		struct scout_worker_config worker;
-	} cfg, fresh;
+	} cfg;
 	char text[32];
 
 	for (size_t i = 0; i < table->n; i++) {
@@ -121,10 +121,8 @@ START_LOOP_TEST(each_bound_is_accepted_and_its_neighbour_is_not, 0, 3)
 			continue;
 		snprintf(text, sizeof(text), "%llu", (unsigned long long)option->max + 1);
 		ck_assert_int_eq(scout__options_set(table, &cfg, option->name, text, err, 512), SCOUT_ERR_CONFIG_RANGE);
-		/* The last value that was set was no 0, so what is there now is what "0" means. */
-		ck_assert_int_eq(scout__options_set(table, &cfg, option->name, "0", err, 512), 0);
-		scout__options_init(table, &fresh, (uint32_t)table->struct_size);
-		ck_assert_mem_eq(&cfg, &fresh, table->struct_size);
+		ck_assert_int_eq(scout__options_set(table, &cfg, option->name, "0", err, 512),
+				 option->min > 0 && option->type != SCOUT_OPTION_I32 ? SCOUT_ERR_CONFIG_RANGE : 0);
 	}
 }
 END_TEST

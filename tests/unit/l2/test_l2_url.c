@@ -284,7 +284,6 @@ static const struct scout__option_table table = {
 	.struct_size = sizeof(struct cfg),
 	.v1_size = sizeof(struct cfg),
 	.owned_offset = offsetof(struct cfg, owned),
-	.zero_is_value = true,
 };
 
 START_TEST(options_go_through_the_adapters_table)
