@@ -397,7 +397,8 @@ scout__client_ask(struct scout_client *client, const struct scout_query *q, stru
 	const struct scout__lookup_slot *slot = &client->slots[guess];
 
 	if (!asks_again(client, slot, q))
-		return scout__client_leave(client, try_lookup(client, q, ret_hit));
+		return scout__client_leave(client,
+					   scout__said(client, q->id, q, q->hash_len, try_lookup(client, q, ret_hit)));
 	client->last_asked = guess;
 	__builtin_prefetch(&client->slots[slot->entry.next_asked]);
 	__builtin_prefetch(client->slots[slot->entry.next_asked].id);
@@ -411,7 +412,7 @@ scout__client_ask_ahead(struct scout_client *client, const struct scout_query *q
 		return SCOUT_ERR_INVALID;
 	if (!scout__client_enter(client))
 		return SCOUT_ERR_FORKED;
-	return scout__client_leave(client, ask_ahead(client, q));
+	return scout__client_leave(client, scout__said(client, q->id, q, q->hash_len, ask_ahead(client, q)));
 }
 
 /* ---- poll ---- */

@@ -20,6 +20,15 @@ struct scout__checked {
 	uint32_t slot; /* the live slot of the id; SCOUT__NO_SLOT: there is none */
 };
 
+/* The code @rc of a question that was refused, and what is wrong with it goes to the log. @q: NULL for keys. client_wrong.c */
+int scout__say_wrong(struct scout_client *client, const char *id, const struct scout_query *q, size_t hash_len, int rc);
+
+static inline int
+scout__said(struct scout_client *client, const char *id, const struct scout_query *q, size_t hash_len, int rc)
+{
+	return rc >= 0 || rc == SCOUT_ERR_BUSY ? rc : scout__say_wrong(client, id, q, hash_len, rc);
+}
+
 /* Returns 0, SCOUT_ERR_REQUEST_ID, SCOUT_ERR_HASH_LEN or SCOUT_ERR_TENANT. */
 static inline int
 scout__ask_begin(const struct scout_client *client, const char *id, const char *tenant, size_t hash_len,

@@ -272,7 +272,8 @@ scout_lookup_keys_sized(struct scout_client *client, const struct scout_key_quer
 		return rc;
 	if (!scout__client_enter(client))
 		return SCOUT_ERR_FORKED;
-	rc = scout__client_leave(client, lookup_keys(client, &own, ret_states, &answer));
+	rc = lookup_keys(client, &own, ret_states, &answer);
+	rc = scout__client_leave(client, scout__said(client, own.id, NULL, own.hash_len, rc));
 	if (rc == 0 && ret_answer)
 		scout__sized_write(ret_answer, answer_size, &answer, sizeof(answer));
 	return rc;

@@ -175,6 +175,7 @@ struct scout_client {
 	uint32_t ready_up;
 	int ready_error;
 	char ready_text[512];
+	struct scout__log_limit wrong[6]; /* caller; client_wrong.c */
 
 	/* courier; in cache lines of their own, because the courier writes them all the time */
 	/*

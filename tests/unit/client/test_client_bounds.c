@@ -236,6 +236,53 @@ START_TEST(bad_arguments)
 END_TEST
 
 /* A caller that was compiled against a later header, with larger structures. */
+static char wrong[512];
+static unsigned n_wrong;
+
+static void
+keep_wrong(void *user, int level, const char *text)
+{
+	(void)user;
+	if (level != SCOUT_LOG_WARN)
+		return;
+	(void)snprintf(wrong, sizeof(wrong), "%s", text);
+	n_wrong++;
+}
+
+/* The log says which field is wrong, once in 10 s for each code: an engine asks in every step. */
+START_TEST(the_log_names_the_field_of_a_question_that_is_refused)
+{
+	struct scout_key_query keys = {.id = "k", .hashes = rig_hashes, .hash_len = 16, .n = 1};
+	struct scout_query q = rig_question("r1", 8);
+	struct scout_key_answer answer;
+	struct scout_client_config cfg;
+	struct scout_client *own;
+	struct scout_hit hit;
+	uint8_t states[1];
+	char err[256];
+
+	scout_client_config_init(&cfg);
+	cfg.endpoint = fake_endpoint(fake);
+	cfg.log = keep_wrong;
+	ck_assert_int_eq(scout_client_new(&cfg, &own, err, sizeof(err)), 0);
+	q.prompt_tokens = 1;
+	for (int i = 0; i < 3; i++)
+		ck_assert_int_eq(scout_try_lookup(own, &q, &hit), SCOUT_ERR_INVALID);
+	ck_assert_msg(strstr(wrong, "\"r1\"") && strstr(wrong, "n = 8: must be"), "%s", wrong);
+	q = rig_question("r2", 8);
+	q.hash_len = 31;
+	ck_assert_int_eq(scout_lookup_ahead(own, &q), SCOUT_ERR_HASH_LEN);
+	ck_assert_msg(strstr(wrong, "hash_len = 31: must be hash_bytes = 32"), "%s", wrong);
+	ck_assert_int_eq(scout_lookup_keys(own, &keys, states, &answer), SCOUT_ERR_HASH_LEN);
+	q.tenant = "a\nb";
+	q.hash_len = RIG_HASH;
+	ck_assert_int_eq(scout_try_lookup(own, &q, &hit), SCOUT_ERR_TENANT);
+	ck_assert_msg(strstr(wrong, "SCOUT_ERR_TENANT"), "%s", wrong);
+	ck_assert_uint_eq(n_wrong, 3);
+	scout_client_free(own);
+}
+END_TEST
+
 START_TEST(larger_structures_of_a_newer_caller_work_while_what_is_unknown_is_0)
 {
 	struct {
