@@ -240,7 +240,9 @@ struct scout_hit {
  *           SCOUT_ERR_CONFIG_SYNTAX and SCOUT_ERR_GROUP_LIMIT (key `group`), SCOUT_ERR_UNSUPPORTED
  *           (structure size; an inproc:// endpoint), SCOUT_ERR_NOMEM, SCOUT_ERR_SYSTEM; with "auto"
  *           also SCOUT_ERR_PERMISSION (the folder of the server belongs to another user),
- *           SCOUT_ERR_CONFIG_SYNTAX, SCOUT_ERR_CONFIG_KEY (server_keys).
+ *           SCOUT_ERR_CONFIG_SYNTAX, SCOUT_ERR_CONFIG_KEY (server_keys is not KEY=VALUE, or has a key
+ *           that such a server cannot be given; a key that kvscoutd does not know is in the text of
+ *           scout_client_wait_ready() and of the log).
  */
 SCOUT_API SCOUT_MUST_CHECK int scout_client_new(const struct scout_client_config *cfg, struct scout_client **ret_client,
 						char *err, size_t err_len);

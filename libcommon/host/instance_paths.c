@@ -75,6 +75,12 @@ check_folder(const char *path, char *err, size_t err_len)
 static int
 make_folder(const char *path, bool makes, char *err, size_t err_len)
 {
+	if (makes && strrchr(path, '/') == path && access(path, F_OK) != 0)
+		return scout__fail(
+			err, err_len, SCOUT_ERR_INVALID,
+			"%s: there is no such folder, and none is made in /: make it, or correct the endpoint or "
+			"XDG_RUNTIME_DIR",
+			path);
 	if (makes && mkdir(path, 0700) != 0 && errno != EEXIST)
 		return scout__fail(err, err_len,
 				   errno == EACCES || errno == EPERM || errno == EROFS ? SCOUT_ERR_PERMISSION

@@ -15,6 +15,8 @@
 
 #include "instance_record.h"
 
+#define YOUNG_MS 10000u /* a server so young may still be opening its stores: nobody should kill it */
+
 /* The state of the process @pid as in /proc/PID/stat; 0: there is no kvscoutd of this pid here. */
 static char
 state_of(long pid)
@@ -41,6 +43,7 @@ scout__instance_explain(const struct scout__instance *instance, const char *what
 {
 	int fd = open(instance->lock, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	struct scout__instance_record server;
+	uint64_t served_ms;
 	char state;
 	int n;
 
@@ -51,8 +54,9 @@ scout__instance_explain(const struct scout__instance *instance, const char *what
 	if (server.state != SCOUT__INSTANCE_SERVING)
 		return false;
 	state = state_of(server.pid);
+	served_ms = scout__boot_ms() - server.since_ms;
 	n = snprintf(text, len, "%s: the server of this host (pid %ld, ipc://%s, serving for %" PRIu64 " s) ", what,
-		     server.pid, instance->socket, (scout__boot_ms() - server.since_ms) / 1000);
+		     server.pid, instance->socket, served_ms / 1000);
 	if (n < 0 || (size_t)n >= len)
 		return true;
 	if (state == 'T' || state == 't')
@@ -61,6 +65,8 @@ scout__instance_explain(const struct scout__instance *instance, const char *what
 			"is stopped, by a signal or a debugger: `kill -CONT %ld` lets it go on; `kill -KILL %ld` "
 			"ends it, and a peer starts the next one",
 			server.pid, server.pid);
+	else if (state && served_ms < YOUNG_MS)
+		(void)snprintf(text + n, len - (size_t)n, "has just started: ask again; its log is %s", instance->log);
 	else if (state)
 		(void)snprintf(
 			text + n, len - (size_t)n,

@@ -156,7 +156,7 @@ help(void)
 static int
 usage(const char *message)
 {
-	(void)fprintf(stderr, "kvscoutd: %s\nkvscoutd: --help lists the options\n", message);
+	(void)fprintf(stderr, "kvscoutd: %s; --help lists the options\n", message);
 	return EXIT_USAGE;
 }
 

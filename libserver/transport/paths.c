@@ -146,7 +146,7 @@ make_folder(struct scout__paths *paths, char *err, size_t err_len)
 {
 	const char *base = secure_getenv("XDG_RUNTIME_DIR");
 
-	if (!base || base[0] != '/' || strlen(base) > 48 || access(base, W_OK | X_OK) != 0)
+	if (!base || base[0] != '/' || !base[1] || strlen(base) > 48 || access(base, W_OK | X_OK) != 0)
 		base = "/tmp";
 	paths->n_swept = scout__paths_sweep(base);
 	if (asprintf(&paths->dir, "%s/" SCOUT__PRIVATE_PREFIX "XXXXXX", base) < 0) {

@@ -18,6 +18,7 @@
 
 #include "clock.h"
 #include "instance_rig.h"
+#include "instance_silent.h"
 #include "waiting.h"
 
 START_TEST(a_program_that_is_not_there_is_named)
@@ -91,6 +92,33 @@ START_TEST(a_server_that_ends_at_once_is_told_and_tried_more_slowly)
 	ck_assert_uint_le(tries, place_most_starts(begin_us));
 	/* Other keys are not made to wait for those. */
 	ck_assert_msg(place_ensure(&place, "eviction=lru", err, sizeof(err)) == 0, "%s", err);
+	place_down(&place);
+}
+END_TEST
+
+START_TEST(a_key_that_kvscoutd_does_not_know_is_told_by_its_name)
+{
+	struct place place;
+	char err[1024] = "";
+
+	place_up(&place);
+	wait_until(strstr(err, "it says")) /* the first failure may be that of a killed starter, and is not told */
+		ck_assert_int_eq(place_ensure(&place, "l1_byte=5", err, sizeof(err)), SCOUT_ERR_UNREACHABLE);
+	ck_assert_msg(strstr(err, "l1_byte"), "%s", err);
+	place_down(&place);
+}
+END_TEST
+
+/* A person who is told of a process in state S, and how to kill it, kills a server that opens its stores. */
+START_TEST(a_server_that_has_just_started_is_not_to_be_killed)
+{
+	struct place place;
+	char text[1024] = "", err[1024] = "";
+
+	place_up(&place);
+	ck_assert_msg(place_ensure(&place, NULL, err, sizeof(err)) == 0, "%s", err);
+	ck_assert(scout__instance_explain(&place.paths, "silent", text, sizeof(text)));
+	ck_assert_msg(strstr(text, "has just started") && !strstr(text, "KILL"), "%s", text);
 	place_down(&place);
 }
 END_TEST
@@ -322,6 +350,9 @@ START_TEST(the_folder_is_that_of_the_user_and_the_ipc_namespace)
 	ck_assert_int_eq(chmod(place.folder, 0700), 0);
 	ck_assert_int_eq(scout__instance_find("auto://relative", &b, err, sizeof(err)), SCOUT_ERR_INVALID);
 	ck_assert_int_eq(scout__instance_find("auto:///", &b, err, sizeof(err)), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout__instance_find("auto:///no-such-kvscout", &b, err, sizeof(err)), SCOUT_ERR_INVALID);
+	ck_assert_msg(strstr(err, "/no-such-kvscout"), "%s", err);
+	ck_assert_int_eq(access("/no-such-kvscout", F_OK), -1);
 	ck_assert_int_eq(scout__instance_find("auto:///tmp/kvscout-a/b", &b, err, sizeof(err)), SCOUT_ERR_SYSTEM);
 	place_down(&place);
 }
