@@ -60,8 +60,11 @@ carry_out(struct operator* op, const struct scout__drop_msg *m)
 	}
 	if (rc)
 		return rc;
-	say("dropped %s from memory%s\n", show_bytes(bytes, (double)first.bytes),
-	    now.stores > now.pending ? ", and everything in L2" : "");
+	if ((m->flags & SCOUT_DROP_TENANT) && first.bytes == 0)
+		say("nothing was cached of this tenant in the namespace; kvscout top lists tenants\n");
+	else
+		say("dropped %s from memory%s\n", show_bytes(bytes, (double)first.bytes),
+		    now.stores > now.pending ? ", and everything in L2" : "");
 	if (now.pending == 0)
 		return EXIT_DONE;
 	complain(

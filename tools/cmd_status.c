@@ -31,7 +31,7 @@ print_namespaces(const struct snapshot *s, const struct snapshot *before)
 		double hit = (double)snapshot_ns_since(s, before, ns, "hit_tokens");
 		char name[320], a[SHOWN], b[SHOWN], c[SHOWN];
 
-		say("namespace  %s\n", show_name(name, sizeof(name), ns, 68));
+		say("namespace  %s\n", show_name(name, sizeof(name), ns, show_width(68)));
 		say("           peers %" PRIu64 ", tenants %" PRIu64 "; %s (%s of the pool); hit ratio %s\n",
 		    snapshot_ns(s, ns, "peers"), snapshot_ns(s, ns, "tenants"), show_bytes(a, bytes),
 		    show_percent(b, bytes, limit), show_percent(c, hit, asked));
@@ -65,7 +65,10 @@ print_json(const struct operator* op, const struct snapshot *s)
 	for (uint32_t i = 0; i < s->n; i++) {
 		scout__text_add(&text, ", \"");
 		scout__text_json(&text, s->items[i].name, strlen(s->items[i].name));
-		scout__text_add(&text, "\": %" PRIu64, s->items[i].value);
+		/* As in the log; a number so large is none in JSON. */
+		scout__text_add(&text,
+				strcmp(s->items[i].name, "epoch") == 0 ? "\": \"%016" PRIx64 "\"" : "\": %" PRIu64,
+				s->items[i].value);
 	}
 	if (text.failed)
 		die("the answer is too long");
@@ -102,13 +105,14 @@ cmd_status(int argc, char **argv)
 	for (uint64_t i = 0; status == 0 && i < (watch > 0 ? count : 1); i++) {
 		if (i > 0) {
 			operator_sleep(watch);
-			snapshot_free(&before);
-			before = now;
+			snapshot_next(&now, &before);
 			if (!json)
 				say("\n");
 		}
 		status = snapshot_take(&op, &now);
-		if (status == 0 && json)
+		if (status == EXIT_NO_SERVER && i > 0)
+			status = 0; /* it is stopped, or starts again: said, and asked again */
+		else if (status == 0 && json)
 			print_json(&op, &now);
 		else if (status == 0)
 			print_words(&op, &now, &before);

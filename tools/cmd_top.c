@@ -21,7 +21,8 @@
  * sequences that every terminal knows); elsewhere screens follow each other. The tables at its end are cut to the
  * terminal's lines, tenants first, so that the lines at its beginning stay in sight.
  *
- * A server that does not answer ends it, with the exit status that says so.
+ * A server that does not answer at first ends it, with the exit status that says so. One that stops later, or is started anew, is
+ * asked again.
  *
  * Threads: main.
  */
@@ -206,10 +207,13 @@ cmd_top(int argc, char **argv)
 	for (uint64_t i = 0; status == 0 && i < count; i++) {
 		if (i > 0) {
 			operator_sleep(interval);
-			snapshot_free(&before);
-			before = now;
+			snapshot_next(&now, &before);
 		}
 		status = snapshot_take(&op, &now);
+		if (status == EXIT_NO_SERVER && i > 0) {
+			status = 0;
+			continue;
+		}
 		if (status)
 			break;
 		if (isatty(STDOUT_FILENO))
@@ -217,6 +221,8 @@ cmd_top(int argc, char **argv)
 		else if (i > 0)
 			say("\n");
 		status = print_screen(&op, &now, &before);
+		if (status == EXIT_NO_SERVER)
+			status = 0; /* in the middle */
 		say_flush();
 	}
 	snapshot_free(&now);

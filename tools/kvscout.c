@@ -8,6 +8,7 @@
 #include <kvscout/version.h>
 
 #include "operator.h"
+#include "option.h"
 #include "say.h"
 
 /*
@@ -75,6 +76,21 @@ execute(const char *program, char **argv)
 	return EXIT_FAILED;
 }
 
+static int
+no_command(const char *name)
+{
+	struct scout__option rows[N_COMMANDS];
+	const struct scout__option_table table = {.options = rows, .n = N_COMMANDS};
+	const char *closest;
+
+	for (size_t i = 0; i < N_COMMANDS; i++)
+		rows[i] = (struct scout__option){.name = commands[i].name};
+	closest = scout__options_closest(&table, name);
+	complain("\"%.40s\" is no command; %s%s%skvscout --help lists them", name, closest ? "did you mean " : "",
+		 closest ? closest : "", closest ? "? " : "");
+	return EXIT_USAGE;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -83,9 +99,9 @@ main(int argc, char **argv)
 		complain("a command is missing; kvscout --help lists them");
 		return EXIT_USAGE;
 	}
-	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)
 		return help();
-	if (strcmp(argv[1], "--version") == 0) {
+	if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0) {
 		say("kvscout %s\n", SCOUT_VERSION_STRING);
 		return EXIT_DONE;
 	}
@@ -96,6 +112,5 @@ main(int argc, char **argv)
 			return execute(commands[i].program, argv + 1);
 		return commands[i].run(argc - 1, argv + 1);
 	}
-	complain("\"%.40s\" is no command; kvscout --help lists them", argv[1]);
-	return EXIT_USAGE;
+	return no_command(argv[1]);
 }

@@ -133,13 +133,13 @@ sheet_l2(const struct snapshot *s, const struct snapshot *before)
 	for (uint64_t i = 0; i < snapshot_value(s, "l2.adapters") && i < STORES_MOST; i++) {
 		double loaded, stored;
 		uint64_t limit, bytes;
-		char row[64], url[320], state[128], a[SHOWN], b[SHOWN], c[SHOWN], d[SHOWN];
+		char row[64], url[SHOW_LONG], state[128], a[SHOWN], b[SHOWN], c[SHOWN], d[SHOWN];
 		const char *words = l2_text(s, i, "words ");
 
-		say("L2 %-7llu %s: %s\n", (unsigned long long)i, show_name(url, sizeof(url), l2_text(s, i, "url "), 32),
-		    l2_state(state, s, i));
+		say("L2 %-7llu %s: %s\n", (unsigned long long)i,
+		    show_name(url, sizeof(url), l2_text(s, i, "url "), show_width(32)), l2_state(state, s, i));
 		if (*words) {
-			say("           %s\n", show_name(url, sizeof(url), words, 68));
+			say("           %s\n", show_name(url, sizeof(url), words, show_width(68)));
 			lines++;
 		}
 		loaded = (double)snapshot_since(s, before, l2_row(row, i, "bytes_loaded"));
@@ -201,11 +201,12 @@ sheet_attention(const struct snapshot *s, const struct snapshot *before)
 	}
 	for (uint64_t i = 0; i < snapshot_value(s, "l2.adapters") && i < STORES_MOST; i++) {
 		const char *words = l2_text(s, i, "words ");
-		char text[320];
+		char text[SHOW_LONG];
 
 		if (!*words)
 			continue;
-		say("%-10s L2 %llu: %s\n", lead, (unsigned long long)i, show_name(text, sizeof(text), words, 62));
+		say("%-10s L2 %llu: %s\n", lead, (unsigned long long)i,
+		    show_name(text, sizeof(text), words, show_width(62)));
 		lead = "";
 		lines++;
 	}

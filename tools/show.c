@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "utf8.h"
 
@@ -90,6 +92,16 @@ show_us(char buf[SHOWN], uint32_t us)
 	else
 		(void)snprintf(buf, SHOWN, "%g s", us / 1e6);
 	return buf;
+}
+
+unsigned
+show_width(unsigned of_80)
+{
+	struct winsize size;
+
+	if (!isatty(STDOUT_FILENO))
+		return SHOW_LONG;
+	return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 80 ? of_80 + size.ws_col - 80 : of_80;
 }
 
 /* Bytes of @name until its character number @n begins, or until its end. */

@@ -80,6 +80,16 @@ snapshot_take(struct operator* op, struct snapshot *ret)
 }
 
 void
+snapshot_next(struct snapshot *now, struct snapshot *before)
+{
+	if (!now->items) /* no server answered: what was before is still before */
+		return;
+	snapshot_free(before);
+	*before = *now;
+	memset(now, 0, sizeof(*now));
+}
+
+void
 snapshot_free(struct snapshot *s)
 {
 	for (uint32_t i = 0; i < s->n_ns; i++)

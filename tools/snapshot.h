@@ -23,6 +23,8 @@ struct snapshot {
 
 /* Ask. Returns 0, or an exit status after saying why: then *ret is empty. */
 int snapshot_take(struct operator* op, struct snapshot *ret);
+/* @now becomes @before, unless it is empty. */
+void snapshot_next(struct snapshot *now, struct snapshot *before);
 void snapshot_free(struct snapshot *s);
 
 /* The value of that name; 0 if the server does not tell one. */

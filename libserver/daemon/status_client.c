@@ -4,6 +4,9 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <kvscout/error.h>
 
@@ -18,8 +21,8 @@
  * DESIGN
  *
  * One frame with one operation and its reply, for a person or a script. STATUS and the operations of operators need no
- * HELLO, so asking makes no peer and takes none of max_peers. Waits at most SCOUT__ASK_MS twice: for the connection, and
- * for the answer. An answer that comes later than that is dropped before the next one is read.
+ * HELLO, so asking makes no peer and takes none of max_peers. Waits at most SCOUT__ASK_MS twice: for the connection, whose
+ * monitor says at once why there is none, and for the answer. An answer that comes later than that is dropped before the next one is read.
  *
  * A server with CURVE keys is asked with its own key, which it accepts, or with a key of its list: then the server's public
  * key is needed, too.
@@ -27,9 +30,9 @@
  * Threads: main.
  */
 
-static const char no_answer[] =
-	"no answer within 2 s: does the server run, is it neither stopped nor hanging, is it this user's, "
-	"and has it CURVE keys (curve_secret_file)?";
+#define MONITOR "inproc://kvscout-greeting"
+
+static const char no_answer[] = "no answer within 2 s: is the server stopped, or does it hang?";
 
 static int
 fail_zmq(const struct scout__status_client *c, char *err, size_t err_len)
@@ -88,11 +91,84 @@ find_local(struct scout__status_client *c, const char *endpoint, char *err, size
 			   c->log_path);
 }
 
+/* Why nobody can be asked at the socket @path: an errno, or 0. */
+static int
+socket_error(const char *path)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error = 0;
+
+	if (fd < 0)
+		return errno;
+	(void)snprintf(address.sun_path, sizeof(address.sun_path), "%.*s", (int)sizeof(address.sun_path) - 1, path);
+	if (connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 && errno != EAGAIN)
+		error = errno;
+	(void)close(fd);
+	return error;
+}
+
+/* What an event of the connection means; NULL: go on. */
+static const char *
+bad_event(uint16_t event, bool has_key)
+{
+	switch (event) {
+	case ZMQ_EVENT_CONNECT_RETRIED:
+		return "no server listens there, or its host cannot be reached";
+	case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
+		return "the server does not list this key: its curve_clients_file must have the public key of "
+		       "curve_secret_file";
+	case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
+	case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+	case ZMQ_EVENT_DISCONNECTED:
+		return has_key ? "the greeting failed: has the server CURVE keys, and is this its public key?"
+			       : "the greeting failed: the server wants CURVE keys (curve_secret_file), or is no kvscoutd";
+	default:
+		return NULL;
+	}
+}
+
+/* Connect, and wait until the server has accepted us. */
+static int
+greet(struct scout__status_client *c, bool has_key, char *err, size_t err_len)
+{
+	const int events = ZMQ_EVENT_CONNECT_RETRIED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
+			   ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+			   ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED;
+	void *monitor = zmq_socket(c->ctx, ZMQ_PAIR);
+	const char *bad = NULL;
+	uint8_t head[6];
+	uint16_t event = 0;
+	int rc = 0;
+
+	if (!monitor || !set_int(monitor, ZMQ_LINGER, 0) || !set_int(monitor, ZMQ_RCVTIMEO, SCOUT__ASK_MS) ||
+	    zmq_socket_monitor(c->sock, MONITOR, events) != 0 || zmq_connect(monitor, MONITOR) != 0)
+		rc = fail_zmq(c, err, err_len);
+	else if (zmq_connect(c->sock, c->endpoint) != 0)
+		rc = errno == EINVAL || errno == EPROTONOSUPPORT
+			     ? scout__fail(err, err_len, SCOUT_ERR_INVALID, "%s: %s", c->endpoint, zmq_strerror(errno))
+			     : fail_zmq(c, err, err_len);
+	while (rc == 0 && !bad && event != ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
+		if (zmq_recv(monitor, head, sizeof(head), 0) != (int)sizeof(head)) {
+			rc = fail_zmq(c, err, err_len);
+		} else {
+			(void)zmq_recv(monitor, NULL, 0, 0); /* the address */
+			memcpy(&event, head, sizeof(event));
+			bad = bad_event(event, has_key);
+		}
+	}
+	if (bad)
+		rc = scout__fail(err, err_len, SCOUT_ERR_UNREACHABLE, "%s: %s", c->endpoint, bad);
+	(void)zmq_socket_monitor(c->sock, NULL, 0);
+	if (monitor)
+		(void)zmq_close(monitor);
+	return rc;
+}
+
 int
 scout__status_client_open(struct scout__status_client *c, const char *endpoint, const char *secret_file,
 			  const char *server_key, char *err, size_t err_len)
 {
-	int rc;
+	int rc, error;
 
 	memset(c, 0, sizeof(*c));
 	c->endpoint = endpoint;
@@ -109,11 +185,11 @@ scout__status_client_open(struct scout__status_client *c, const char *endpoint, 
 	    !set_int(c->sock, ZMQ_SNDTIMEO, SCOUT__ASK_MS) || !set_int(c->sock, ZMQ_RCVTIMEO, SCOUT__ASK_MS))
 		return fail_zmq(c, err, err_len);
 	rc = set_keys(c->sock, secret_file, server_key, err, err_len);
-	if (rc == 0 && zmq_connect(c->sock, c->endpoint) != 0)
-		rc = errno == EINVAL || errno == EPROTONOSUPPORT
-			     ? scout__fail(err, err_len, SCOUT_ERR_INVALID, "%s: %s", c->endpoint, zmq_strerror(errno))
-			     : fail_zmq(c, err, err_len);
-	return rc;
+	error = strncmp(c->endpoint, "ipc://", 6) == 0 ? socket_error(c->endpoint + 6) : 0;
+	if (rc == 0 && error)
+		rc = scout__fail(err, err_len, SCOUT_ERR_UNREACHABLE, "%s: no server can be asked there (%s)",
+				 c->endpoint, scout__errno_text(error));
+	return rc ? rc : greet(c, secret_file != NULL, err, err_len);
 }
 
 struct scout__writer *

@@ -115,8 +115,8 @@ open_router(struct scout_server *s, const char *address, uint32_t reserved, char
 	if (rc)
 		return rc;
 	if (zmq_bind(s->transport->router, address) != 0)
-		return scout__fail(err, err_len, errno == EADDRINUSE ? SCOUT_ERR_IN_USE : SCOUT_ERR_BIND,
-				   "%s cannot be bound: %s", address, bind_error(address, errno));
+		return scout__fail(err, err_len, SCOUT_ERR_BIND, "%s cannot be bound: %s", address,
+				   bind_error(address, errno));
 	return keep_endpoint(s, err, err_len);
 }
 

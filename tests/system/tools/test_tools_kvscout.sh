@@ -50,6 +50,7 @@ check "ping" ends_with 0 "$endpoint answered in" "$kvscout" ping
 check "ping several times" ends_with 0 "2 answers: " "$kvscout" ping --count 2
 check "status" ends_with 0 "server     $endpoint, up " "$kvscout" status
 check "sizes are read as kvscoutd reads them" ends_with 0 "of 16.0 MiB used" "$kvscout" status
+check "the epoch in JSON is as in the log" sh -c "grep -q \"epoch \$('$kvscout' status --json | sed 's/.*\"epoch\": \"\([0-9a-f]*\)\".*/\1/')\" '$tap_dir/auto.log'"
 check "status as JSON" ends_with 0 '"l1.bytes_limit": 16777216, ' "$kvscout" status --json
 check "top" ends_with 0 "NAMESPACE, tenants" "$kvscout" top --count 1
 check "peers, if there are none" ends_with 0 "[]" "$kvscout" peers --json
@@ -66,6 +67,8 @@ if [ -n "$latency" ]; then
 	check "status tells what it did" ends_with 0 "namespace  kvscout-latency" "$kvscout" status
 	check "clear drops it" ends_with 0 "dropped " "$kvscout" clear --namespace kvscout-latency
 	check "and nothing is left" wait_until is_empty
+	check "clear of a tenant that has nothing says so" ends_with 0 "nothing was cached of this tenant" \
+		"$kvscout" clear --namespace kvscout-latency --tenant nobody
 else
 	skip "latency runs the tool, against this server" "built without jansson"
 fi
@@ -73,6 +76,11 @@ freeze
 check "a server that hangs is none" ends_with 3 "no answer within 2 s" "$kvscout" ping
 kill -CONT "$server"
 check "it ends with 0" stop
+check "no socket is told at once" ends_with 3 "No such file or directory" "$kvscout" ping --endpoint ipc:///nowhere/s
+check "so is a port where nobody listens" ends_with 3 "no server listens there" timeout 1 "$kvscout" ping --endpoint tcp://127.0.0.1:1
+check "help is --help" ends_with 0 "usage: kvscout COMMAND" "$kvscout" help
+check "version is --version" ends_with 0 "kvscout 0" "$kvscout" version
+check "a misspelt command is told the one that was meant" ends_with 2 "did you mean status?" "$kvscout" statis
 check "and then there is none" ends_with 3 "no server serves there" "$kvscout" ping
 
 # A program next to the command comes before those of PATH.
@@ -97,13 +105,31 @@ else
 	skip "clear of one tenant, with L2, says what to do instead" "built without jansson"
 fi
 
+# A watch goes on when the server is started anew: three sheets at least, one of each server.
+start watched --listen "ipc://$tap_dir/watched.sock"
+"$kvscout" status --json --watch 0.2 --endpoint "$endpoint" >"$tap_dir/watch" 2>"$tap_dir/watch.err" &
+watch=$!
+epochs() {
+	test "$(grep -o '"epoch": "[0-9a-f]*"' "$tap_dir/watch" | sort -u | wc -l)" -eq "$1"
+}
+check "status --watch asks the first server" wait_until epochs 1
+check "the first server ends" stop
+check "what is missed is said" wait_until grep -q . "$tap_dir/watch.err"
+start watched --listen "ipc://$tap_dir/watched.sock"
+check "and the next one is asked, too" wait_until epochs 2
+kill "$watch"
+check "the second server ends" stop
+
 "$kvscoutd" --curve-keygen "$tap_dir/server.key" >"$tap_dir/server.public"
 "$kvscoutd" --curve_keygen "$tap_dir/client.key" >"$tap_dir/clients"
+"$kvscoutd" --curve-keygen "$tap_dir/stranger.key" >/dev/null
 start keys --listen tcp://127.0.0.1:0 --curve-secret-file "$tap_dir/server.key" --curve-clients-file "$tap_dir/clients"
 check "ping with the server's own key" ends_with 0 "answered in" "$kvscout" ping --endpoint "$endpoint" \
 	--curve-secret-file "$tap_dir/server.key"
 check "ping with a key of its list" ends_with 0 "answered in" "$kvscout" ping --endpoint "$endpoint" \
 	--curve-secret-file "$tap_dir/client.key" --curve-server-key "$(cat "$tap_dir/server.public")"
+check "a key that is not listed is told at once" ends_with 3 "does not list this key" timeout 1 "$kvscout" ping --endpoint "$endpoint" \
+	--curve-secret-file "$tap_dir/stranger.key" --curve-server-key "$(cat "$tap_dir/server.public")"
 check "ping without a key has no answer" ends_with 3 "CURVE keys" "$kvscout" ping --endpoint "$endpoint"
 check "the server's key alone is no use" ends_with 2 "needs --curve-secret-file" "$kvscout" ping --endpoint "$endpoint" \
 	--curve-server-key "$(cat "$tap_dir/server.public")"
