@@ -48,7 +48,7 @@ static const struct scout__option options[] = {
 		SIZE, max_request_bytes, .max = UINT64_C(1) << 50, .def_text = "a 32nd of l1_bytes, at least 256Mi",
 		.doc = "Host memory that live requests may take besides the pool: what sessions remember of their prompts, and "
 		       "operations that wait, with their messages. Beyond that, the server refuses lookups and stores; the last "
-		       "quarter is for peers with less than an equal part; 0: the default"),
+		       "quarter is for peers with less than an equal part, and less than a quarter; 0: the default"),
 	SCOUT__OPTION(
 		SIZE, feed_bytes, .def = 16 << 20, .min = 16 << 10, .max = UINT64_C(1) << 30,
 		.doc = "Feeds, in which clients read what became a hit and what stopped being one: at most so many bytes for the "
@@ -66,7 +66,8 @@ static const struct scout__option options[] = {
 		       "what is left; unset: all have equal parts"),
 	U32(max_sessions, 65536, 1, 16777216,
 	    "Requests that may be live at once, of all clients; clients within their share have up to an eighth more"),
-	U32(max_peers, 1024, 1, 65536, "Clients and workers that may be connected at once"),
+	U32(max_peers, 1024, 1, 65536,
+	    "Clients and workers that may be connected at once; one process, or one address of another machine, may have a quarter of them, or 64"),
 	U32(max_namespaces, 256, 1, 4096,
 	    "Namespaces that may exist at once; for one more, the server drops the namespace that all peers left first, "
 	    "namespaces without chunks before others"),

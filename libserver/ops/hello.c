@@ -286,6 +286,7 @@ scout__serve_hello(struct scout_server *s, struct scout__request *req)
 	struct scout__ns *ns;
 	char text[512];
 	uint16_t refusal;
+	uint32_t most;
 	int status = scout__get_hello(req->op, &hello, &field);
 
 	if (status && scout__refuse_body(s, req->dest, req->op, status, field))
@@ -305,6 +306,14 @@ scout__serve_hello(struct scout_server *s, struct scout__request *req)
 		scout__refuse(s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_LIMIT,
 			      "max_peers = %u peers are connected: end one, or raise max_peers",
 			      (unsigned)s->cfg.max_peers);
+		return;
+	}
+	if (!known && scout__peers_of_source_full(s, &most)) {
+		scout__refuse(
+			s, req->dest, req->op->opcode, req->op->corr, SCOUT_WIRE_LIMIT,
+			"this process, or address, has %u of the max_peers = %u peers, which is all that one may have; those "
+			"that left without a word count for some seconds",
+			(unsigned)most, (unsigned)s->cfg.max_peers);
 		return;
 	}
 	ns = namespace_of(s, &hello, known, &refusal, text, sizeof(text));

@@ -43,11 +43,17 @@
  * so when the clock jumps back by more than CLOCK_BACK_US, the server forgets what it knew of that clock. A peer's
  * clock makes only that peer's operations expire.
  *
+ * A process, or an address of another machine, has at most a quarter of max_peers: else one that says HELLO again and again would keep
+ * all others out. What is not known to be of any, because its connection ended at once, counts as one. Processes of another pid
+ * namespace count as one, too.
+ *
  * A peer that leaves is out of the maps at once; its run item cancels and gives back in steps what it had.
  *
  * Threads: loop.
  */
 
+#define SOURCE_PART 4u   /* of max_peers, that one process or address may have ... */
+#define SOURCE_LEAST 64u /* ... and never fewer: an engine on eight GPUs has nine */
 #define SILENT_HEARTBEATS 3u
 #define WINDOW_US UINT64_C(60000000)      /* clocks drift: a smallest difference counts for one to two windows */
 #define CLOCK_BACK_US UINT64_C(5000000)   /* a peer's threads may send in another order than they read the clock */
@@ -155,6 +161,26 @@ join(struct scout_server *s, struct scout__peer *peer, struct scout__ns *ns, uin
 			   (unsigned long long)peer->id, ns->name);
 }
 
+bool
+scout__peers_of_source_full(struct scout_server *s, uint32_t *ret_most)
+{
+	uint64_t source = scout__conns_source(s, s->transport->unknown_sender.fd);
+	uint32_t n = scout__map_get(&s->state->by_source, source);
+
+	*ret_most = s->cfg.max_peers / SOURCE_PART > SOURCE_LEAST ? s->cfg.max_peers / SOURCE_PART : SOURCE_LEAST;
+	return source != SCOUT__OWN_PROCESS && n != SCOUT__MAP_NONE && n >= *ret_most;
+}
+
+/* One more peer of @source (@change 1), or one less (-1). False: no memory, which the map has for as many as there are peers. */
+SCOUT_ON_LOOP static bool
+count_source(struct scout_server *s, uint64_t source, int change)
+{
+	uint32_t n = scout__map_get(&s->state->by_source, source);
+
+	n = (n == SCOUT__MAP_NONE ? 0 : n) + (uint32_t)change;
+	return n > 0 ? scout__map_put(&s->state->by_source, source, n) : scout__map_del(&s->state->by_source, source);
+}
+
 static bool
 draw(void *random, size_t len)
 {
@@ -164,6 +190,7 @@ draw(void *random, size_t len)
 struct scout__peer *
 scout__peer_new(struct scout_server *s, struct scout__ns *ns, uint64_t token, uint16_t role)
 {
+	uint64_t source = scout__conns_source(s, s->transport->unknown_sender.fd);
 	struct scout__peer *peer;
 
 	if (s->state->n_free_peers == 0)
@@ -177,6 +204,8 @@ scout__peer_new(struct scout_server *s, struct scout__ns *ns, uint64_t token, ui
 		goto err_free_peer;
 	if (!scout__map_put(&s->state->by_token, token, peer->number))
 		goto err_unmap;
+	peer->source = source;
+	(void)count_source(s, peer->source, 1);
 	s->state->n_free_peers--;
 	s->state->peers[peer->number] = peer;
 	peer->token = token;
@@ -369,6 +398,7 @@ step(struct scout_server *s, struct scout__run_item *item)
 	scout__unsent_forget(&peer->dest);
 	peer->ns->n_leaving--;
 	scout__list_del(&peer->polls.node);
+	(void)count_source(s, peer->source, -1);
 	s->state->peers[peer->number] = NULL;
 	s->state->free_peers[s->state->n_free_peers++] = peer->number;
 	free(peer);

@@ -25,6 +25,7 @@ struct scout__peer {
 	uint32_t number;
 	uint64_t identity_key;
 	uint64_t token;
+	uint64_t source;             /* of its first HELLO, see scout__conns_source() */
 	struct scout__secret secret; /* of this peer and the server alone, as the token is */
 	uint64_t id;                 /* what logs and PEERS call it */
 	struct scout__sender sender;
@@ -49,6 +50,7 @@ struct scout__peer {
 	uint32_t n_holds;
 	uint64_t held_bytes;     /* by its holds */
 	uint32_t n_sessions;     /* that have not ended */
+	uint64_t session_bytes;  /* of these sessions, see request_bytes.h */
 	uint64_t promised_bytes; /* by these sessions */
 	/* For each group: first segment id of the last extent that the lease connection has delivered; 0: none. */
 	uint32_t segments_sent[SCOUT_MAX_GROUPS];
@@ -67,6 +69,11 @@ SCOUT_ON_LOOP struct scout__peer *scout__peer_by_token(struct scout_server *s, u
 SCOUT_ON_LOOP uint64_t scout__peer_heard(struct scout_server *s, struct scout__peer *peer, uint64_t sent_us);
 /* Name the peer of @dest for log lines: "worker 0123456789abcdef (pid 12)". */
 SCOUT_ON_LOOP void scout__peer_who(const struct scout_server *s, struct scout__dest *dest, char who[SCOUT__WHO_BYTES]);
+/*
+ * Whether the process, or address, of the frame in hand has all the peers that one may have; *ret_most is how many that are. Peers whose
+ * connection has ended count until they are forgotten.
+ */
+SCOUT_ON_LOOP bool scout__peers_of_source_full(struct scout_server *s, uint32_t *ret_most);
 /* The sender of the frame in hand becomes a peer of @ns. NULL: no place, or no memory. */
 SCOUT_ON_LOOP struct scout__peer *scout__peer_new(struct scout_server *s, struct scout__ns *ns, uint64_t token,
 						  uint16_t role);

@@ -67,6 +67,7 @@ struct scout__state {
 	uint32_t *free_peers;
 	uint32_t n_free_peers;
 	struct scout__map by_identity, by_token;
+	struct scout__map by_source; /* how many of the peers are of it */
 	uint64_t next_tick_us;
 	uint64_t last_tick_us;
 	uint32_t tick_ns;   /* place of the last namespace that a tick looked at */

@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "server_core.h"
 #include "transport.h"
@@ -168,8 +169,8 @@ inode_of(int fd)
 	return fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) ? (uint64_t)st.st_ino : 0;
 }
 
-/* The process or the address at the other end of @fd, as a number of a counter. */
-SCOUT_ON_LOOP static uint8_t
+/* The process or the address at the other end of @fd, as a hash; 0: not known. */
+SCOUT_ON_LOOP static uint64_t
 source_of(const struct scout_server *s, int fd)
 {
 	struct sockaddr_storage address = {0};
@@ -189,8 +190,10 @@ source_of(const struct scout_server *s, int fd)
 	} else {
 		len = sizeof(who);
 		(void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len);
+		if (who.pid == getpid())
+			return SCOUT__OWN_PROCESS;
 	}
-	return (uint8_t)(XXH3_64bits_withSeed(key, n, s->seed) % SCOUT__CONN_SOURCES);
+	return XXH3_64bits_withSeed(key, n, s->seed) | 2;
 }
 
 SCOUT_ON_LOOP static void
@@ -198,7 +201,7 @@ add_silent(struct scout__conns *conns, struct scout__conn *conn)
 {
 	scout__list_add(&conns->silent, &conn->node);
 	conns->n_silent++;
-	conns->n_sources += conns->silent_of[conn->source]++ == 0;
+	conns->n_sources += conns->silent_of[conn->source % SCOUT__CONN_SOURCES]++ == 0;
 }
 
 SCOUT_ON_LOOP static void
@@ -206,7 +209,7 @@ del_silent(struct scout__conns *conns, struct scout__conn *conn)
 {
 	scout__list_del(&conn->node);
 	conns->n_silent--;
-	conns->n_sources -= --conns->silent_of[conn->source] == 0;
+	conns->n_sources -= --conns->silent_of[conn->source % SCOUT__CONN_SOURCES] == 0;
 }
 
 /* The entry of the connection @fd; NULL: it has none. */
@@ -266,7 +269,8 @@ victim(struct scout__conns *conns)
 	for (uint32_t looks = VICTIM_LOOKS; looks > 0 && node != &conns->silent; looks--, node = node->next) {
 		struct scout__conn *conn = SCOUT__OWNER(node, struct scout__conn, node);
 
-		if ((uint64_t)conns->silent_of[conn->source] * conns->n_sources >= conns->n_silent)
+		if ((uint64_t)conns->silent_of[conn->source % SCOUT__CONN_SOURCES] * conns->n_sources >=
+		    conns->n_silent)
 			return conn;
 	}
 	return SCOUT__OWNER(conns->silent.next, struct scout__conn, node);
@@ -297,6 +301,15 @@ make_room(struct scout_server *s)
 		refuse(s, conn->fd);
 	conn_free(s, conn);
 	return true;
+}
+
+uint64_t
+scout__conns_source(struct scout_server *s, int fd)
+{
+	const struct scout__conn *conn = conn_of(s, fd);
+
+	/* The entry knows more than the descriptor of a peer that has gone already. */
+	return conn && conn->source ? conn->source : source_of(s, fd);
 }
 
 SCOUT_ON_LOOP static void

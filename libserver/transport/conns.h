@@ -23,7 +23,7 @@ struct scout__conn {
 	uint64_t inode;           /* of its socket; 0: it was closed before its event was read */
 	int fd;
 	bool is_accepted; /* the event of its accept was read */
-	uint8_t source;   /* of its process or its address, hashed */
+	uint64_t source;  /* of its process or its address, hashed */
 };
 
 struct scout__conns {
@@ -46,6 +46,9 @@ SCOUT_ON_LOOP void scout__conns_read(struct scout_server *s);
 SCOUT_ON_LOOP void scout__conns_bind(struct scout_server *s, struct scout__dest *dest);
 /* @dest is no more, or has another connection. */
 SCOUT_ON_LOOP void scout__conns_unbind(struct scout_server *s, struct scout__dest *dest);
+#define SCOUT__OWN_PROCESS UINT64_C(1)
+/* The process (SCOUT__OWN_PROCESS: this one) or the address at the other end of @fd, as a hash; 0: not known any more. */
+SCOUT_ON_LOOP uint64_t scout__conns_source(struct scout_server *s, int fd);
 /* A frame came on the connection @fd, which no peer has. */
 SCOUT_ON_LOOP void scout__conns_heard(struct scout_server *s, int fd);
 /* Whether the socket that dest->fd named when it was noted is still open. */

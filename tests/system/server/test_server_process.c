@@ -797,6 +797,59 @@ act_ghosts(struct wire_peer *p, const char *endpoint)
 	}
 }
 
+#define CROWD 200u /* max_peers; a quarter of it is less than 64 */
+
+/* All the peers that one process gets, alive. */
+static void
+act_crowd(struct wire_peer *p, const char *endpoint)
+{
+	static struct wire_peer crowd[65];
+
+	(void)p;
+	for (uint32_t i = 0; i < 65; i++) {
+		wire_open(&crowd[i], endpoint);
+		if (wire_hello(&crowd[i]) != (i < 64 ? SCOUT_WIRE_OK : SCOUT_WIRE_LIMIT))
+			_exit(1);
+	}
+}
+
+/* HELLO again and again, each on a connection that ends before the answer. */
+static void
+act_vanish(struct wire_peer *p, const char *endpoint)
+{
+	for (uint32_t i = 0; i < 2 * CROWD; i++) {
+		wire_open(p, endpoint);
+		p->hello.heartbeat_ms = 600000;
+		(void)wire_hello(p);
+		wire_close(p);
+	}
+}
+
+START_TEST(a_process_with_all_the_peers_that_it_gets_leaves_room_for_others)
+{
+	static void (*const acts[])(struct wire_peer * p, const char *endpoint) = {act_crowd, act_vanish};
+	struct scout_server_config cfg = rig_config(8);
+	struct wire_peer others[4];
+	struct child child;
+	struct rig rig;
+
+	cfg.max_peers = CROWD;
+	for (size_t i = 0; i < 2; i++) {
+		child_start(&child, acts[i]);
+		rig_up_with(&rig, &cfg);
+		child_act(&child, rig.endpoint);
+		ck_assert_uint_le(wire_status(&rig.client, "peers"), 2 + 2 * 64);
+		ck_assert_uint_ge(wire_status(&rig.client, "peers"), 2 + 64);
+		for (size_t j = 0; j < 4; j++)
+			rig_client(&others[j], rig.endpoint);
+		for (size_t j = 0; j < 4; j++)
+			wire_close(&others[j]);
+		child_kill(&child);
+		rig_down(&rig);
+	}
+}
+END_TEST
+
 /* A client of a long heartbeat that lost its connection and is back; its session promises keys 3 and 4. */
 static void
 come_back(struct wire_peer *p, const char *endpoint)
