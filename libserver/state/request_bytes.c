@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "request_bytes.h"
 
+#include "number.h"
 #include "peer.h"
 #include "server_core.h"
 #include "state.h"
@@ -26,10 +27,11 @@ bool
 scout__request_bytes_fit(const struct scout_server *s, const struct scout__peer *peer, uint64_t bytes)
 {
 	uint64_t limit = s->cfg.max_request_bytes;
-	uint64_t equal_part = limit / (s->cfg.max_peers - s->state->n_free_peers);
-	uint64_t used = s->state->request_bytes + bytes;
+	uint64_t n_peers = s->cfg.max_peers - s->state->n_free_peers;
+	uint64_t used = s->state->request_bytes + bytes, mine = peer->waiting_bytes + peer->session_bytes + bytes;
 
-	return used <= limit - limit / 4 || (used <= limit && peer->waiting_bytes + bytes <= equal_part);
+	/* Also of a peer that is alone: those that come later find the last quarter. */
+	return used <= limit - limit / 4 || (used <= limit && mine <= limit / scout__max(n_peers, 4));
 }
 
 void

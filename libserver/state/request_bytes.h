@@ -18,8 +18,8 @@ struct scout__peer;
 SCOUT_ON_LOOP bool scout__request_bytes_take(struct scout_server *s, uint64_t bytes);
 SCOUT_ON_LOOP void scout__request_bytes_give(struct scout_server *s, uint64_t bytes);
 /*
- * Whether @peer may have @bytes more. In the last quarter of the limit only peers may whose operations that wait have less
- * than an equal part of the limit: no peer can take it all from the others.
+ * Whether @peer may have @bytes more. In the last quarter of the limit only peers may whose sessions and operations that wait have
+ * less than an equal part of the limit, and less than a quarter: no peer can take it all from the others.
  */
 SCOUT_ON_LOOP bool scout__request_bytes_fit(const struct scout_server *s, const struct scout__peer *peer,
 					    uint64_t bytes);

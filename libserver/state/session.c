@@ -181,6 +181,8 @@ scout__session_new(struct scout_server *s, struct scout__peer *peer, uint64_t ti
 	scout__list_add(&peer->sessions, &session->of_peer);
 	scout__list_add(&peer->ns->sessions, &session->of_ns);
 	peer->n_sessions++;
+	session->bytes = session_size(n_groups) + n * sizeof(struct scout__handle);
+	peer->session_bytes += session->bytes;
 	peer->ns->n_sessions++;
 	return session;
 
@@ -364,6 +366,7 @@ scout__session_end(struct scout_server *s, struct scout__session *session, bool 
 	session->ended = true;
 	session->touch = touch;
 	session->peer->n_sessions--;
+	session->peer->session_bytes -= session->bytes;
 	session->peer->promised_bytes -= session->promised_bytes;
 	scout__list_del(&session->of_ns);
 	if (lookup) {

@@ -57,6 +57,7 @@ struct scout__session {
 	struct scout__pending_op *lookup;      /* while it is not answered */
 	struct scout__deferred_reply deferred; /* FINISH */
 	uint64_t promised_bytes;               /* also in peer.promised_bytes, until it ends */
+	uint64_t bytes;                        /* memory of it, also in peer.session_bytes, until it ends */
 	uint32_t n;                            /* hashes that the client asked for */
 	uint32_t skip;
 	uint32_t l2;       /* objects of the hit that were not in the pool when they were found */

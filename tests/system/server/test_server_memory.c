@@ -159,21 +159,21 @@ START_TEST(waiting_lookups_are_counted_with_their_messages)
 }
 END_TEST
 
-/* One client takes all that it may; the others have what is left, and its place when it is gone. */
+/* One client takes all that it may, while it is alone; the others have what is left, and its place when it is gone. */
 START_TEST(a_client_with_all_its_bytes_is_refused_and_others_are_not)
 {
-	struct wire_peer client, other;
+	struct wire_peer client, watcher, other;
 	struct wire_reply *reply;
 	struct child child;
 	uint64_t corr, n = 0;
 
 	child_up(&child, UINT64_C(64) << 20);
 	peer_up(&client, &child);
-	peer_up(&other, &child);
+	wire_open(&watcher, child.endpoint); /* without HELLO it is no peer */
 	do {
 		corr = ask(&client, ++n, HASHES);
 		ck_assert_uint_lt(n, FEW);
-		while (!wire_has(&client, corr) && wire_status(&other, "ops.waiting") < n)
+		while (!wire_has(&client, corr) && wire_status(&watcher, "ops.waiting") < n)
 			;
 	} while (!wire_has(&client, corr));
 	n--;
@@ -182,7 +182,9 @@ START_TEST(a_client_with_all_its_bytes_is_refused_and_others_are_not)
 	ck_assert_ptr_nonnull(strstr(client.text, "max_request_bytes = 67108864"));
 	wire_reply_free(reply);
 	ck_assert_uint_ge(n, 4);
-	ck_assert_uint_le(wire_status(&other, "requests.bytes"), 48 << 20);
+	ck_assert_uint_le(wire_status(&watcher, "requests.bytes"), 48 << 20);
+	wire_close(&watcher);
+	peer_up(&other, &child);
 	(void)ask(&other, 1000, HASHES / 2);
 	wire_wait_status(&other, "ops.waiting", n + 1);
 	wire_lease_bye(&client); /* else silence has to tell */
