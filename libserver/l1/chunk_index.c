@@ -319,9 +319,8 @@ scout__index_reserve_for(struct scout__chunk_index *index, uint32_t space, const
 
 	SCOUT_ASSERT(rank < index->n_ranks);
 	if (entry == SCOUT__NO_ENTRY) {
-		refused = scout__l1_may_pin(index, index->l1->held_share, 0)
-				  ? scout__index_make_room(index, space, user)
-				  : SCOUT__RESERVE_NO_ROOM;
+		refused = scout__l1_may_store(index) ? scout__index_make_room(index, space, user)
+						     : SCOUT__RESERVE_NO_ROOM;
 		if (refused) {
 			index->l1->refusals += refused == SCOUT__RESERVE_NO_ROOM;
 			return refused;

@@ -90,7 +90,8 @@ struct scout__l1 {
 	uint64_t promised_reserve; /* beyond max_promised, const after start */
 	uint64_t pinned_bytes;     /* of chunks that are promised or held, each counted once */
 	uint64_t pin_reserve;      /* of l1_bytes, for askers within their shares; 0: none, as with one worker */
-	uint64_t held_share;       /* what of this the asker may have; its owner sets it before each step of a STORE */
+	uint64_t store_reserve;    /* of l1_bytes, for workers that hold little; 0: none, as with one worker */
+	bool storer_holds_little;  /* its owner sets it before each chunk of a STORE */
 	uint64_t promised_share;   /* what of this the asker may have; its owner sets it before each walk of a lookup */
 	uint64_t evictions;        /* entries evicted to make room */
 	uint64_t evictions_unneeded;      /* of these, objects that nothing needed */

@@ -211,23 +211,26 @@ scout__shard_at(const struct scout__chunk_index *index, uint32_t entry, uint32_t
 	return (uint64_t)entry * index->n_ranks + rank;
 }
 
-/* One more chunk of @index may be pinned: outside of the reserve, or, within @share, up to @kept bytes of the pool. */
+/* A STORE may pin one more chunk of @index: not in the reserve, or its worker holds little. */
 static inline bool
-scout__l1_may_pin(const struct scout__chunk_index *index, uint64_t share, uint64_t kept)
+scout__l1_may_store(const struct scout__chunk_index *index)
+{
+	const struct scout__l1 *l1 = index->l1;
+
+	return l1->storer_holds_little || l1->pool.l1_bytes / SCOUT__PIN_RESERVE_FROM < index->chunk_bytes ||
+	       l1->pinned_bytes + index->chunk_bytes <= l1->pool.l1_bytes - l1->store_reserve;
+}
+
+/* A promise may pin one: not in the reserve, or, within the asker's share, in its first half. */
+static inline bool
+scout__l1_may_pin_promise(const struct scout__chunk_index *index)
 {
 	const struct scout__l1 *l1 = index->l1;
 	uint64_t all = l1->pinned_bytes + index->chunk_bytes;
 
 	return !l1->pin_reserve || l1->pool.l1_bytes / SCOUT__PIN_RESERVE_FROM < index->chunk_bytes ||
 	       all <= l1->pool.l1_bytes - l1->pin_reserve ||
-	       (share >= index->chunk_bytes && all <= l1->pool.l1_bytes - kept);
-}
-
-/* The same for a promise: half of the reserve is for what workers store. */
-static inline bool
-scout__l1_may_pin_promise(const struct scout__chunk_index *index)
-{
-	return scout__l1_may_pin(index, index->l1->promised_share, index->l1->pin_reserve / 2);
+	       (l1->promised_share >= index->chunk_bytes && all <= l1->pool.l1_bytes - l1->pin_reserve / 2);
 }
 
 /* max_promised allows one more chunk of @index, or the asker's share of the reserve does. */

@@ -97,7 +97,7 @@ store_one(struct scout_server *s, struct store_op *pending, struct scout__sessio
 	enum scout__reserve what = SCOUT__RESERVE_NO_ROOM;
 	uint32_t entry = SCOUT__NO_ENTRY;
 
-	scout__peer_share_holds(s, pending->grants.op.peer);
+	scout__peer_share_holds(s, pending->grants.op.peer, index ? index->n_ranks : 1);
 	if (index && !pending->limited)
 		what = scout__index_reserve_for(index, pending->space, hash, rank, &pending->user, &entry);
 	if (what == SCOUT__RESERVE_WAIT || what == SCOUT__RESERVE_AGAIN) {

@@ -26,13 +26,14 @@
  *
  * Held bytes are another case: the pool cannot grow by a reserve. A worker that never says DONE keeps what it was granted,
  * and what it turned from promises into holds makes room for more promises; at the end the whole pool would be pinned, and
- * no neighbour could store or promise anything. So while there are two workers, an eighth of the pool is not pinned by peers
- * above their shares: half of it is for what workers store, half for what clients promise (l1.pin_reserve). One worker alone
- * may pin all of the pool; one that joins then has to wait for the first DONE. The half of the workers is strict. That of
- * the clients is not where a client and a worker that never says DONE work together: what the worker retrieved counts no
- * more for the client, which may promise its share again. A RETRIEVE is never refused for that, since what it holds was
- * promised, and so was pinned before (S2). Chunks that nothing pins use the reserve, so the cache is no smaller. A pool
- * of fewer than 256 chunks has no such reserve: a share of it would hardly be a chunk.
+ * no neighbour could store or promise anything. So while there are two workers, a STORE gets of the last eighth of the pool
+ * (l1.store_reserve) only while its worker holds less than an eighth: whoever hangs, a neighbour stores up to an eighth at a time.
+ * (An equal part of the reserve, a 64th of the pool, was less than one prompt: that neighbour's stores ended with NO_ROOM.)
+ * Promises of clients above their shares do not pin that eighth either, others only half of it (l1.pin_reserve); a pool of fewer
+ * than 256 chunks does without both, as a client's share would hardly be a chunk. One worker alone may pin all of the pool; one
+ * that joins then has to wait for the first DONE. A RETRIEVE is never refused for that, since what it holds was promised, and
+ * so was pinned before (S2): a client and a worker that never says DONE can pin more together, as what the worker retrieved
+ * counts no more for the client. Chunks that nothing pins use the reserve, so the cache is no smaller.
  *
  * Cost: an eighth more places in tables (8 to 16 bytes each), and an eighth more of the pool that promises may pin, as far as
  * there is more pool than max_promised.
@@ -73,13 +74,14 @@ scout__peer_shares_count(struct scout_server *s, const struct scout__peer *peer,
 
 	*(peer->role == SCOUT_ROLE_CLIENT ? &shares->n_clients : &shares->n_workers) += (uint32_t)change;
 	s->state->l1.pin_reserve = shares->n_workers > 1 ? 2 * shares->reserve[SCOUT__SHARED_HELD] : 0;
+	s->state->l1.store_reserve = shares->n_workers > 1 ? s->cfg.l1_bytes / RESERVE_PART : 0;
 }
 
 uint64_t
 scout__peer_share(const struct scout_server *s, enum scout__shared what)
 {
 	const struct scout__peer_shares *shares = &s->state->shares;
-	uint32_t n = what == SCOUT__SHARED_HELD ? shares->n_workers : shares->n_clients;
+	uint32_t n = shares->n_clients;
 
 	return shares->reserve[what] / (n > SHARE_PEERS ? n : SHARE_PEERS);
 }
@@ -105,12 +107,7 @@ scout__peer_share_promises(struct scout_server *s, const struct scout__peer *pee
 }
 
 void
-scout__peer_share_holds(struct scout_server *s, const struct scout__peer *peer)
+scout__peer_share_holds(struct scout_server *s, const struct scout__peer *peer, uint32_t n_ranks)
 {
-	uint64_t share;
-
-	if (!s->state->l1.pin_reserve)
-		return;
-	share = scout__peer_share(s, SCOUT__SHARED_HELD);
-	s->state->l1.held_share = share > peer->held_bytes ? share - peer->held_bytes : 0;
+	s->state->l1.storer_holds_little = peer->held_bytes * n_ranks < s->cfg.l1_bytes / RESERVE_PART;
 }

@@ -45,5 +45,8 @@ SCOUT_ON_LOOP bool scout__peer_share_admits(const struct scout_server *s, const 
 
 /* Promises are about to be made for @peer: tell the chunk indexes what is left of its share. */
 SCOUT_ON_LOOP void scout__peer_share_promises(struct scout_server *s, const struct scout__peer *peer);
-/* The same for slots that are about to be granted to it. */
-SCOUT_ON_LOOP void scout__peer_share_holds(struct scout_server *s, const struct scout__peer *peer);
+/*
+ * A STORE of @peer is about to be granted a slot: tell them whether it holds little. A shard pins its whole chunk, the other shards of
+ * the @n_ranks, too.
+ */
+SCOUT_ON_LOOP void scout__peer_share_holds(struct scout_server *s, const struct scout__peer *peer, uint32_t n_ranks);

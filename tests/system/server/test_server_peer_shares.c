@@ -123,7 +123,46 @@ START_TEST(what_is_retrieved_is_no_longer_the_clients)
 }
 END_TEST
 
-#define HELD_SHARE 8u /* a quarter of a sixteenth of the pool */
+/* It is granted what it may have and never says DONE; the other worker of the namespace stores an eighth of the pool at a time. */
+START_TEST(a_worker_that_hangs_in_its_stores_leaves_another_an_eighth)
+{
+	struct scout_server_config cfg = rig_config(CHUNKS);
+	struct wire_peer deaf;
+	uint64_t id;
+
+	up(&cfg);
+	rig_worker(&deaf, rig.endpoint);
+	ck_assert_uint_eq(rig_granted(&deaf, 0, 1, CHUNKS, &id), CHUNKS - CHUNKS / 8);
+	ck_assert_uint_eq(rig_granted(&deaf, 0, 1001, 1, &id), 0);
+	for (uint64_t i = 0; i < 4; i++)
+		ck_assert_uint_eq(rig_store(&rig.worker, 0, 2000 + i * CHUNKS, CHUNKS), CHUNKS / 8);
+	wire_lease_bye(&deaf);
+	wire_close(&deaf);
+	down(0);
+}
+END_TEST
+
+/* A shard pins the chunk: the worker of one of two ranks holds a pool with half of its bytes. */
+START_TEST(a_worker_of_one_rank_that_hangs_leaves_the_other_rank_an_eighth)
+{
+	struct scout_server_config cfg = rig_config(2 * CHUNKS);
+	struct scout_server *server = rig_start(&cfg);
+	struct wire_peer rank[2];
+	uint64_t id;
+
+	for (uint32_t i = 0; i < 2; i++)
+		rig_worker_unregistered(&rank[i], scout_server_endpoint(server), 2, 1);
+	for (uint32_t i = 0; i < 2; i++)
+		ck_assert_int_eq(wire_register(&rank[i], i, 0, SHARD_BYTES), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(rig_granted(&rank[0], 0, 1, CHUNKS, &id), CHUNKS - CHUNKS / 8);
+	ck_assert_uint_eq(rig_granted(&rank[1], 0, 1001, CHUNKS, &id), CHUNKS / 8);
+	for (uint32_t i = 0; i < 2; i++)
+		wire_close(&rank[i]);
+	scout_server_stop(server);
+}
+END_TEST
+
+#define HELD 16u /* half of what is left where promises end */
 
 /* It stores and never says DONE; then it turns promises into holds and never says DONE. */
 START_TEST(a_worker_that_never_says_DONE_leaves_others_their_share)
@@ -155,10 +194,11 @@ START_TEST(a_worker_that_never_says_DONE_leaves_others_their_share)
 		held += n;
 	} while (n > 0);
 	ck_assert_uint_eq(held, CHUNKS - CHUNKS / 16);
-	/* Room that nothing pins is left, and only for those within their shares. */
-	ck_assert_uint_eq(rig_granted(&deaf, 0, 1001, CHUNKS, &id), HELD_SHARE);
-	ck_assert_uint_eq(rig_granted(&rig.worker, 0, 2001, HELD_SHARE, &id), HELD_SHARE);
-	ck_assert_uint_eq(rig_granted(&rig.worker, 0, 3001, 1, &id), 0);
+	/* Room that nothing pins is left, and only for those that hold little. */
+	ck_assert_uint_eq(rig_granted(&deaf, 0, 1001, HELD, &id), HELD);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 2001, HELD), HELD);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 3001, HELD), HELD);
+	ck_assert_uint_eq(rig_granted(&reader, 0, 4001, 1, &id), 0);
 	wire_lease_bye(&reader);
 	wire_lease_bye(&deaf);
 	wire_lease_bye(&rig.worker);

@@ -379,9 +379,9 @@ START_TEST(two_stores_of_one_session_in_a_pool_of_its_own_chunks_end)
 	struct rig rig;
 
 	rig_up(&rig, POOL);
-	rig_worker(&second, rig.endpoint);
 	rig_hit(&rig.client, 9, 1, POOL + 20);
 	ck_assert_uint_eq(rig_store(&rig.worker, 9, 1, POOL), POOL);
+	rig_worker(&second, rig.endpoint); /* one that is alone may pin all */
 	corr[0] = wire_add_store(&rig.worker, 9, 1 + POOL, 10);
 	corr[1] = wire_add_store(&second, 9, 11 + POOL, 10);
 	wire_flush(&rig.worker);
