@@ -41,14 +41,19 @@
  * One operation at a time for each namespace and store; one that hangs blocks only these. Records pass the breakers:
  * they are few, they are what a store that failed is waited for with, and their failures say nothing about objects.
  *
- * The record's name covers what the first HELLO of a namespace fixes and servers with other KV ranks of it have in
- * common. It is known before any worker registers, so a clear can be recorded from the first moment.
+ * The record's name covers the namespace's name alone: an operator clears a namespace that no peer has named since the server's
+ * start, and does not know what the first HELLO will fix. So a clear is for all namespaces of that name on the store, whatever
+ * their chunks and KV ranks.
+ *
+ * Two servers that clear at once: the record of the later clear may be overwritten by the earlier one. So a store is looked at again for
+ * AGAIN_US after a clear, also without peers, and the later clear is written again.
  *
  * Threads: loop.
  */
 
 #define LOOK_US UINT64_C(1000000)  /* a READY store is looked at again */
 #define RETRY_US UINT64_C(1000000) /* after a failure */
+#define AGAIN_US UINT64_C(5000000) /* after a clear, a namespace without peers looks again for so long */
 #define RECORD_BYTES 96u
 #define RECORD_VERSION 1u
 #define MAGIC_BYTES 8u
@@ -88,6 +93,7 @@ struct scout__records {
 	struct scout__list node; /* in fetch.records */
 	struct scout__ns *ns;
 	struct scout__l2_digest digest;
+	uint64_t changed_us; /* the last clear */
 	struct store stores[SCOUT__L2_MAX_ADAPTERS];
 };
 
@@ -142,9 +148,6 @@ name_of(const struct scout__ns *ns)
 	struct scout__writer w = {.buf = buf, .cap = sizeof(buf)};
 
 	scout__put_bytes(&w, magic, MAGIC_BYTES);
-	scout__put_u32(&w, ns->chunk_tokens);
-	scout__put_u16(&w, ns->hash_bytes);
-	scout__put_u16(&w, ns->kv_ranks);
 	scout__put_str(&w, ns->name, ns->name_len);
 	SCOUT_ASSERT(!w.bad);
 	return scout__l2_sum(buf, w.len);
@@ -401,6 +404,8 @@ scout__records_changed(struct scout_server *s, struct scout__ns *ns)
 {
 	struct scout__records *records = ns->records;
 
+	if (records)
+		records->changed_us = s->now_us;
 	for (uint32_t i = 0; records && i < s->fetch->n; i++) {
 		struct store *store = &records->stores[i];
 
@@ -486,7 +491,9 @@ next_us(const struct scout__records *records, const struct store *store)
 {
 	if (store->op)
 		return store->tried && (store->state != BEHIND || store->failed) ? UINT64_MAX : store->op->late_us;
-	return store->state == READY && records->ns->n_peers == 0 ? UINT64_MAX : store->due_us;
+	return store->state == READY && records->ns->n_peers == 0 && store->due_us > records->changed_us + AGAIN_US
+		       ? UINT64_MAX
+		       : store->due_us;
 }
 
 void

@@ -328,7 +328,7 @@ END_TEST
 
 /* ---- with L2 ---- */
 
-static char url[256];
+static char url[256], shared_url[256];
 static char *folder;
 
 static void
@@ -336,6 +336,7 @@ setup(void)
 {
 	folder = l2_folder_make(false);
 	(void)snprintf(url, sizeof(url), "fs://%s/kv", folder);
+	(void)snprintf(shared_url, sizeof(shared_url), "fs://%s/shared?shared=1", folder);
 }
 
 static void
@@ -375,6 +376,60 @@ START_TEST(a_drop_empties_l2_too_and_the_worker_stores_on)
 	/* The next server has only what was stored since. */
 	node_up(&node, url);
 	ck_assert_uint_eq(clear_look(&node.rig.client).l2, 4);
+	rig_down(&node.rig);
+}
+END_TEST
+
+/* The record may be another one than the first HELLO will ask for: the operator knows the name alone. */
+START_TEST(a_namespace_that_no_peer_has_named_since_the_start_is_dropped_in_l2)
+{
+	struct scout__drop_reply m = {.pending = 1};
+	struct scout_server_config cfg;
+	struct wire_peer operator;
+	struct scout_server *server;
+	struct node node;
+
+	node_up(&node, url);
+	clear_write(&node);
+	ck_assert_uint_eq(clear_look(&node.rig.client).hit, 4);
+	cfg = node.cfg;
+	rig_down(&node.rig);
+	server = rig_start(&cfg);
+	wire_open(&operator, scout_server_endpoint(server));
+	wait_until(m.pending == 0)
+		assert_wire(try_drop(&operator, DROP_X, NULL, &m), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(m.stores, 1);
+	wire_close(&operator);
+	scout_server_stop(server);
+	node_up(&node, url);
+	ck_assert_uint_eq(clear_look(&node.rig.client).hit, 0);
+	rig_down(&node.rig);
+}
+END_TEST
+
+START_TEST(servers_that_drop_at_once_reach_the_one_that_has_the_namespace)
+{
+	struct scout__drop_reply m[2] = {{.pending = 1}, {.pending = 1}};
+	struct scout_server *server[2];
+	struct wire_peer operator[2];
+	struct node node;
+
+	node_up(&node, shared_url);
+	clear_write(&node);
+	ck_assert_uint_eq(clear_look(&node.rig.client).hit, 4);
+	for (int i = 0; i < 2; i++) {
+		server[i] = rig_start(&node.cfg);
+		wire_open(&operator[i], scout_server_endpoint(server[i]));
+	}
+	wait_until(m[0].pending == 0 && m[1].pending == 0)
+		for (int i = 0; i < 2; i++)
+			assert_wire(try_drop(&operator[i], i ? DROP_Y : DROP_X, NULL, &m[i]), SCOUT_WIRE_OK);
+	/* The living one learns of it by itself. */
+	wire_wait_status(&node.rig.client, "l1.chunks", 0);
+	for (int i = 0; i < 2; i++) {
+		wire_close(&operator[i]);
+		scout_server_stop(server[i]);
+	}
 	rig_down(&node.rig);
 }
 END_TEST
