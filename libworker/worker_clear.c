@@ -85,7 +85,9 @@ scout__worker_clear_pump(struct scout_worker *w)
 void
 scout__worker_clear_up(struct scout_worker *w)
 {
-	if (w->clear.generation != 0 && scout__link_is_before_clear(w->link, w->clear.generation))
+	bool lost = scout__link_lost_stamps(w->link);
+
+	if (w->clear.generation != 0 && (lost || scout__link_is_before_clear(w->link, w->clear.generation)))
 		w->clear.pending = true;
 }
 

@@ -174,7 +174,8 @@
  *                u64 cleared         and its stamp; both 0: none. See CLEAR
  *                                    joined and cleared are microseconds since 1970, drawn by a server. A stamp
  *                                    more than SCOUT_MAX_STAMP_AHEAD_US ahead of this server's clock is refused
- *                                    with RANGE unless this server drew it. A stamp that a server handed out may
+ *                                    with RANGE unless this server drew it: HELLO again with
+ *                                    zeroes in all three, then CLEAR if the last one was this peer's. A stamp that a server handed out may
  *                                    always be repeated, in requests and to other servers with a right clock
  *                bytes[16] secret    of the last reply to HELLO; zeroes before the first one, and with a new token
  *                str namespace       1..255 bytes
@@ -576,7 +577,7 @@
 #define SCOUT_MAX_STAMP (UINT64_MAX >> 1)       /* joined, cleared in replies */
 #define SCOUT_MAX_HEARD_STAMP (UINT64_MAX >> 2) /* in requests, too: a server can always draw a larger one */
 /* A stamp in a request may be so far ahead of the server's clock, unless that server drew it: 366 days, in us. */
-#define SCOUT_MAX_STAMP_AHEAD_US (UINT64_C(366) * 24 * 3600 * 1000000)
+#define SCOUT_MAX_STAMP_AHEAD_US (UINT64_C(24) * 3600 * 1000000)
 #define SCOUT_GENERATION_ANY UINT64_MAX /* CLEAR: whatever the namespace has */
 #define SCOUT_MIN_HASH 16
 #define SCOUT_MAX_HASH 32

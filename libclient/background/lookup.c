@@ -501,6 +501,8 @@ on_link_up(void *user, struct scout__link *link, bool new_epoch)
 	scout__enter_courier();
 	c->may_unblock = true;
 	index = scout__link_index(link);
+	if (scout__link_lost_stamps(link))
+		scout__broadcast_clear_again(c, index);
 	if (new_epoch) {
 		forget_sessions(c, index);
 		atomic_fetch_add_explicit(&c->epochs, 1, memory_order_relaxed);

@@ -36,6 +36,17 @@ scout__broadcast_start(struct scout_client *c, uint32_t what)
 	}
 }
 
+void
+scout__broadcast_clear_again(struct scout_client *c, uint32_t link)
+{
+	struct scout__broadcast *t = &c->broadcasts[SCOUT__BROADCAST_CLEAR];
+
+	if (t->latest == 0)
+		return;
+	t->links[link].todo = t->latest;
+	atomic_fetch_add(&t->untold, 1);
+}
+
 bool
 scout__broadcast_is_due(const struct scout_client *c, uint32_t link)
 {

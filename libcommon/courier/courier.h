@@ -164,6 +164,8 @@ void scout__link_reset(struct scout__link *link, int error, const char *why) SCO
 bool scout__link_puts_off(struct scout__link *link, unsigned status) SCOUT_ON_COURIER;
 /* Note what a server has said of the namespace's last clear: later HELLOs repeat it. */
 void scout__link_note_clear(struct scout__link *link, const struct scout__clear_state *clear) SCOUT_ON_COURIER;
+/* Whether the link has forgotten all clears since the last call: who made the last one sends it again. */
+bool scout__link_lost_stamps(struct scout__link *link) SCOUT_ON_COURIER;
 /* Whether the last clear is @generation and the server says that this worker joined before it. */
 bool scout__link_is_before_clear(const struct scout__link *link, uint64_t generation) SCOUT_ON_COURIER;
 /* Draw a name for a new clear. False: there is no entropy yet, at boot. Any thread. */

@@ -102,6 +102,7 @@ struct scout__link {
 	char *endpoint;
 	char *name_space;
 	struct scout__hello hello;
+	bool lost_stamps; /* the server refused those in hello.clear, and link_up has not asked since */
 
 	enum scout__link_state state;
 	void *sock;

@@ -41,6 +41,22 @@ become_new_peer(struct scout__link *link)
 	scout__link_lost(link, SCOUT_ERR_UNREACHABLE, "the server does not know this peer any more");
 }
 
+/*
+ * Our stamps come from a server whose clock is, or was, ahead: the peer joins anew without them, and sends its last clear again.
+ * False: there are none, so the refusal is for something else.
+ */
+static bool SCOUT_ON_COURIER
+forget_stamps(struct scout__link *link, const char *text)
+{
+	if (link->hello.clear.joined == 0 && link->hello.clear.cleared == 0)
+		return false;
+	scout__log(link->env->log, SCOUT_LOG_WARN, "%s: joining anew, and clearing again: %s", link->endpoint, text);
+	link->hello.clear = (struct scout__clear_state){.joined = 0};
+	link->lost_stamps = true;
+	scout__link_send_own(link, SCOUT_OP_HELLO);
+	return true;
+}
+
 static void SCOUT_ON_COURIER
 on_hello_reply(struct scout__link *link, const struct scout__op *op, uint64_t epoch)
 {
@@ -54,6 +70,8 @@ on_hello_reply(struct scout__link *link, const struct scout__op *op, uint64_t ep
 	}
 	if (op->status != SCOUT_WIRE_OK) {
 		text_of(op, text, sizeof(text));
+		if (op->status == SCOUT_WIRE_RANGE && forget_stamps(link, text))
+			return;
 		scout__link_refused(link, scout__wire_error(op->status), text);
 		return;
 	}

@@ -79,6 +79,15 @@ scout__link_note_clear(struct scout__link *link, const struct scout__clear_state
 }
 
 bool
+scout__link_lost_stamps(struct scout__link *link)
+{
+	bool lost = link->lost_stamps;
+
+	link->lost_stamps = false;
+	return lost;
+}
+
+bool
 scout__link_is_before_clear(const struct scout__link *link, uint64_t generation)
 {
 	const struct scout__clear_state *known = &link->hello.clear;

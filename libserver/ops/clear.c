@@ -68,7 +68,7 @@ carry_out(struct scout_server *s, struct clear_op *pending)
 	if (generation != SCOUT_GENERATION_ANY)
 		scout__clears_add(s, peer, generation);
 	else
-		peer->joined = scout__clears_draw_stamp(s);
+		peer->joined = scout__clears_draw_stamp(peer->ns);
 }
 
 SCOUT_ON_LOOP static void

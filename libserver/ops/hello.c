@@ -264,16 +264,16 @@ SCOUT_ON_LOOP static bool
 refuse_stamp(struct scout_server *s, struct scout__dest *dest, const struct scout__op *op,
 	     const struct scout__hello *hello)
 {
-	uint64_t joined_days = scout__clears_days_ahead(s, hello->clear.joined);
-	uint64_t cleared_days = scout__clears_days_ahead(s, hello->clear.cleared);
+	const struct scout__ns *ns = scout__ns_find(s, &hello->name_space);
+	uint64_t joined_days = scout__clears_days_ahead(ns, hello->clear.joined);
+	uint64_t cleared_days = scout__clears_days_ahead(ns, hello->clear.cleared);
 
 	if (joined_days == 0 && cleared_days == 0)
 		return false;
-	scout__refuse(
-		s, dest, op->opcode, op->corr, SCOUT_WIRE_RANGE,
-		"%s is %llu days ahead of this server's clock, at most 366 are allowed: is the clock right? A peer "
-		"that has the stamp from a server with a wrong clock must be started anew",
-		joined_days ? "joined" : "cleared", (unsigned long long)(joined_days ? joined_days : cleared_days));
+	scout__refuse(s, dest, op->opcode, op->corr, SCOUT_WIRE_RANGE,
+		      "%s is %llu days ahead of this server's clock, at most one is allowed: is the clock right?",
+		      joined_days ? "joined" : "cleared",
+		      (unsigned long long)(joined_days ? joined_days : cleared_days));
 	return true;
 }
 

@@ -37,9 +37,11 @@
  * can do anything, and a worker that was out stays out. A worker with the namespace's version of the weights is always
  * in: its version says what it computes.
  *
- * Each stamp is larger than any that this server has drawn or heard of, and not before the wall clock: a clock that is
- * set back cannot make a clear older than a worker that it is to put out. A stamp more than a year ahead of it comes
- * from a wrong clock or a faulty peer and is refused: after a stamp near 2^62 this server would draw only larger ones.
+ * Each stamp is larger than any that this server has drawn or heard of in the namespace, and not before the wall clock: a clock
+ * that is set back cannot make a clear older than a worker that it is to put out. A stamp more than a day ahead of it comes from a
+ * wrong clock or a faulty peer and is refused: after a stamp near 2^62 this server would draw only larger ones. The peer then drops
+ * its stamps, joins anew, and sends its last clear again, which does nothing where a record has it. Each namespace has a clock of
+ * its own, so a peer whose stamp is wrong moves that of its own engines alone.
  * A stamp that this server drew is always accepted: each draw adds one microsecond and takes longer than that.
  *
  * Rejected: a name that says where it comes from ("leave generation G"), compared and exchanged. Such a name needs no
@@ -54,29 +56,29 @@
 /* ---- stamps ---- */
 
 uint64_t
-scout__clears_draw_stamp(struct scout_server *s)
+scout__clears_draw_stamp(struct scout__ns *ns)
 {
 	uint64_t now_us = scout__wall_us();
 
-	s->state->last_stamp = s->state->last_stamp < now_us ? now_us : s->state->last_stamp + 1;
-	return s->state->last_stamp;
+	ns->last_stamp = ns->last_stamp < now_us ? now_us : ns->last_stamp + 1;
+	return ns->last_stamp;
 }
 
 uint64_t
-scout__clears_days_ahead(const struct scout_server *s, uint64_t stamp)
+scout__clears_days_ahead(const struct scout__ns *ns, uint64_t stamp)
 {
 	uint64_t now_us = scout__wall_us();
 
-	if (stamp <= now_us + SCOUT_MAX_STAMP_AHEAD_US || stamp <= s->state->last_stamp)
+	if (stamp <= now_us + SCOUT_MAX_STAMP_AHEAD_US || (ns && stamp <= ns->last_stamp))
 		return 0;
 	return (stamp - now_us) / DAY_US;
 }
 
 SCOUT_ON_LOOP static void
-hear_stamp(struct scout_server *s, uint64_t stamp)
+hear_stamp(struct scout__ns *ns, uint64_t stamp)
 {
-	if (stamp > s->state->last_stamp)
-		s->state->last_stamp = stamp;
+	if (stamp > ns->last_stamp)
+		ns->last_stamp = stamp;
 }
 
 /* ---- generations ---- */
@@ -112,7 +114,7 @@ change(struct scout_server *s, struct scout__ns *ns, uint64_t generation, uint64
 {
 	ns->generation = generation;
 	ns->cleared = ns->in_since = cleared;
-	hear_stamp(s, cleared);
+	hear_stamp(ns, cleared);
 	if (drops)
 		scout__ns_outdate(s, ns, SCOUT_WIRE_CLEARED);
 	s->state->hooks->cleared(s, ns);
@@ -139,20 +141,20 @@ scout__clears_learn(struct scout_server *s, struct scout__ns *ns, uint64_t gener
 }
 
 void
-scout__clears_all_out(struct scout_server *s, struct scout__ns *ns)
+scout__clears_all_out(struct scout__ns *ns)
 {
-	ns->in_since = scout__clears_draw_stamp(s);
+	ns->in_since = scout__clears_draw_stamp(ns);
 }
 
 /* Workers that said this name join again: the namespace has it again, perhaps after another name. */
 SCOUT_ON_LOOP static void
-join_again(struct scout_server *s, const struct scout__ns *ns)
+join_again(struct scout_server *s, struct scout__ns *ns)
 {
 	for (uint32_t i = 0; i < s->cfg.max_peers; i++) {
 		struct scout__peer *peer = s->state->peers[i];
 
 		if (peer && peer->ns == ns && peer->role == SCOUT_ROLE_WORKER && peer->clear_said == ns->generation)
-			peer->joined = scout__clears_draw_stamp(s);
+			peer->joined = scout__clears_draw_stamp(ns);
 	}
 }
 
@@ -168,7 +170,7 @@ clear(struct scout_server *s, struct scout__peer *peer, uint64_t generation)
 	s->count.clears++;
 	scout__log_limited(&s->log, &s->limit_ns, s->now_us, SCOUT__LOG_INTERVAL_US, SCOUT_LOG_INFO,
 			   "namespace \"%s\" is cleared: generation %016llx", ns->name, (unsigned long long)generation);
-	change(s, ns, generation, scout__clears_draw_stamp(s), true);
+	change(s, ns, generation, scout__clears_draw_stamp(ns), true);
 	join_again(s, ns);
 }
 
@@ -178,7 +180,7 @@ scout__clears_add(struct scout_server *s, struct scout__peer *peer, uint64_t gen
 	clear(s, peer, generation);
 	peer->clear_said = generation;
 	if (peer->role == SCOUT_ROLE_WORKER && generation == peer->ns->generation)
-		peer->joined = scout__clears_draw_stamp(s);
+		peer->joined = scout__clears_draw_stamp(peer->ns);
 }
 
 bool
@@ -196,12 +198,12 @@ scout__clears_drop(struct scout_server *s, struct scout__ns *ns, uint64_t genera
 		return true;
 	}
 	push_older(ns);
-	change(s, ns, generation, scout__clears_draw_stamp(s), true);
+	change(s, ns, generation, scout__clears_draw_stamp(ns), true);
 	for (uint32_t i = 0; i < s->cfg.max_peers; i++) {
 		struct scout__peer *peer = s->state->peers[i];
 
 		if (peer && peer->ns == ns && peer->role == SCOUT_ROLE_WORKER && peer->joined >= in_since)
-			peer->joined = scout__clears_draw_stamp(s);
+			peer->joined = scout__clears_draw_stamp(ns);
 	}
 	return true;
 }
@@ -217,15 +219,15 @@ scout__peer_is_in(const struct scout__peer *peer)
 void
 scout__clears_hear(struct scout_server *s, struct scout__peer *peer, const struct scout__clear_state *m, bool asks)
 {
-	hear_stamp(s, m->joined);
-	hear_stamp(s, m->cleared);
+	hear_stamp(peer->ns, m->joined);
+	hear_stamp(peer->ns, m->cleared);
 	if (m->generation)
 		(void)scout__clears_learn(s, peer->ns, m->generation, m->cleared, NULL, asks);
 	if (peer->role == SCOUT_ROLE_WORKER) {
 		if (peer->joined < m->joined)
 			peer->joined = m->joined;
 		if (peer->joined == 0)
-			peer->joined = scout__clears_draw_stamp(s);
+			peer->joined = scout__clears_draw_stamp(peer->ns);
 	}
 }
 

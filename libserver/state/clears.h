@@ -14,10 +14,13 @@ struct scout__state;
 
 /* The names and stamps of clears, and which workers are in (clears.c). */
 
-/* 0: a peer or a store may say this stamp. Else the number of days that it is ahead of the wall clock, too many. */
-SCOUT_ON_LOOP uint64_t scout__clears_days_ahead(const struct scout_server *s, uint64_t stamp);
-/* A stamp that is later than all that this server has drawn or heard of. */
-SCOUT_ON_LOOP uint64_t scout__clears_draw_stamp(struct scout_server *s);
+/*
+ * 0: a peer of @ns (NULL: not made yet) or a store may say this stamp. Else the number of days that it is ahead of the wall clock,
+ * too many.
+ */
+SCOUT_ON_LOOP uint64_t scout__clears_days_ahead(const struct scout__ns *ns, uint64_t stamp);
+/* A stamp that is later than all that this server has drawn or heard of in @ns. */
+SCOUT_ON_LOOP uint64_t scout__clears_draw_stamp(struct scout__ns *ns);
 /*
  * @peer clears its namespace under the name @generation, or joins that clear. A known name clears nothing, unless the
  * peer goes on to this name from the generation that the peer said before.
@@ -38,7 +41,7 @@ SCOUT_ON_LOOP bool scout__clears_learn(struct scout_server *s, struct scout__ns 
  * The namespace was cleared just now, by another server, whose clock may be slower than the one by which our workers
  * joined: all workers are out.
  */
-SCOUT_ON_LOOP void scout__clears_all_out(struct scout_server *s, struct scout__ns *ns);
+SCOUT_ON_LOOP void scout__clears_all_out(struct scout__ns *ns);
 /* @peer said in its HELLO which clear it knows. */
 SCOUT_ON_LOOP void scout__clears_hear(struct scout_server *s, struct scout__peer *peer,
 				      const struct scout__clear_state *m, bool asks);

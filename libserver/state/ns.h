@@ -102,6 +102,7 @@ struct scout__ns {
 	uint64_t weights;                       /* version; 0: no peer has given one */
 	uint64_t generation;                    /* name of the last CLEAR; 0: none. See clears.c */
 	uint64_t cleared;                       /* and its stamp; 0: none */
+	uint64_t last_stamp;                    /* drawn or heard, see clears.c */
 	uint64_t in_since;                      /* workers that joined earlier are out */
 	uint64_t older[SCOUT__OLD_GENERATIONS]; /* names of the earlier clears, newest first */
 	uint64_t weights_gen;                   /* counts RESETs and CLEARs: anything with an older count is over */

@@ -42,7 +42,7 @@ scout__state_new(struct scout_server *s, const struct scout__state_hooks *hooks)
 	state->reshare.step = scout__ns_reshare_step;
 	scout__list_init(&state->quarantine);
 	scout__list_init(&state->withdrawn);
-	state->first_stamp = state->last_stamp = scout__wall_us();
+	state->first_stamp = scout__wall_us();
 	return state;
 }
 

@@ -91,10 +91,10 @@ struct scout__state {
 	struct scout__map by_ticket;
 	uint32_t n_releasing; /* sessions that ended and have something left to give back */
 	uint64_t next_serial;
-	uint64_t session_bytes;           /* of all sessions: handles, bitmaps and what they stored */
-	uint64_t request_bytes;           /* see request_bytes.h */
-	uint64_t feed_bytes;              /* of the feeds, without descriptions: see feed.c */
-	uint64_t first_stamp, last_stamp; /* stamp of the start, and last one drawn or heard: see clears.c */
+	uint64_t session_bytes; /* of all sessions: handles, bitmaps and what they stored */
+	uint64_t request_bytes; /* see request_bytes.h */
+	uint64_t feed_bytes;    /* of the feeds, without descriptions: see feed.c */
+	uint64_t first_stamp;   /* stamp of the start, see clears.c */
 	struct scout__stale_tickets stale_tickets;
 
 	struct scout__hold **holds; /* SCOUT__MAX_HOLDS slots */

@@ -235,7 +235,7 @@ compare(struct scout_server *s, struct scout__records *records, uint32_t i, uint
 	if (scout__clears_learn(s, ns, generation, cleared, older, scout__records_known(ns))) {
 		/* The first time that a store is read, the clear is an old one, whatever a peer has told of an older one. */
 		if (store->seen)
-			scout__clears_all_out(s, ns);
+			scout__clears_all_out(ns);
 		store->state = READY;
 		return;
 	}
@@ -288,7 +288,7 @@ read_done(struct scout_server *s, struct scout__records *records, struct record_
 		if (r->found && !get_record(r->bytes, &generation, &cleared, older)) {
 			if (before != BEHIND)
 				store->state = DAMAGED;
-		} else if ((days = scout__clears_days_ahead(s, cleared)) != 0) {
+		} else if ((days = scout__clears_days_ahead(records->ns, cleared)) != 0) {
 			heal(s, records, r->store, generation, days, older);
 		} else {
 			compare(s, records, r->store, generation, cleared, older);

@@ -4,6 +4,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <kvscout/client.h>
+
+#include "assert_rc.h"
 #include "check_main.h"
 #include "clear_rig.h"
 #include "l2.h"
@@ -319,6 +322,63 @@ START_TEST(a_stamp_far_ahead_of_the_clock_is_refused)
 	}
 	wire_close(&other);
 	rig_down(&rig);
+}
+END_TEST
+
+/* A stamp within the allowance moves the clock of its own namespace alone. */
+START_TEST(a_stamp_of_one_namespace_is_no_clock_of_another)
+{
+	struct wire_peer one, other;
+	struct rig rig;
+
+	rig_up(&rig, 8);
+	wire_open(&one, rig.endpoint);
+	one.hello.role = SCOUT_ROLE_WORKER;
+	one.hello.clear = (struct scout__clear_state){.joined = wall_us() + SCOUT_MAX_STAMP_AHEAD_US - 60000000};
+	assert_wire(wire_hello(&one), SCOUT_WIRE_OK);
+	wire_open(&other, rig.endpoint);
+	other.hello.role = SCOUT_ROLE_WORKER;
+	other.hello.name_space = (struct scout__str){"another", 7};
+	assert_wire(wire_hello(&other), SCOUT_WIRE_OK);
+	ck_assert_uint_le(other.clear.joined, wall_us());
+	wire_close(&one);
+	wire_close(&other);
+	rig_down(&rig);
+}
+END_TEST
+
+/* Its server's clock was days ahead. The next server's is right: no process has to be started anew. */
+START_TEST(a_client_with_stamps_that_are_refused_joins_anew_and_clears_again)
+{
+	struct scout_server_config cfg = rig_config(8);
+	struct scout_client_counters stats = {0};
+	struct scout_client_config client_cfg;
+	struct scout_client *client;
+	struct scout_server *server;
+	char listen[64], err[256];
+	struct wire_peer watcher;
+
+	(void)snprintf(listen, sizeof(listen), "ipc:///tmp/kvscout-clear-%d.sock", (int)getpid());
+	cfg.listen = listen;
+	wall_clock_jump(3L * 24 * 3600);
+	server = rig_start(&cfg);
+	scout_client_config_init(&client_cfg);
+	client_cfg.endpoint = listen;
+	assert_ok(scout_client_new(&client_cfg, &client, err, sizeof(err)));
+	assert_ok(scout_client_wait_ready(client, wait_limit_ms(), err, sizeof(err)));
+	assert_ok(scout_clear(client, 0, NULL));
+	do
+		assert_ok(scout_client_stats(client, &stats));
+	while (stats.servers_untold > 0);
+	scout_server_stop(server);
+	wall_clock_jump(0);
+	server = rig_start(&cfg);
+	wire_open(&watcher, listen);
+	wire_wait_status(&watcher, "clears", 1);
+	assert_ok(scout_client_wait_ready(client, wait_limit_ms(), err, sizeof(err)));
+	wire_close(&watcher);
+	scout_client_free(client);
+	scout_server_stop(server);
 }
 END_TEST
 
