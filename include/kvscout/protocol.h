@@ -576,7 +576,7 @@
 #define SCOUT_MAX_UNREAD_STRANGER 2097152u      /* 2 MiB before HELLO */
 #define SCOUT_MAX_STAMP (UINT64_MAX >> 1)       /* joined, cleared in replies */
 #define SCOUT_MAX_HEARD_STAMP (UINT64_MAX >> 2) /* in requests, too: a server can always draw a larger one */
-/* A stamp in a request may be so far ahead of the server's clock, unless that server drew it: 366 days, in us. */
+/* A stamp in a request may be so far ahead of the server's clock, unless that server drew it: a day, in us. */
 #define SCOUT_MAX_STAMP_AHEAD_US (UINT64_C(24) * 3600 * 1000000)
 #define SCOUT_GENERATION_ANY UINT64_MAX /* CLEAR: whatever the namespace has */
 #define SCOUT_MIN_HASH 16

@@ -31,11 +31,12 @@ static int
 check_endpoint(void *zmq, const char *endpoint, char *err, size_t err_len)
 {
 	void *sock = zmq_socket(zmq, ZMQ_DEALER);
-	int zero = 0, rc = 0;
+	int zero = 0, rc = 0, ipv6 = scout__zmq_needs_ipv6(endpoint, false);
 
 	if (!sock)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "zmq_socket: %s", zmq_strerror(zmq_errno()));
 	(void)zmq_setsockopt(sock, ZMQ_LINGER, &zero, sizeof(zero));
+	(void)zmq_setsockopt(sock, ZMQ_IPV6, &ipv6, sizeof(ipv6));
 	if (zmq_connect(sock, endpoint) != 0)
 		rc = scout__fail(err, err_len, SCOUT_ERR_INVALID,
 				 "endpoint \"%s\": %s; allowed are ipc:///path, tcp://host:port and auto", endpoint,

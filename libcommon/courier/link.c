@@ -35,6 +35,7 @@
 
 #include "clock.h"
 #include "number.h"
+#include "zmq_start.h"
 
 #define SILENT_HEARTBEATS 3u
 #define PROBE_US UINT64_C(150000)      /* an operation waited for so long, and nothing was heard: send PING */
@@ -244,6 +245,7 @@ scout__link_init(struct scout__link *link, const struct scout__link_env *env, ui
 	link->lease_fd = -1;
 	link->pause_ms = SCOUT__LINK_PAUSE_FIRST_MS;
 	link->first.looked_us = scout__now_us();
+	link->ipv6 = scout__zmq_needs_ipv6(endpoint, false);
 	link->hello = *hello;
 	link->hello.token = draw();
 	link->corr_key = draw() | UINT32_C(1) << 31; /* no slot has this bit, so no id is 0 */

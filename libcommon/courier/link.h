@@ -101,6 +101,7 @@ struct scout__link {
 	uint32_t index;
 	char *endpoint;
 	char *name_space;
+	int ipv6; /* const after start: ZMQ_IPV6 of its sockets */
 	struct scout__hello hello;
 	bool lost_stamps; /* the server refused those in hello.clear, and link_up has not asked since */
 

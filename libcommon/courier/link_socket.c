@@ -84,6 +84,7 @@ scout__link_open(struct scout__link *link, int timeout_ms)
 	link->sock = zmq_socket(link->env->zmq, ZMQ_DEALER);
 	if (!link->sock)
 		return false;
+	(void)zmq_setsockopt(link->sock, ZMQ_IPV6, &link->ipv6, sizeof(link->ipv6));
 	(void)zmq_setsockopt(link->sock, ZMQ_CONNECT_TIMEOUT, &timeout_ms, sizeof(timeout_ms));
 	if (set_options(link->sock) && set_keys(link) && open_monitor(link) &&
 	    zmq_connect(link->sock, link->endpoint) == 0)

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "zmq_start.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
-#include <stdbool.h>
+#include <netdb.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -33,6 +36,8 @@
  *
  * Threads: any.
  */
+
+static const char tcp[] = "tcp://";
 
 #define ZMQ_THREADS 2u /* one for I/O, one that closes sockets */
 
@@ -73,4 +78,60 @@ scout__zmq_new(uint32_t n_descriptors, void **ret_context, char *err, size_t err
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "zmq_ctx_new: %s", zmq_strerror(zmq_errno()));
 	*ret_context = context;
 	return 0;
+}
+
+/* An address of the host of a tcp endpoint, of @family, to which there is a route. freeaddrinfo() frees it. */
+static struct addrinfo *
+address_of(const char *endpoint, int family)
+{
+	const struct addrinfo hints = {.ai_family = family, .ai_socktype = SOCK_DGRAM};
+	const char *host = endpoint + sizeof(tcp) - 1, *colon = strrchr(host, ':');
+	struct addrinfo *found = NULL;
+	char name[256];
+	int fd, rc;
+
+	(void)snprintf(name, sizeof(name), "%.*s", colon ? (int)(colon - host) : 0, host);
+	if (getaddrinfo(name, "1", &hints, &found) != 0)
+		return NULL;
+	fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	rc = fd < 0 ? -1 : connect(fd, found->ai_addr, found->ai_addrlen); /* sends nothing */
+	if (fd >= 0)
+		(void)close(fd);
+	if (rc == 0)
+		return found;
+	freeaddrinfo(found);
+	return NULL;
+}
+
+int
+scout__zmq_needs_ipv6(const char *endpoint, bool asks_dns)
+{
+	struct addrinfo *v4;
+
+	if (strncmp(endpoint, "tcp://[", 7) == 0)
+		return 1;
+	if (strncmp(endpoint, asks_dns ? tcp : "tcp://localhost:", strlen(asks_dns ? tcp : "tcp://localhost:")) != 0)
+		return 0;
+	v4 = address_of(endpoint, AF_INET);
+	if (v4)
+		freeaddrinfo(v4);
+	return v4 == NULL;
+}
+
+bool
+scout__zmq_look_up(const char *address, char *endpoint, size_t len)
+{
+	struct addrinfo *found = address_of(address, AF_INET);
+	bool is_v6 = !found;
+	char host[INET6_ADDRSTRLEN];
+	int n;
+
+	if (!found)
+		found = address_of(address, AF_INET6);
+	if (!found)
+		return false;
+	n = getnameinfo(found->ai_addr, found->ai_addrlen, host, sizeof(host), NULL, 0, NI_NUMERICHOST);
+	freeaddrinfo(found);
+	return n == 0 &&
+	       snprintf(endpoint, len, is_v6 ? "tcp://[%s]%s" : "tcp://%s%s", host, strrchr(address, ':')) < (int)len;
 }

@@ -182,6 +182,7 @@ scout__status_client_open(struct scout__status_client *c, const char *endpoint, 
 		return rc;
 	c->sock = zmq_socket(c->ctx, ZMQ_DEALER);
 	if (!c->sock || !set_int(c->sock, ZMQ_IMMEDIATE, 1) || !set_int(c->sock, ZMQ_LINGER, 0) ||
+	    !set_int(c->sock, ZMQ_IPV6, scout__zmq_needs_ipv6(c->endpoint, true)) ||
 	    !set_int(c->sock, ZMQ_SNDTIMEO, SCOUT__ASK_MS) || !set_int(c->sock, ZMQ_RCVTIMEO, SCOUT__ASK_MS))
 		return fail_zmq(c, err, err_len);
 	rc = set_keys(c->sock, secret_file, server_key, err, err_len);

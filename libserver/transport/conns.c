@@ -185,8 +185,11 @@ source_of(const struct scout_server *s, int fd)
 		key = &((const struct sockaddr_in *)(const void *)&address)->sin_addr;
 		n = sizeof(struct in_addr);
 	} else if (address.ss_family == AF_INET6) {
-		key = &((const struct sockaddr_in6 *)(const void *)&address)->sin6_addr;
-		n = sizeof(struct in6_addr) / 2;
+		const struct in6_addr *v6 = &((const struct sockaddr_in6 *)(const void *)&address)->sin6_addr;
+		bool is_v4 = IN6_IS_ADDR_V4MAPPED(v6);
+
+		n = is_v4 ? sizeof(struct in_addr) : sizeof(*v6) / 2;
+		key = is_v4 ? v6->s6_addr + sizeof(*v6) - n : v6->s6_addr;
 	} else {
 		len = sizeof(who);
 		(void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len);

@@ -108,6 +108,8 @@ is_local(const struct scout_server *s, zmq_msg_t *msg)
 	if (s->transport->paths.socket)
 		return true;
 	address = zmq_msg_gets(msg, "Peer-Address");
+	if (address && strncmp(address, "::ffff:", 7) == 0) /* IPv4 through a socket of both families */
+		address += 7;
 	return address && (strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0);
 }
 

@@ -91,8 +91,32 @@ bind_error(const char *address, int error)
 	if (strncmp(address, "tcp://", 6) == 0 && error == EINVAL)
 		return "it must be tcp://address:port, where port 0 lets the kernel choose";
 	if (strncmp(address, "tcp://", 6) == 0 && error == ENODEV)
-		return "no interface of this machine has this address";
+		return "no interface of this machine has this address, or no address this name";
 	return zmq_strerror(error);
+}
+
+/* "*" is all addresses of both families, or of IPv4 where there is no IPv6. */
+static int
+bind_router(void *router, const char *address)
+{
+	bool is_any = strncmp(address, "tcp://*:", 8) == 0;
+	char endpoint[300];
+	int rc;
+
+	if (is_any || strncmp(address, "tcp://[", 7) == 0)
+		(void)set_int(router, ZMQ_IPV6, 1);
+	rc = zmq_bind(router, address);
+	if (rc != 0 && is_any) {
+		(void)set_int(router, ZMQ_IPV6, 0);
+		rc = zmq_bind(router, address);
+	} else if (rc != 0 && errno == ENODEV) {
+		if (scout__zmq_look_up(address, endpoint, sizeof(endpoint))) {
+			(void)set_int(router, ZMQ_IPV6, strncmp(endpoint, "tcp://[", 7) == 0);
+			return zmq_bind(router, endpoint);
+		}
+		errno = ENODEV;
+	}
+	return rc;
 }
 
 static int
@@ -114,7 +138,7 @@ open_router(struct scout_server *s, const char *address, uint32_t reserved, char
 		rc = scout__curve_open(s, err, err_len);
 	if (rc)
 		return rc;
-	if (zmq_bind(s->transport->router, address) != 0)
+	if (bind_router(s->transport->router, address) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_BIND, "%s cannot be bound: %s", address,
 				   bind_error(address, errno));
 	return keep_endpoint(s, err, err_len);

@@ -105,6 +105,30 @@ else
 	skip "clear of one tenant, with L2, says what to do instead" "built without jansson"
 fi
 
+# Serve at $4 and ask at $3, in a network namespace that has ::1 and no IPv4 if $5 says so.
+cat >"$tap_dir/serve_v6" <<'END'
+if [ "$5" = v6 ]; then
+	ip link set lo up && ip addr del 127.0.0.1/8 dev lo || exit 1
+fi
+"$2" --listen "$4" --l1-bytes 16Mi >/dev/null 2>&1 &
+server=$!
+for try in 1 2 3 4 5 6 7 8 9 10; do
+	"$1" ping --endpoint "$3" && break
+	sleep 0.2
+done
+kill "$server"
+wait "$server"
+END
+if unshare -rn ip link set lo up 2>/dev/null; then
+	for listen in "tcp://[::1]:7711" "tcp://[::]:7711" "tcp://*:7711"; do
+		check "$listen serves IPv6" ends_with 0 "answered in" unshare -rn sh "$tap_dir/serve_v6" "$kvscout" "$kvscoutd" "tcp://[::1]:7711" "$listen" v6
+	done
+else
+	skip "IPv6 alone" "no network namespace, or no ip(8)"
+fi
+check "* serves IPv4, too" ends_with 0 "answered in" sh "$tap_dir/serve_v6" "$kvscout" "$kvscoutd" tcp://127.0.0.1:7712 "tcp://*:7712" v4
+check "a name is looked up" ends_with 0 "answered in" sh "$tap_dir/serve_v6" "$kvscout" "$kvscoutd" tcp://localhost:7713 tcp://localhost:7713 v4
+
 # A watch goes on when the server is started anew: three sheets at least, one of each server.
 start watched --listen "ipc://$tap_dir/watched.sock"
 "$kvscout" status --json --watch 0.2 --endpoint "$endpoint" >"$tap_dir/watch" 2>"$tap_dir/watch.err" &
