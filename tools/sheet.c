@@ -70,8 +70,9 @@ sheet_pool(const struct snapshot *s, const struct snapshot *before)
 	say("           promised %s (%s of its limit), held %s\n", show_bytes(a, promised),
 	    show_percent(b, promised, (double)snapshot_value(s, "l1.bytes_promised_limit")),
 	    show_bytes(c, (double)snapshot_value(s, "l1.bytes_held")));
-	say("           evicted %s chunks (%s)\n", show_count(a, evicted),
-	    show_rate(b, (double)evicted, snapshot_seconds(s, before)));
+	say("           evicted %s chunks (%s); namespaces have reserved %s\n", show_count(a, evicted),
+	    show_rate(b, (double)evicted, snapshot_seconds(s, before)),
+	    show_bytes(c, (double)snapshot_value(s, "l1.bytes_pool")));
 	return 3;
 }
 

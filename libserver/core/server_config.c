@@ -31,9 +31,10 @@ static const struct scout__option options[] = {
 	SCOUT__OPTION(SIZE, l1_bytes, .def = UINT64_C(1) << 30, .min = 1, .max = UINT64_C(1) << 50,
 		      .doc = "Host memory for chunks"),
 	SCOUT__OPTION(
-		SIZE, extent_bytes, .max = UINT64_C(1) << 50, .def_text = "64Mi, and more as l1_bytes needs",
+		SIZE, extent_bytes, .max = UINT64_C(1) << 50,
+		.def_text = "a 64th of l1_bytes up to 64Mi, and more as l1_bytes needs",
 		.doc = "The pool grows, and moves between namespaces, by this much at a time; at most an eighth of l1_bytes, "
-		       "at least one chunk. By default at least 16 chunks, and so much that the memfds of the whole pool, one "
+		       "at least one chunk. By default at least 16 chunks if the pool has 1,024, and so much that the memfds of the whole pool, one "
 		       "for each KV rank of an extent, are 8192 at most, or half of the descriptors and mappings that the "
 		       "process has left; 0: the default"),
 	SCOUT__OPTION(

@@ -59,6 +59,7 @@
 #define MAX_SLOTS (1u << 31)
 #define MIN_BYTES (UINT64_C(64) << 20) /* of an extent whose size the user leaves to us */
 #define MIN_SLOTS 16u
+#define PARTS 64u /* of a pool that is too small for so many extents of MIN_BYTES: each namespace takes one at least */
 #define MIN_EXTENTS 8u /* namespaces share the pool by extents: of a small one there must be some, too */
 #define STEP_BYTES (UINT64_C(64) << 20)
 #define HUGE_PAGE_BYTES (UINT64_C(2) << 20)
@@ -438,8 +439,9 @@ static uint64_t
 slots_needed(const struct scout__pool *pool, uint64_t slot_bytes, uint32_t n_ranks)
 {
 	uint64_t most = pool->l1_bytes / MIN_EXTENTS / slot_bytes;
-	uint64_t bytes = scout__max(MIN_BYTES, pool->l1_bytes * n_ranks / pool->max_segments);
-	uint64_t slots = scout__max(MIN_SLOTS, round_up(bytes, slot_bytes) / slot_bytes);
+	uint64_t part = pool->l1_bytes / PARTS;
+	uint64_t bytes = scout__max(scout__min(MIN_BYTES, part), pool->l1_bytes * n_ranks / pool->max_segments);
+	uint64_t slots = scout__max(scout__min(MIN_SLOTS, part / slot_bytes), round_up(bytes, slot_bytes) / slot_bytes);
 
 	return slots < most ? slots : most;
 }

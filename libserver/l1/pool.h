@@ -138,7 +138,7 @@ SCOUT_ON_LOOP int scout__pool_want(struct scout__pool *pool, void *owner, const 
 				   const uint16_t *nodes, uint32_t n_ranks, uint32_t max_slots);
 /*
  * How many slots of @slot_bytes, of all @n_ranks, an extent has while l1_bytes leaves room for them: as many as
- * extent_bytes holds. Without extent_bytes: 64 MiB and 16 slots or more, and so many that all of l1_bytes takes
+ * extent_bytes holds. Without extent_bytes: 64 MiB and 16 slots or more, or a 64th of l1_bytes if that is less, and so many that all of l1_bytes takes
  * max_segments memfds at most; but no more than an eighth of l1_bytes. At least one.
  */
 SCOUT_ON_ANY uint64_t scout__pool_extent_slots(const struct scout__pool *pool, uint64_t slot_bytes, uint32_t n_ranks);

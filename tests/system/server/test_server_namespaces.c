@@ -108,6 +108,36 @@ fill(unsigned i)
 	leave(&p);
 }
 
+/* Each takes an extent, however little it stores. */
+START_TEST(nine_namespaces_fit_into_a_small_pool)
+{
+	struct scout_server_config cfg = rig_config(8);
+	struct wire_peer worker[9];
+	struct rig rig;
+
+	cfg.l1_bytes = UINT64_C(512) << 20;
+	cfg.extent_bytes = 0;
+	rig_up_with(&rig, &cfg);
+	for (uint32_t i = 0; i < 9; i++) {
+		static const char digits[] = "012345678";
+
+		wire_open(&worker[i], rig.endpoint);
+		worker[i].hello.role = SCOUT_ROLE_WORKER;
+		worker[i].hello.name_space = (struct scout__str){digits + i, 1};
+		assert_wire(wire_hello(&worker[i]), SCOUT_WIRE_OK);
+		ck_assert_int_eq(wire_lease(&worker[i]), SCOUT_LEASE_OK);
+		assert_wire(wire_register(&worker[i], 0, 0, SHARD_BYTES), SCOUT_WIRE_OK);
+		ck_assert_uint_eq(rig_store(&worker[i], 0, 1, 8), 8);
+	}
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.chunks"), 72);
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.evictions"), 0);
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.extents_withdrawn"), 0);
+	for (uint32_t i = 0; i < 9; i++)
+		wire_close(&worker[i]);
+	rig_down(&rig);
+}
+END_TEST
+
 START_TEST(a_server_sees_any_number_of_names_in_its_life)
 {
 	up(0);

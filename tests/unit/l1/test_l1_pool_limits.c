@@ -104,18 +104,20 @@ START_TEST(pool_of_a_terabyte_in_numbers)
 }
 END_TEST
 
-START_TEST(small_pool_has_eight_extents_and_small_chunks_have_64_mib)
+START_TEST(small_pool_has_64_extents_or_one_for_each_chunk)
 {
 	struct scout__pool_limits limits = limits_of(20000, MAP_COUNT);
 	struct scout__pool pool = pool_of(GIB, &limits);
 
-	/* 16 slots would be more than an eighth of the pool. */
-	ck_assert_uint_eq(needs_of(&pool, 40 * MIB, 8).slots, 3);
-	ck_assert_uint_eq(needs_of(&pool, 64 * MIB, 1).slots, 2);
+	ck_assert_uint_eq(needs_of(&pool, 40 * MIB, 8).slots, 1);
+	ck_assert_uint_eq(needs_of(&pool, 5 * MIB, 1).slots, 4);
 	ck_assert_uint_eq(needs_of(&pool, 300 * MIB, 1).slots, 1);
-	ck_assert_uint_eq(needs_of(&pool, MIB, 1).slots, 64);
+	ck_assert_uint_eq(needs_of(&pool, MIB, 1).slots, 16);
 	pool = pool_of(64 * MIB, &limits);
-	ck_assert_uint_eq(needs_of(&pool, MIB, 1).slots, 8);
+	ck_assert_uint_eq(needs_of(&pool, MIB, 1).slots, 1);
+	pool = pool_of(8 * GIB, &limits);
+	ck_assert_uint_eq(needs_of(&pool, MIB, 1).slots, 64);
+	ck_assert_uint_eq(needs_of(&pool, 40 * MIB, 1).slots, 3);
 	/* The user's own size is not touched. */
 	pool.extent_bytes = 3 * MIB;
 	ck_assert_uint_eq(needs_of(&pool, MIB, 1).slots, 3);
