@@ -276,6 +276,9 @@ report(const struct prompt *q, const struct scout_hit *hit)
 			say("the last %zu tokens are no whole chunk of %u, and are never cached\n",
 			    (size_t)(q->n_tokens - whole), (unsigned)q->chunk_tokens);
 	}
+	if (hit->tokens == 0 && whole > 0 && !q->json)
+		say("if engines should have stored it: do they run with --prefix-caching-hash-algo sha256_cbor, this --block-tokens\n"
+		    "and this PYTHONHASHSEED (--seed)? With sha256 or xxhash the answer is always 0\n");
 	return hit->tokens >= whole ? EXIT_DONE : EXIT_NOT_CACHED;
 }
 

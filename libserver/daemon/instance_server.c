@@ -140,7 +140,6 @@ scout__instance_begin(struct scout__instance_server *in, const char *folder, str
 	in->log = (struct scout__log_file){in->paths.log, in->paths.old_log, SCOUT__INSTANCE_LOG_BYTES};
 	cfg->listen = in->listen;
 	cfg->idle_exit_s = SCOUT__INSTANCE_IDLE_EXIT_S;
-	cfg->l1_bytes = 0;
 	return 0;
 }
 

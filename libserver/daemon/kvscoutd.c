@@ -514,8 +514,11 @@ serve_until(int signal_fd, struct scout_server_config *cfg, char *err, size_t er
 	char text[256] = "";
 	int rc;
 
-	if (is_instance)
+	/* Where engines look, whoever starts the server: it has the memory of the machine to itself. */
+	if (is_shared)
 		scout__instance_size_pool(cfg, text, sizeof(text));
+	else if (!cfg->l1_bytes)
+		(void)snprintf(text, sizeof(text), "l1_bytes is not set: a pool of 1 GiB, the default with --listen");
 	if (text[0])
 		scout__log_queue_put(&log_queue, SCOUT_LOG_INFO, text);
 	rc = scout_server_start(cfg, &server, err, err_len);
@@ -597,6 +600,7 @@ main(int argc, char **argv)
 	int rc = 0;
 
 	scout_server_config_init(&cfg);
+	cfg.l1_bytes = 0; /* not set: serve_until() chooses */
 	if (folder) {
 		if (scout__instance_begin(&instance, folder, &cfg) != 0)
 			return 1;

@@ -105,6 +105,10 @@ else
 	skip "clear of one tenant, with L2, says what to do instead" "built without jansson"
 fi
 
+serve pool "$kvscout" server
+check "a server without l1_bytes, started by hand, has the pool that an engine's has" grep -q "a pool of .* MiB: .* l1_bytes sets another" "$tap_dir/pool.log"
+check "that server ends, too" stop
+
 # Serve at $4 and ask at $3, in a network namespace that has ::1 and no IPv4 if $5 says so.
 cat >"$tap_dir/serve_v6" <<'END'
 if [ "$5" = v6 ]; then

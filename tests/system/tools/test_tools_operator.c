@@ -133,6 +133,7 @@ START_TEST(lookup_says_what_is_cached_and_leaves_nothing_behind)
 	rig_up(&rig, 8);
 	ck_assert_int_eq(lookup(rig.endpoint, ""), 5);
 	ASSERT_SAID("0 of 100 tokens are cached");
+	ASSERT_SAID("--prefix-caching-hash-algo sha256_cbor");
 	ASSERT_SAID("the first chunk that is missing: number 0, tokens 0 to 15");
 	store_tokens(&rig.worker, 0, 4);
 	ck_assert_int_eq(lookup(rig.endpoint, ""), 5);
