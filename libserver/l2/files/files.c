@@ -71,7 +71,8 @@ static const struct scout__option options[] = {
 		       "and are removed first when max_bytes is reached"),
 };
 
-static const struct scout__option_table table = SCOUT__OPTION_TABLE(files_options, options); /* in a URL */
+static const struct scout__option_table table =
+	SCOUT__OPTION_TABLE(files_options, options, .env_prefix = NULL); /* in a URL */
 
 int
 scout__files_options_row(size_t i, struct scout_config_row *ret_row)

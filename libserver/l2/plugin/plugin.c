@@ -40,7 +40,8 @@ static const struct scout__option options[] = {
 		      .doc = "Calls at once"),
 };
 
-static const struct scout__option_table table = SCOUT__OPTION_TABLE(plugin_options, options); /* in a URL */
+static const struct scout__option_table table =
+	SCOUT__OPTION_TABLE(plugin_options, options, .env_prefix = NULL); /* in a URL */
 
 /* The options of the URL that are the server's, and those that are the plugin's. */
 struct split {

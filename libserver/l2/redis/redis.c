@@ -122,7 +122,8 @@ static const struct scout__option url_options[] = {
 		.doc = "rediss:// only: name that the certificate of each node must have; without it, the host of the node"),
 };
 
-static const struct scout__option_table url_table = SCOUT__OPTION_TABLE(redis_options, url_options); /* in a URL */
+static const struct scout__option_table url_table =
+	SCOUT__OPTION_TABLE(redis_options, url_options, .env_prefix = NULL); /* in a URL */
 
 /* ---- the password ---- */
 
