@@ -7,6 +7,7 @@
 
 #include "say.h"
 #include "show.h"
+#include "snapshot.h"
 
 /*
  * DESIGN
@@ -44,13 +45,31 @@ drop(struct operator* op, const struct scout__drop_msg *m, struct scout__drop_re
 	return scout__get_drop_reply(&reply, ret, &field) == SCOUT_WIRE_OK ? 0 : operator_bad_reply(op);
 }
 
+/* Whether the server lists the namespace now; a drop by name may be for one that it has not met. */
+static int
+is_met(struct operator* op, const char *name, bool *ret_met)
+{
+	struct snapshot s;
+	int rc = snapshot_take(op, &s);
+
+	*ret_met = false;
+	for (uint32_t i = 0; rc == 0 && i < s.n_ns; i++)
+		*ret_met |= strcmp(s.ns[i], name) == 0;
+	if (rc == 0)
+		snapshot_free(&s);
+	return rc;
+}
+
 static int
 carry_out(struct operator* op, const struct scout__drop_msg *m)
 {
 	struct scout__drop_reply first, now;
 	char bytes[SHOWN];
-	int rc = drop(op, m, &first);
+	bool met;
+	int rc = is_met(op, m->name_space.p, &met);
 
+	if (rc == 0)
+		rc = drop(op, m, &first);
 	if (rc)
 		return rc;
 	now = first;
@@ -65,6 +84,8 @@ carry_out(struct operator* op, const struct scout__drop_msg *m)
 	else
 		say("dropped %s from memory%s\n", show_bytes(bytes, (double)first.bytes),
 		    now.stores > now.pending ? ", and everything in L2" : "");
+	if (!met && first.stores > 0)
+		say("no engine has named this namespace since the server's start: is the name right?\n");
 	if (now.pending == 0)
 		return EXIT_DONE;
 	complain(

@@ -100,6 +100,8 @@ if [ -n "$latency" ]; then
 		"$kvscout" clear --endpoint "$endpoint" --namespace kvscout-latency --tenant chat
 	check "clear of all, with L2" ends_with 0 ", and everything in L2" \
 		"$kvscout" clear --endpoint "$endpoint" --namespace kvscout-latency
+	check "clear in L2 of a name that no engine has said asks whether it is right" ends_with 0 "is the name right?" \
+		"$kvscout" clear --endpoint "$endpoint" --namespace never-named
 	check "a server with L2 ends with 0" stop
 else
 	skip "clear of one tenant, with L2, says what to do instead" "built without jansson"
