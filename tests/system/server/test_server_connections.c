@@ -9,9 +9,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <kvscout/client.h>
+
 #include "server_rig.h"
 
-/* Connections that come faster than the server's loop reads of them. */
+/* Connections that come faster than the server's loop reads of them, and a process that may have no more threads. */
 
 #define A_TURN 256u          /* EVENTS_A_TURN in conns.c */
 #define SOON (4 * A_TURN)    /* the question is found in one of the next turns */
@@ -145,5 +147,60 @@ START_TEST(connections_without_HELLO_keep_no_peer_out)
 	wire_wait_status(&good, "connections", 3);
 	wire_close(&good);
 	rig_down(&rig);
+}
+END_TEST
+
+/* ---- threads ---- */
+
+#define CROWDED_UID 54321
+
+/* Exits with 0 where server and client started, 1 where one refused and named the limit, else 2. */
+static int
+start_with(rlim_t n_threads_most)
+{
+	const struct rlimit limit = {n_threads_most, n_threads_most};
+	struct scout_server_config cfg = rig_config(8);
+	struct scout_client_config client_cfg;
+	struct scout_server *server = NULL;
+	struct scout_client *client = NULL;
+	char err[512] = "";
+	int rc;
+
+	/* Root has no limit. No other process has this uid, so threads of the child are all that count. */
+	if (getuid() == 0 && setresuid(CROWDED_UID, CROWDED_UID, CROWDED_UID) != 0)
+		return 2;
+	if (setrlimit(RLIMIT_NPROC, &limit) != 0)
+		return 2;
+	cfg.listen = "tcp://127.0.0.1:*";
+	rc = scout_server_start(&cfg, &server, err, sizeof(err));
+	scout_client_config_init(&client_cfg);
+	client_cfg.endpoint = "tcp://127.0.0.1:1";
+	if (rc == 0)
+		rc = scout_client_new(&client_cfg, &client, err, sizeof(err));
+	scout_client_free(client);
+	scout_server_stop(server);
+	return rc == 0 ? 0 : rc == SCOUT_ERR_SYSTEM && strstr(err, "the limits of threads") ? 1 : 2;
+}
+
+START_TEST(a_process_at_its_limit_of_threads_gets_an_error_and_no_abort)
+{
+	int ended = 1;
+	rlim_t n = 1;
+
+	for (; ended == 1 && n < 32; n++) {
+		pid_t pid = fork();
+		int status;
+
+		if (pid == 0)
+			_exit(start_with(n));
+		ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+		ck_assert_msg(WIFEXITED(status), "%d threads: signal %d", (int)n, WTERMSIG(status));
+		ended = WEXITSTATUS(status);
+		ck_assert_msg(ended != 2, "%d threads", (int)n);
+		if (getuid() != 0)
+			return; /* other processes of this user count, too: only the smallest limit is sure */
+	}
+	ck_assert_int_eq(ended, 0);
+	ck_assert_uint_gt(n, 6);
 }
 END_TEST

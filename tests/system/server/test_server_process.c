@@ -9,14 +9,11 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <zmq.h>
-
-#include <kvscout/client.h>
 
 #include "server_rig.h"
 
@@ -61,8 +58,6 @@ start(const char *listen, char *err, size_t err_len)
 	return rc;
 }
 
-#define CROWDED_UID 54321
-
 static atomic_uint n_threads, n_open_to_signals;
 
 /* Takes the place of the C library's, for libzmq, too: a new thread inherits the mask of the one that starts it. */
@@ -79,57 +74,6 @@ pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void 
 		atomic_fetch_add(&n_open_to_signals, 1);
 	return real(thread, attr, run, arg);
 }
-
-/* Exits with 0 where server and client started, 1 where one refused and named the limit, else 2. */
-static int
-start_with(rlim_t n_threads_most)
-{
-	const struct rlimit limit = {n_threads_most, n_threads_most};
-	struct scout_server_config cfg = rig_config(8);
-	struct scout_client_config client_cfg;
-	struct scout_server *server = NULL;
-	struct scout_client *client = NULL;
-	char err[512] = "";
-	int rc;
-
-	/* Root has no limit. No other process has this uid, so threads of the child are all that count. */
-	if (getuid() == 0 && setresuid(CROWDED_UID, CROWDED_UID, CROWDED_UID) != 0)
-		return 2;
-	if (setrlimit(RLIMIT_NPROC, &limit) != 0)
-		return 2;
-	cfg.listen = "tcp://127.0.0.1:*";
-	rc = scout_server_start(&cfg, &server, err, sizeof(err));
-	scout_client_config_init(&client_cfg);
-	client_cfg.endpoint = "tcp://127.0.0.1:1";
-	if (rc == 0)
-		rc = scout_client_new(&client_cfg, &client, err, sizeof(err));
-	scout_client_free(client);
-	scout_server_stop(server);
-	return rc == 0 ? 0 : rc == SCOUT_ERR_SYSTEM && strstr(err, "the limits of threads") ? 1 : 2;
-}
-
-START_TEST(a_process_at_its_limit_of_threads_gets_an_error_and_no_abort)
-{
-	int ended = 1;
-	rlim_t n = 1;
-
-	for (; ended == 1 && n < 32; n++) {
-		pid_t pid = fork();
-		int status;
-
-		if (pid == 0)
-			_exit(start_with(n));
-		ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-		ck_assert_msg(WIFEXITED(status), "%d threads: signal %d", (int)n, WTERMSIG(status));
-		ended = WEXITSTATUS(status);
-		ck_assert_msg(ended != 2, "%d threads", (int)n);
-		if (getuid() != 0)
-			return; /* other processes of this user count, too: only the smallest limit is sure */
-	}
-	ck_assert_int_eq(ended, 0);
-	ck_assert_uint_gt(n, 6);
-}
-END_TEST
 
 START_TEST(no_thread_of_a_server_takes_a_signal_of_its_host)
 {
