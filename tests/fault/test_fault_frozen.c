@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check_main.h"
+#include "checked_fork.h"
 #include "fault_rig.h"
 #include "given_time.h"
 #include "worker_rig.h"
@@ -259,8 +260,7 @@ starve_server(void)
 	}
 	(void)closedir(dir);
 	for (int i = 0; i < SPINNERS; i++) {
-		spinners[i] = fork();
-		ck_assert_int_ge(spinners[i], 0);
+		spinners[i] = checked_fork();
 		if (spinners[i] == 0) {
 			(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 			run_on_one_cpu(0);

@@ -7,6 +7,7 @@
 #include <kvscout/client.h>
 
 #include "check_main.h"
+#include "checked_fork.h"
 #include "fault_rig.h"
 #include "groups_rig.h"
 
@@ -112,8 +113,7 @@ kill_a_worker(uint64_t ticket)
 	pid_t pid;
 
 	ck_assert_int_eq(pipe(ready), 0);
-	pid = fork();
-	ck_assert_int_ge(pid, 0);
+	pid = checked_fork();
 	if (pid == 0) {
 		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 		join(&p);

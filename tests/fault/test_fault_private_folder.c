@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check_main.h"
+#include "checked_fork.h"
 #include "fault_rig.h"
 
 #include <dirent.h>
@@ -45,8 +46,7 @@ start(void)
 	int out[2];
 
 	ck_assert_int_eq(pipe2(out, O_CLOEXEC), 0);
-	server.pid = fork();
-	ck_assert_int_ge(server.pid, 0);
+	server.pid = checked_fork();
 	if (server.pid == 0) {
 		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (getppid() != parent || dup2(out[1], STDOUT_FILENO) < 0)

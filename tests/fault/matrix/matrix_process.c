@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "checked_fork.h"
 #include "wall_clock.h"
 #include "worker_rig.h"
 
@@ -111,8 +112,7 @@ forked(struct matrix *m, const struct matrix_row *row)
 	fake_script(m->fake, SCOUT_OP_LOOKUP, FAKE_DELAY, 50);
 	matrix_ask(m, 3);
 	matrix_step(m);
-	pid = fork();
-	ck_assert_int_ge(pid, 0);
+	pid = checked_fork();
 	if (pid == 0) {
 		int code = scout_try_lookup(m->client, &q, &hit) == SCOUT_ERR_FORKED &&
 					   scout_finish(m->client, "r0") == SCOUT_ERR_FORKED &&
@@ -177,8 +177,7 @@ forked_before(struct matrix *m, const struct matrix_row *row)
 	matrix_client(m);
 	matrix_ready(m);
 	matrix_hits(m, 1);
-	pid = fork();
-	ck_assert_int_ge(pid, 0);
+	pid = checked_fork();
 	if (pid == 0) /* ThreadSanitizer ends a child that starts threads */
 		_exit(FAULT_SANITIZED || child_asks(m->real.endpoint) == 0 ? 0 : 1);
 	ck_assert(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "checked_fork.h"
 #include "extents_rig.h"
 
 struct rig rig;
@@ -136,8 +137,7 @@ helper_fork(const char *name_space)
 
 	ck_assert_int_eq(pipe(to), 0);
 	ck_assert_int_eq(pipe(from), 0);
-	h.pid = fork();
-	ck_assert_int_ge(h.pid, 0);
+	h.pid = checked_fork();
 	if (h.pid == 0) {
 		(void)close(to[1]);
 		(void)close(from[0]);

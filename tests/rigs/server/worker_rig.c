@@ -2,6 +2,7 @@
 #include "worker_rig.h"
 
 #include "assert_rc.h"
+#include "checked_fork.h"
 #include "worker_internal.h"
 
 static void
@@ -43,8 +44,7 @@ rig_server_fork(struct rig *rig, struct rig_process *process)
 
 	ck_assert_int_eq(pipe(go), 0);
 	ck_assert_int_eq(pipe(ready), 0);
-	process->pid = fork();
-	ck_assert_int_ge(process->pid, 0);
+	process->pid = checked_fork();
 	if (process->pid == 0) {
 		(void)close(go[1]);
 		(void)close(ready[0]);

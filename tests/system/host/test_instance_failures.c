@@ -16,6 +16,7 @@
 
 #include <kvscout/protocol.h>
 
+#include "checked_fork.h"
 #include "clock.h"
 #include "instance_rig.h"
 #include "instance_silent.h"
@@ -268,8 +269,7 @@ START_TEST(a_server_that_was_started_by_hand_there_is_joined)
 
 	place_up(&place);
 	(void)snprintf(listen, sizeof(listen), "ipc://%s", place.paths.socket);
-	pid = fork();
-	ck_assert_int_ge(pid, 0);
+	pid = checked_fork();
 	if (pid == 0) {
 		(void)dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
 		(void)execl(place.program, "kvscoutd", "--listen", listen, "--l1_bytes", "16Mi", "--log-level", "error",

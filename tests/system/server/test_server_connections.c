@@ -11,6 +11,7 @@
 
 #include <kvscout/client.h>
 
+#include "checked_fork.h"
 #include "server_rig.h"
 
 /* Connections that come faster than the server's loop reads of them, and a process that may have no more threads. */
@@ -97,8 +98,7 @@ neighbour(int *ret_to, int *ret_from)
 
 	ck_assert_int_eq(pipe(to), 0);
 	ck_assert_int_eq(pipe(from), 0);
-	pid = fork();
-	ck_assert_int_ge(pid, 0);
+	pid = checked_fork();
 	if (pid) {
 		*ret_to = to[1];
 		*ret_from = from[0];

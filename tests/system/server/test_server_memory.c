@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "checked_fork.h"
 #include "server_rig.h"
 
 /*
@@ -51,8 +52,7 @@ child_up(struct child *child, uint64_t max_request_bytes)
 	int ready[2], stop[2];
 
 	ck_assert_int_eq(pipe(ready) | pipe(stop), 0);
-	child->pid = fork();
-	ck_assert_int_ge(child->pid, 0);
+	child->pid = checked_fork();
 	if (child->pid == 0) {
 		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 		(void)close(stop[1]);

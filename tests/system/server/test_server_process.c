@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
+#include "checked_fork.h"
 #include "server_rig.h"
 
 /*
@@ -378,8 +379,7 @@ child_start(struct child *child, void (*act)(struct wire_peer *p, const char *en
 
 	ck_assert_int_eq(pipe(to), 0);
 	ck_assert_int_eq(pipe(from), 0);
-	child->pid = fork();
-	ck_assert_int_ge(child->pid, 0);
+	child->pid = checked_fork();
 	if (child->pid) {
 		child->to = to[1];
 		child->from = from[0];
@@ -657,8 +657,7 @@ START_TEST(a_forked_child_cannot_stop_the_server_of_its_parent)
 	folder_up(&folder);
 	cfg.listen = folder.endpoint;
 	ck_assert_msg(scout_server_start(&cfg, &server, err, sizeof(err)) == 0, "%s", err);
-	pid = fork();
-	ck_assert_int_ge(pid, 0);
+	pid = checked_fork();
 	if (pid == 0) {
 		(void)alarm(20); /* a child that waits is killed */
 		scout_server_log_off(server);

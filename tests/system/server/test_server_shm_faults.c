@@ -18,6 +18,7 @@
 
 #include <kvscout/client.h>
 
+#include "checked_fork.h"
 #include "server_rig.h"
 #include "shm_rig.h"
 
@@ -198,8 +199,7 @@ up_doomed(void)
 	int fds[2];
 
 	ck_assert_int_eq(pipe(fds), 0);
-	doomed = fork();
-	ck_assert_int_ge(doomed, 0);
+	doomed = checked_fork();
 	if (doomed == 0) {
 		(void)close(fds[1]);
 		die_in_the_middle(fds[0]);

@@ -4,6 +4,7 @@
 #include "worker_rig.h"
 
 #include "check_main.h"
+#include "checked_fork.h"
 
 /* What a worker promises while everything around it is well: bytes, ranges, positions, counts, codes. */
 
@@ -500,8 +501,7 @@ START_TEST(a_forked_child_is_told_so)
 	pid_t pid;
 
 	rig_start(&rig);
-	pid = fork();
-	ck_assert_int_ge(pid, 0);
+	pid = checked_fork();
 	if (pid == 0) {
 		bool good = scout_worker_retrieve(rig.workers[0], &retrieve, &job) == SCOUT_ERR_FORKED &&
 			    scout_worker_poll(rig.workers[0], &done, 1) == SCOUT_ERR_FORKED &&

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include "check_main.h"
+#include "checked_fork.h"
 #include "clock.h"
 #include "link.h"
 #include "wire_peer.h"
@@ -585,8 +586,7 @@ START_TEST(a_forked_child_keeps_neither_the_lease_connection_nor_the_pool)
 	ck_assert_int_gt(n, 0);
 	ck_assert(strncmp(name, "socket:", 7) == 0 && has_file(getpid(), name));
 	ck_assert_int_eq(pipe(hold), 0);
-	child = fork();
-	ck_assert_int_ge(child, 0);
+	child = checked_fork();
 	if (child == 0) {
 		(void)close(hold[1]);
 		if (write(there[1], "!", 1) != 1)

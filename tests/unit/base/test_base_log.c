@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "checked_fork.h"
 #include "log.h"
 #include "thread.h"
 #include "check_main.h"
@@ -254,8 +255,7 @@ START_TEST(a_failed_assertion_writes_one_line_with_its_place)
 	pid_t pid;
 
 	ck_assert_int_eq(pipe(ends), 0);
-	pid = fork();
-	ck_assert_int_ge(pid, 0);
+	pid = checked_fork();
 	if (!pid) {
 		char what[2000];
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "check_main.h"
+#include "checked_fork.h"
 #include "cli.h"
 #include "say.h"
 
@@ -325,8 +326,7 @@ status_of_printing(const char *path, const char *text)
 
 	ck_assert_int_eq(pipe(fd), 0);
 	(void)fflush(stdout); /* not to be printed twice */
-	pid = fork();
-	ck_assert_int_ge(pid, 0);
+	pid = checked_fork();
 	if (pid == 0) {
 		int out = open(path, O_WRONLY);
 

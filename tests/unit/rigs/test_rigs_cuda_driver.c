@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "check_main.h"
+#include "checked_fork.h"
 #include "standin_driver.h"
 #include "tile.h"
 
@@ -338,8 +339,7 @@ START_TEST(a_child_of_a_process_that_uses_the_device_cannot)
 
 	begin();
 	must(cu.cuMemcpyHtoDAsync_v2(on_device, host, 1, stream));
-	child = fork();
-	ck_assert_int_ge(child, 0);
+	child = checked_fork();
 	if (child == 0)
 		_exit(cu.cuDeviceGetCount(&n) == DRIVER_NOT_INITIALIZED ? 0 : 1);
 	ck_assert_int_eq(waitpid(child, &status, 0), child);

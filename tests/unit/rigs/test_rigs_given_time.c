@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "checked_fork.h"
 #include "clock.h"
 
 /* What the tests of time stand on: what counts as given, and what follows from it. */
@@ -69,8 +70,7 @@ START_TEST(what_a_process_waits_for_a_cpu_is_its_delay)
 		return;
 	}
 	stay_on_one_cpu();
-	other = fork();
-	ck_assert_int_ge(other, 0);
+	other = checked_fork();
 	while (other == 0)
 		;
 	given_time_begin(&t);
