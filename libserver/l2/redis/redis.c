@@ -56,7 +56,10 @@
  * Rejected: pins (Redis has none: an object that was found may expire before it is loaded; the load then says so);
  * a removal that looks again first (WATCH, GET, MULTI, DEL, EXEC: five commands and their states against a rare loss of
  * one object); reading from the replicas of a cluster (they lag); MGET in place of EXISTS and GET (one reply that is as large as all
- * values).
+ * values); the threads of blocking.h, as files have them, which was written and passed all tests: 3,600 lines, since lanes, late replies,
+ * back-off and parking what waits for a node that stands still stay; 240 MiB in 2 MiB objects loaded in 0.90 of the time, in 10 MiB
+ * objects in 1.04, EXISTS of 1,000 keys in 0.95, objects of 4 KiB two to six times slower, with 10 threads and up to 16 connections of a
+ * node where there are 2 and 3.
  */
 
 #define OPERATIONS_AT_ONCE 256u
