@@ -22,7 +22,8 @@ struct sizes {
 	uint64_t shard_bytes;
 	uint32_t pool_chunks;
 	uint32_t timeout_ms;
-	bool grows;          /* the pool has extents as a user's has them; else it is one */
+	bool grows; /* the pool has extents as a user's has them, or of extent_chunks; else it is one */
+	uint32_t extent_chunks;
 	const char *options; /* of the URL */
 	char folder[96];
 	char url[512];
@@ -68,7 +69,7 @@ up(struct sizes *z)
 	(void)snprintf(z->url, sizeof(z->url), "fault+fs://%s/l2?control=%s%s", z->folder, path, z->options);
 	scout_server_config_init(&z->cfg);
 	z->cfg.l1_bytes = z->pool_chunks * z->shard_bytes;
-	z->cfg.extent_bytes = z->grows ? 0 : z->cfg.l1_bytes;
+	z->cfg.extent_bytes = z->grows ? z->extent_chunks * z->shard_bytes : z->cfg.l1_bytes;
 	z->cfg.max_promised = z->cfg.l1_bytes;
 	z->cfg.l2 = z->url;
 	z->cfg.l2_timeout_ms = z->timeout_ms;
@@ -285,11 +286,16 @@ START_TEST(first_lookup_of_a_server_does_not_wait_for_its_pool_to_grow)
 }
 END_TEST
 
-/* Extents of 16 chunks: the first has come, and there is no memory for others. */
+/* The first extent has come, and there is no memory for others. */
 START_TEST(chunks_whose_room_does_not_come_are_missing_and_named)
 {
 	const uint32_t n = 64, extent = 16;
-	struct sizes z = {.shard_bytes = MIB, .pool_chunks = 128, .timeout_ms = 1000, .options = "", .grows = true};
+	struct sizes z = {.shard_bytes = MIB,
+			  .pool_chunks = 128,
+			  .timeout_ms = 1000,
+			  .options = "",
+			  .grows = true,
+			  .extent_chunks = extent};
 	uint64_t ticket = 1;
 
 	up(&z);
