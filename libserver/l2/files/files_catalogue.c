@@ -65,19 +65,6 @@ link_newest(struct scout__cat *cat, uint32_t i)
 }
 
 static void
-link_oldest(struct scout__cat *cat, uint32_t i)
-{
-	struct scout__cat_entry *entry = scout__cat_entry_of(cat, i);
-
-	entry->newer = cat->oldest;
-	if (cat->oldest != SCOUT__CAT_NONE)
-		scout__cat_entry_of(cat, cat->oldest)->older = i;
-	else
-		cat->newest = i;
-	cat->oldest = i;
-}
-
-static void
 link_behind(struct scout__cat *cat, uint32_t i, uint32_t newer)
 {
 	struct scout__cat_entry *entry = scout__cat_entry_of(cat, i);
@@ -90,6 +77,15 @@ link_behind(struct scout__cat *cat, uint32_t i, uint32_t newer)
 	else
 		cat->oldest = i;
 	before->older = i;
+}
+
+static void
+link_oldest(struct scout__cat *cat, uint32_t i)
+{
+	if (cat->oldest != SCOUT__CAT_NONE)
+		link_behind(cat, i, cat->oldest);
+	else
+		link_newest(cat, i);
 }
 
 /*
@@ -116,12 +112,10 @@ place_of(const struct scout__cat *cat, uint32_t i)
 	return at == SCOUT__CAT_CUT ? at : SCOUT__CAT_NONE;
 }
 
-/* A PRESENT entry without pins, used now. */
+/* A PRESENT entry without pins, used now. @place: place_of() it. */
 static void
-link_used(struct scout__cat *cat, uint32_t i)
+link_at(struct scout__cat *cat, uint32_t i, uint32_t place)
 {
-	uint32_t place = place_of(cat, i);
-
 	if (place < SCOUT__CAT_CUT)
 		link_behind(cat, i, place);
 	else
@@ -357,7 +351,7 @@ claim_locked(struct scout__cat *cat, struct scout__l2_digest digest, uint64_t de
 			scout__cat_entry_of(cat, at)->is_cold = false;
 			if (scout__cat_entry_of(cat, at)->pins == 0) {
 				unlink_entry(cat, at);
-				link_used(cat, at);
+				link_at(cat, at, place_of(cat, at));
 			}
 			return SCOUT__CAT_PRESENT;
 		} else if (scout__cat_entry_of(cat, at)->state == CAT_BUSY) {
@@ -460,7 +454,7 @@ scout__cat_publish(struct scout__cat *cat, uint32_t entry)
 		published->stamped_s = (uint32_t)(scout__now_us() / 1000000);
 		published->is_cold = false;
 		if (published->pins == 0)
-			link_used(cat, entry);
+			link_at(cat, entry, place);
 	}
 	unlock(cat);
 	return is_of_use;
@@ -511,9 +505,10 @@ scout__cat_clear(struct scout__cat *cat)
 
 	lock(cat);
 	for (uint32_t i = 0; i < cat->n_slabs * SCOUT__CAT_SLAB; i++) {
-		breathe(cat, i);
-		struct scout__cat_entry *entry = scout__cat_entry_of(cat, i);
+		struct scout__cat_entry *entry;
 
+		breathe(cat, i);
+		entry = scout__cat_entry_of(cat, i);
 		if (entry->state == CAT_PRESENT) {
 			present_to_busy(cat, i);
 			n++;
