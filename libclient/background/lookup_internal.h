@@ -113,9 +113,9 @@ void scout__feed_reply(struct scout_client *c, const struct scout__op *op, int e
 
 /* The caller has left a number to send. */
 void scout__broadcast_start(struct scout_client *c, uint32_t what) SCOUT_ON_COURIER;
-/* Whether a broadcast has to be sent on this link before any lookup. */
 /* The server of @link knows nothing of our last clear, if there was one. */
 void scout__broadcast_clear_again(struct scout_client *c, uint32_t link) SCOUT_ON_COURIER;
+/* Whether a broadcast has to be sent on this link before any lookup. */
 bool scout__broadcast_is_due(const struct scout_client *c, uint32_t link) SCOUT_ON_COURIER;
 /* Whether anything is to be sent or not answered. */
 bool scout__broadcast_is_open(const struct scout_client *c) SCOUT_ON_COURIER;

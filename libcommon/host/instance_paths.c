@@ -205,20 +205,24 @@ scout__instance_look(const char *endpoint, struct scout__instance *ret_instance,
 	return find(endpoint, false, ret_instance, err, err_len);
 }
 
+int
+scout__socket_error(const char *path)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error = 0;
+
+	if (fd < 0)
+		return errno;
+	(void)snprintf(address.sun_path, sizeof(address.sun_path), "%.*s", (int)sizeof(address.sun_path) - 1, path);
+	/* EAGAIN: its queue of connections is full. */
+	if (connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 && errno != EAGAIN)
+		error = errno;
+	(void)close(fd);
+	return error;
+}
+
 bool
 scout__instance_listens(const struct scout__instance *instance)
 {
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	bool listens;
-
-	if (fd < 0)
-		return false;
-	SCOUT_ASSERT(strlen(instance->socket) < sizeof(address.sun_path));
-	/* EAGAIN: its queue of connections is full. */
-	memcpy(address.sun_path, instance->socket,
-	       strlen(instance->socket) + 1); /* scout__instance_open() checked it */
-	listens = connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0 || errno == EAGAIN;
-	(void)close(fd);
-	return listens;
+	return scout__socket_error(instance->socket) == 0;
 }

@@ -42,5 +42,7 @@ SCOUT_ON_ANY int scout__instance_look(const char *endpoint, struct scout__instan
 SCOUT_ON_ANY int scout__instance_open(const char *folder, struct scout__instance *ret_instance, char *err,
 				      size_t err_len);
 
+/* Why nobody can be asked at the Unix socket @path: an errno, or 0. Does not wait. */
+SCOUT_ON_ANY int scout__socket_error(const char *path);
 /* Whether a server accepts connections on its socket. */
 SCOUT_ON_ANY bool scout__instance_listens(const struct scout__instance *instance);

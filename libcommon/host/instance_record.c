@@ -79,13 +79,12 @@ scout__record_read(int fd, struct scout__instance_record *ret_record)
 bool
 scout__record_write(int fd, const struct scout__instance_record *r)
 {
+	struct stat st = {0};
 	char text[FILE_BYTES];
 	int n = snprintf(text, sizeof(text),
 			 "state = %s\npid = %ld\nversion = %s\nwire = %" PRIu32 "\nsince_ms = %" PRIu64
 			 "\nfailures = %" PRIu32 "\nkeys = %s\nend\n",
 			 states[r->state], r->pid, r->version, r->wire, r->since_ms, r->failures, r->keys);
-
-	struct stat st = {0};
 
 	if (n < 0 || n >= (int)sizeof(text)) {
 		errno = E2BIG;

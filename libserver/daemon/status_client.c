@@ -4,9 +4,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <kvscout/error.h>
 
@@ -91,22 +88,6 @@ find_local(struct scout__status_client *c, const char *endpoint, char *err, size
 			   c->log_path);
 }
 
-/* Why nobody can be asked at the socket @path: an errno, or 0. */
-static int
-socket_error(const char *path)
-{
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error = 0;
-
-	if (fd < 0)
-		return errno;
-	(void)snprintf(address.sun_path, sizeof(address.sun_path), "%.*s", (int)sizeof(address.sun_path) - 1, path);
-	if (connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 && errno != EAGAIN)
-		error = errno;
-	(void)close(fd);
-	return error;
-}
-
 /* What an event of the connection means; NULL: go on. */
 static const char *
 bad_event(uint16_t event, bool has_key)
@@ -186,7 +167,7 @@ scout__status_client_open(struct scout__status_client *c, const char *endpoint, 
 	    !set_int(c->sock, ZMQ_SNDTIMEO, SCOUT__ASK_MS) || !set_int(c->sock, ZMQ_RCVTIMEO, SCOUT__ASK_MS))
 		return fail_zmq(c, err, err_len);
 	rc = set_keys(c->sock, secret_file, server_key, err, err_len);
-	error = strncmp(c->endpoint, "ipc://", 6) == 0 ? socket_error(c->endpoint + 6) : 0;
+	error = strncmp(c->endpoint, "ipc://", 6) == 0 ? scout__socket_error(c->endpoint + 6) : 0;
 	if (rc == 0 && error)
 		rc = scout__fail(err, err_len, SCOUT_ERR_UNREACHABLE, "%s: no server can be asked there (%s)",
 				 c->endpoint, scout__errno_text(error));
