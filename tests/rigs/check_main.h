@@ -15,6 +15,8 @@
  * cases below it, up to the next CHECKED_FIXTURE. A program whose cases do not follow from its text has a suite_of_this_file() of its own.
  */
 Suite *suite_of_this_file(void);
+/* What main() returns: a program that first needs a server, say, has a main() of its own. */
+int run_suite(Suite *suite);
 
 struct check_entry {
 	const char *file;

@@ -100,8 +100,7 @@ main(void)
 {
 	Suite *suite = suite_create("fault_matrix");
 	TCase *tc = tcase_create("matrix");
-	SRunner *runner;
-	int failed;
+	int rc;
 
 	results = mmap(NULL, MAX_ROWS * sizeof(*results), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (results == MAP_FAILED) {
@@ -121,10 +120,7 @@ main(void)
 	collect(tc, matrix_process_rows);
 	collect(tc, matrix_limits_rows);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
+	rc = run_suite(suite);
 	print_table();
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return rc;
 }

@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "check_main.h"
 #include "checked_fork.h"
 #include "clock.h"
 #include "waiting.h"
@@ -72,9 +73,6 @@ has_server(void)
 int
 redis_rig_main(Suite *suite)
 {
-	SRunner *runner;
-	int failed;
-
 	if (!has_server()) {
 		(void)puts("1..0 # SKIP redis-server is not installed");
 		return EXIT_SUCCESS;
@@ -85,11 +83,7 @@ redis_rig_main(Suite *suite)
 		perror(home);
 		return EXIT_FAILURE;
 	}
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_suite(suite);
 }
 
 /* ---- processes ---- */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "check_main.h"
 #include "s3_stand.h"
 
 #include <fcntl.h>
@@ -85,8 +86,7 @@ int
 swift_main(struct swift *swift, Suite *suite)
 {
 	const char *missing = swift_start(swift);
-	SRunner *runner;
-	int failed;
+	int rc;
 
 	if (missing) {
 		(void)printf("1..0 # SKIP %s\n", missing);
@@ -94,10 +94,7 @@ swift_main(struct swift *swift, Suite *suite)
 	}
 	(void)setenv("AWS_ACCESS_KEY_ID", "test:tester", 1);
 	(void)setenv("AWS_SECRET_ACCESS_KEY", "testing", 1);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
+	rc = run_suite(suite);
 	swift_stop(swift);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return rc;
 }
