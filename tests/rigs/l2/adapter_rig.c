@@ -10,7 +10,7 @@
 
 /* See adapter_rig.h. Threads: the test's; scout__l2_complete() and the log run on the adapter's. */
 
-#define END_US 20000000u
+#define END_US 60000000u
 
 struct scout__l2_port {
 	char unused;
@@ -21,10 +21,8 @@ static struct scout__l2_port port;
 void
 scout__l2_complete(struct scout__l2_port *to, struct scout__l2_op *op)
 {
-	struct adapter_object *o = op->user;
-
 	SCOUT_ASSERT(to == &port);
-	atomic_fetch_add_explicit(&o->ended, 1, memory_order_release);
+	atomic_fetch_add_explicit((atomic_uint *)op->user, 1, memory_order_release);
 }
 
 static void
@@ -106,6 +104,35 @@ adapter_wait_logged(struct adapter_rig *rig, const char *what)
 		;
 }
 
+void
+adapter_submit(struct adapter_rig *rig, struct scout__l2_op *op, atomic_uint *ended)
+{
+	scout__enter_loop();
+	op->user = ended;
+	op->result = 0xff;
+	atomic_store(ended, 0);
+	ck_assert(rig->vt->submit(rig->adapter, op));
+}
+
+enum scout__l2_result
+adapter_end(const struct scout__l2_op *op, const atomic_uint *ended)
+{
+	wait_until(atomic_load_explicit(ended, memory_order_acquire) > 0)
+		;
+	ck_assert_uint_eq(atomic_load(ended), 1);
+	ck_assert_uint_lt(op->result, SCOUT__L2_RESULTS);
+	return (enum scout__l2_result)op->result;
+}
+
+enum scout__l2_result
+adapter_run(struct adapter_rig *rig, struct scout__l2_op *op)
+{
+	atomic_uint ended;
+
+	adapter_submit(rig, op, &ended);
+	return adapter_end(op, &ended);
+}
+
 /* ---- objects ---- */
 
 static void *
@@ -116,9 +143,20 @@ must(void *p)
 }
 
 void
+object_fill(uint8_t *data, uint64_t bytes, uint32_t number)
+{
+	uint64_t x = number * UINT64_C(0x9e3779b97f4a7c15) + 1;
+
+	for (uint64_t i = 0; i < bytes; i += 8) {
+		(void)xorshift(&x);
+		memcpy(data + i, &x, bytes - i < 8 ? bytes - i : 8);
+	}
+}
+
+void
 object_init(struct adapter_object *o, uint32_t number, uint64_t bytes)
 {
-	const uint64_t plane_bytes[] = {bytes};
+	static const uint64_t plane_bytes[] = {4096};
 	const struct scout__l2_layout layout = {
 		.name_space = "test",
 		.name_len = 4,
@@ -131,7 +169,6 @@ object_init(struct adapter_object *o, uint32_t number, uint64_t bytes)
 		.layout_tag = "",
 	};
 	struct scout__l2_fingerprint fingerprint;
-	uint64_t x = number * UINT64_C(0x9e3779b97f4a7c15) + 1;
 	uint8_t hash[32] = {0};
 
 	memset(o, 0, sizeof(*o));
@@ -141,10 +178,7 @@ object_init(struct adapter_object *o, uint32_t number, uint64_t bytes)
 	o->bytes = bytes;
 	o->data = must(malloc(bytes + 8));
 	o->slot = must(malloc(bytes + 8));
-	for (uint64_t i = 0; i < bytes; i += 8) {
-		(void)xorshift(&x);
-		memcpy(o->data + i, &x, 8);
-	}
+	object_fill(o->data, bytes, number);
 	memcpy(o->slot, o->data, bytes);
 }
 
@@ -157,27 +191,18 @@ object_fini(struct adapter_object *o)
 	free(o->op.found);
 }
 
-static void
-submit(struct adapter_rig *rig, struct adapter_object *o, uint32_t timeout_ms)
-{
-	o->op.timeout_us = (uint64_t)timeout_ms * 1000;
-	o->op.user = o;
-	o->op.result = 0xff;
-	atomic_store(&o->ended, 0);
-	ck_assert(rig->vt->submit(rig->adapter, &o->op));
-}
-
 void
 object_begin(struct adapter_rig *rig, struct adapter_object *o, enum scout__l2_what what, uint32_t timeout_ms)
 {
 	uint8_t *found = o->op.found;
 
-	o->op = (struct scout__l2_op){.what = (uint8_t)what, .key = &o->key, .found = found};
+	o->op = (struct scout__l2_op){
+		.what = (uint8_t)what, .key = &o->key, .found = found, .timeout_us = UINT64_C(1000) * timeout_ms};
 	if (what != SCOUT__L2_REMOVE) {
 		o->op.data = o->slot;
 		o->op.bytes = o->bytes;
 	}
-	submit(rig, o, timeout_ms);
+	adapter_submit(rig, &o->op, &o->ended);
 }
 
 void
@@ -185,22 +210,21 @@ object_begin_exists(struct adapter_rig *rig, struct adapter_object *o, const str
 		    uint32_t timeout_ms)
 {
 	o->digests = must(realloc(o->digests, (n + 1) * sizeof(*o->digests)));
-	o->op = (struct scout__l2_op){.what = SCOUT__L2_EXISTS, .n = n, .found = must(realloc(o->op.found, n + 1))};
+	o->op = (struct scout__l2_op){.what = SCOUT__L2_EXISTS,
+				      .n = n,
+				      .found = must(realloc(o->op.found, n + 1)),
+				      .timeout_us = UINT64_C(1000) * timeout_ms};
 	o->op.digests = o->digests;
 	memset(o->op.found, 0xff, n + 1);
 	for (uint32_t i = 0; i < n; i++)
 		o->digests[i] = of[i].key.digest;
-	submit(rig, o, timeout_ms);
+	adapter_submit(rig, &o->op, &o->ended);
 }
 
 enum scout__l2_result
 object_end(struct adapter_object *o)
 {
-	wait_until(atomic_load_explicit(&o->ended, memory_order_acquire) > 0)
-		;
-	ck_assert_uint_eq(atomic_load(&o->ended), 1);
-	ck_assert_uint_lt(o->op.result, SCOUT__L2_RESULTS);
-	return (enum scout__l2_result)o->op.result;
+	return adapter_end(&o->op, &o->ended);
 }
 
 enum scout__l2_result

@@ -49,6 +49,14 @@ uint32_t adapter_logged(struct adapter_rig *rig, const char *what);
 /* Until it has; with a deadline. */
 void adapter_wait_logged(struct adapter_rig *rig, const char *what);
 
+/* Any operation; @ended counts its ends. */
+void adapter_submit(struct adapter_rig *rig, struct scout__l2_op *op, atomic_uint *ended);
+/* Its result; the test fails if it does not end, or ends twice. */
+enum scout__l2_result adapter_end(const struct scout__l2_op *op, const atomic_uint *ended);
+enum scout__l2_result adapter_run(struct adapter_rig *rig, struct scout__l2_op *op);
+
+/* Bytes that tell @number from others, and each place from the next. */
+void object_fill(uint8_t *data, uint64_t bytes, uint32_t number);
 /* Object @number of @bytes; other numbers, other keys and bytes. */
 void object_init(struct adapter_object *o, uint32_t number, uint64_t bytes);
 void object_fini(struct adapter_object *o);
@@ -57,7 +65,6 @@ void object_begin(struct adapter_rig *rig, struct adapter_object *o, enum scout_
 /* EXISTS of @n objects, in the operation of @o. */
 void object_begin_exists(struct adapter_rig *rig, struct adapter_object *o, const struct adapter_object *of, uint32_t n,
 			 uint32_t timeout_ms);
-/* Its result; the test fails if it does not end, or ends twice. */
 enum scout__l2_result object_end(struct adapter_object *o);
 
 enum scout__l2_result object_store(struct adapter_rig *rig, struct adapter_object *o);

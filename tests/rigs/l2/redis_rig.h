@@ -29,6 +29,9 @@ struct redis_cluster {
 	struct redis_server nodes[REDIS_NODES];
 };
 
+/* That of store.h. */
+extern struct redis_server store_redis_server;
+
 /* The main() of these tests: all of them are skipped where there is no redis-server. */
 int redis_rig_main(Suite *suite);
 

@@ -17,7 +17,7 @@
 /* See s3_stand.h. */
 
 #define HEAD_BYTES 32768u
-#define MESSAGE_BYTES (64u << 20)
+#define MESSAGE_BYTES (65u << 20)
 
 /* What arrives on a socket: a head, then a body of the length that the head names. */
 struct message {

@@ -4,7 +4,7 @@
 
 #include "redis_rig.h"
 
-/* A clear with one real redis-server as L2 of one server, or of two. */
+/* A clear while one real redis-server as L2 hangs, comes late, or loses the record (l2_nodes has what holds for every store). */
 
 #define IMPATIENT_MS 300u
 
@@ -27,25 +27,6 @@ teardown(void)
 
 CASE_TIMEOUT(300);
 CHECKED_FIXTURE(setup, teardown);
-
-START_TEST(a_clear_drops_pool_and_redis)
-{
-	clear_drops_both_tiers(url);
-	ck_assert_int_eq((int)redis_number(&server, "DBSIZE"), 4 + 4 + 1); /* before, after, and the record */
-}
-END_TEST
-
-START_TEST(a_restart_brings_nothing_back)
-{
-	clear_outlives_the_server(url);
-}
-END_TEST
-
-START_TEST(another_server_on_the_redis_drops_it_too)
-{
-	clear_reaches_another_server(url);
-}
-END_TEST
 
 /* The clear is answered in time, the store that cannot record it is not used, and takes it when it answers again. */
 START_TEST(a_redis_that_hangs_gets_the_clear_when_it_is_back)

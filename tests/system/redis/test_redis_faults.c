@@ -245,11 +245,8 @@ read_record(void)
 					  .found = &found,
 					  .data = bytes,
 					  .bytes = 8,
-					  .timeout_us = UINT64_C(10000000),
-					  .user = &object};
-	atomic_store(&object.ended, 0);
-	ck_assert(rig.vt->submit(rig.adapter, &object.op));
-	(void)object_end(&object);
+					  .timeout_us = UINT64_C(10000000)};
+	(void)adapter_run(&rig, &object.op);
 	object.op.found = NULL; /* object_fini() would free it */
 	return object.op.result;
 }
@@ -464,34 +461,6 @@ START_TEST(connections_that_the_server_closes_are_made_anew_without_an_error)
 	wait_until(COUNTER(reconnects) >= 3)
 		;
 	ck_assert_uint_eq(adapter_logged(&rig, "trying again"), 0);
-}
-END_TEST
-
-START_TEST(a_stop_ends_what_runs_at_once)
-{
-	static struct adapter_object many[60];
-
-	real_server(NULL);
-	rig.timeout_ms = 60000;
-	adapter_up(&rig, url);
-	ck_assert_int_eq(object_store(&rig, &object), SCOUT__L2_OK);
-	redis_freeze(&server);
-	for (uint32_t i = 0; i < 60; i++) {
-		object_init(&many[i], 100 + i, i % 10 == 0 ? 8 * MIB : 1000);
-		object_begin(&rig, &many[i],
-			     i % 3 == 0   ? SCOUT__L2_STORE
-			     : i % 3 == 1 ? SCOUT__L2_LOAD
-					  : SCOUT__L2_REMOVE,
-			     60000);
-	}
-	object_begin_exists(&rig, &object, many, 60, 60000);
-	adapter_down(&rig);
-	for (uint32_t i = 0; i < 60; i++) {
-		ck_assert_int_eq(object_end(&many[i]), SCOUT__L2_CANCELLED);
-		object_fini(&many[i]);
-	}
-	ck_assert_int_eq(object_end(&object), SCOUT__L2_CANCELLED);
-	redis_thaw(&server);
 }
 END_TEST
 

@@ -165,10 +165,8 @@ START_TEST(records_survive_a_lost_connection)
 						  .found = &found,
 						  .data = object.slot,
 						  .bytes = 8,
-						  .timeout_us = UINT64_C(20000000),
-						  .user = &object};
-		atomic_store(&object.ended, 0);
-		ck_assert(rig.vt->submit(rig.adapter, &object.op));
+						  .timeout_us = UINT64_C(20000000)};
+		adapter_submit(&rig, &object.op, &object.ended);
 		(void)hear(ask, cases[i].says);
 		(void)poll(NULL, 0, 150); /* one that breaks young counts as a failure of the server */
 		(void)close(ask);

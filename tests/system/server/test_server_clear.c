@@ -384,7 +384,7 @@ END_TEST
 
 /* ---- files ---- */
 
-static char url[256], shared_url[256], faulty_url[600];
+static char url[256], faulty_url[600];
 static char *folder;
 
 static void
@@ -392,7 +392,6 @@ setup(void)
 {
 	folder = l2_folder_make(false);
 	(void)snprintf(url, sizeof(url), "fs://%s/kv", folder);
-	(void)snprintf(shared_url, sizeof(shared_url), "fs://%s/shared?shared=1", folder);
 }
 
 /* What faulty_url names: the store of url, behind faults. */
@@ -414,24 +413,6 @@ teardown(void)
 }
 
 CHECKED_FIXTURE(setup, teardown);
-
-START_LOOP_TEST(a_clear_drops_pool_and_files, 0, 2)
-{
-	clear_drops_both_tiers(_i ? shared_url : url);
-}
-END_TEST
-
-START_LOOP_TEST(a_restart_brings_nothing_back, 0, 2)
-{
-	clear_outlives_the_server(_i ? shared_url : url);
-}
-END_TEST
-
-START_TEST(another_server_on_the_folder_drops_it_too)
-{
-	clear_reaches_another_server(shared_url);
-}
-END_TEST
 
 /* The first HELLO tells the next server of an older clear than the record: who joined the later one is in all the same. */
 START_TEST(a_record_later_than_what_the_first_peer_knows_puts_nobody_out)

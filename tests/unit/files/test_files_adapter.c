@@ -37,7 +37,7 @@ round_trip(const char *query)
 	}
 	ck_assert_uint_eq(rig_gauges(&rig).objects, N_SIZES);
 	rig_check_folder(&rig, N_SIZES);
-	rig_close(&rig);
+	adapter_down(&rig.of);
 	rig_open(&rig, query);
 	ck_assert_uint_eq(rig_gauges(&rig).recovered, N_SIZES);
 	for (uint32_t i = 0; i < N_SIZES; i++) {
@@ -48,9 +48,9 @@ round_trip(const char *query)
 
 CHECKED_FIXTURE(setup, teardown);
 
-START_LOOP_TEST(what_was_stored_is_loaded_also_after_a_restart, 0, 4)
+START_LOOP_TEST(what_was_stored_is_loaded_also_after_a_restart, 0, 3)
 {
-	static const char *const queries[] = {"", "?sync=1", "?threads=1", "?shared=0&sync=1&threads=64"};
+	static const char *const queries[] = {"?sync=1", "?threads=1", "?shared=0&sync=1&threads=64"};
 
 	round_trip(queries[_i]);
 }
@@ -65,7 +65,7 @@ opens_direct(const char *query)
 	if (rc == SCOUT_ERR_CONFIG_RANGE && strstr(rig.err, "does not support direct"))
 		return false;
 	ck_assert_msg(rc == 0, "%s", rig.err);
-	rig_close(&rig);
+	adapter_down(&rig.of);
 	return true;
 }
 
@@ -76,13 +76,13 @@ START_TEST(direct_io_reads_what_buffered_io_wrote_and_the_other_way_round)
 	if (!opens_direct("?direct=1"))
 		return;
 	round_trip("?direct=1&sync=1");
-	rig_close(&rig);
+	adapter_down(&rig.of);
 	rig_open(&rig, "");
 	for (uint32_t i = 0; i < n; i++)
 		ck_assert_int_eq(rig_load(&rig, i, sizes[i]), SCOUT__L2_OK);
 	for (uint32_t i = 0; i < n; i++)
 		ck_assert_int_eq(rig_store(&rig, 100 + i, sizes[i]), SCOUT__L2_OK);
-	rig_close(&rig);
+	adapter_down(&rig.of);
 	rig_open(&rig, "?direct=1");
 	for (uint32_t i = 0; i < n; i++)
 		ck_assert_int_eq(rig_load(&rig, 100 + i, sizes[i]), SCOUT__L2_OK);
@@ -103,11 +103,11 @@ START_TEST(direct_io_takes_slots_of_any_alignment)
 	memory = aligned;
 	for (unsigned off = 0; off < 4096; off += 511) {
 		key = rig_key(off);
-		rig_fill(wanted, bytes, off);
+		object_fill(wanted, bytes, off);
 		memcpy(memory + off, wanted, bytes);
-		ck_assert_int_eq(rig_store_bytes(&rig, &key, memory + off, bytes), SCOUT__L2_OK);
+		ck_assert_int_eq(rig_transfer(&rig, SCOUT__L2_STORE, &key, memory + off, bytes), SCOUT__L2_OK);
 		memset(memory, 0xee, bytes + 8192);
-		ck_assert_int_eq(rig_load_bytes(&rig, &key, memory + off, bytes), SCOUT__L2_OK);
+		ck_assert_int_eq(rig_transfer(&rig, SCOUT__L2_LOAD, &key, memory + off, bytes), SCOUT__L2_OK);
 		ck_assert_mem_eq(memory + off, wanted, bytes);
 		ck_assert(off == 0 || memory[off - 1] == 0xee);
 		ck_assert_uint_eq(memory[off + bytes], 0xee);
@@ -117,57 +117,7 @@ START_TEST(direct_io_takes_slots_of_any_alignment)
 }
 END_TEST
 
-START_TEST(a_huge_object_takes_its_time_and_is_right)
-{
-	const uint64_t bytes = (uint64_t)300 * MIB + 4095;
-
-	rig_open(&rig, "");
-	ck_assert_int_eq(rig_store(&rig, 1, bytes), SCOUT__L2_OK);
-	ck_assert_int_eq(rig_load(&rig, 1, bytes), SCOUT__L2_OK);
-}
-END_TEST
-
-START_TEST(an_object_that_is_there_stays)
-{
-	struct scout__l2_key key = rig_key(1);
-	uint8_t other[1000] = {0};
-
-	rig_open(&rig, "");
-	ck_assert_int_eq(rig_store(&rig, 1, 1000), SCOUT__L2_OK);
-	ck_assert_int_eq(rig_store_bytes(&rig, &key, other, sizeof(other)), SCOUT__L2_PRESENT);
-	ck_assert_int_eq(rig_load(&rig, 1, 1000), SCOUT__L2_OK);
-	rig_check_folder(&rig, 1);
-}
-END_TEST
-
 /* ---- many at once ---- */
-
-START_TEST(of_many_stores_of_one_key_one_writes)
-{
-	struct scout__l2_key key = rig_key(1);
-	struct scout__l2_op ops[64];
-	bool done[64];
-	uint32_t n_ok = 0, n_present = 0;
-	uint8_t *data = malloc(MIB);
-
-	rig_fill(data, MIB, 1);
-	rig_open(&rig, "?threads=8");
-	for (unsigned i = 0; i < 64; i++) {
-		ops[i] = (struct scout__l2_op){.what = SCOUT__L2_STORE, .key = &key, .data = data, .bytes = MIB};
-		rig_submit(rig.adapter, &ops[i], &done[i]);
-	}
-	for (unsigned i = 0; i < 64; i++) {
-		rig_wait(&done[i]);
-		n_ok += ops[i].result == SCOUT__L2_OK;
-		n_present += ops[i].result == SCOUT__L2_PRESENT;
-	}
-	ck_assert_uint_eq(n_ok, 1);
-	ck_assert_uint_eq(n_present, 63);
-	ck_assert_int_eq(rig_load(&rig, 1, MIB), SCOUT__L2_OK);
-	rig_check_folder(&rig, 1);
-	free(data);
-}
-END_TEST
 
 /* Everything at once on few keys with a limit that evicts all the time: whatever is loaded is right, the sums stay right. */
 START_TEST(stores_loads_and_evictions_of_the_same_keys_never_mix)
@@ -181,7 +131,7 @@ START_TEST(stores_loads_and_evictions_of_the_same_keys_never_mix)
 	static struct scout__l2_key keys[KEYS];
 	static uint8_t payload[KEYS][BYTES], loaded[OPS][BYTES];
 	static struct scout__l2_op ops[OPS];
-	static bool done[OPS];
+	static atomic_uint done[OPS];
 	struct scout__l2_gauges gauges;
 	struct l2_folder_report report;
 	unsigned seed = 1, n_loaded = 0;
@@ -189,7 +139,7 @@ START_TEST(stores_loads_and_evictions_of_the_same_keys_never_mix)
 	rig_open(&rig, "?threads=8&max_bytes=200Ki");
 	for (uint32_t i = 0; i < KEYS; i++) {
 		keys[i] = rig_key(i);
-		rig_fill(payload[i], BYTES, i);
+		object_fill(payload[i], BYTES, i);
 	}
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		for (unsigned i = 0; i < OPS; i++) {
@@ -199,10 +149,10 @@ START_TEST(stores_loads_and_evictions_of_the_same_keys_never_mix)
 			ops[i] = (struct scout__l2_op){.key = &keys[k], .bytes = BYTES};
 			ops[i].what = what < 4 ? SCOUT__L2_STORE : what < 7 ? SCOUT__L2_LOAD : SCOUT__L2_REMOVE;
 			ops[i].data = what < 4 ? payload[k] : loaded[i];
-			rig_submit(rig.adapter, &ops[i], &done[i]);
+			adapter_submit(&rig.of, &ops[i], &done[i]);
 		}
 		for (unsigned i = 0; i < OPS; i++) {
-			rig_wait(&done[i]);
+			(void)adapter_end(&ops[i], &done[i]);
 			ck_assert_int_le(ops[i].result, SCOUT__L2_PRESENT);
 			if (ops[i].what != SCOUT__L2_LOAD || ops[i].result != SCOUT__L2_OK)
 				continue;
@@ -267,9 +217,9 @@ START_TEST(the_head_of_a_prefix_is_the_last_to_go)
 		ck_assert_int_eq(rig_store(&rig, i, ONE - 4096), SCOUT__L2_OK);
 		digests[i] = rig_key(i).digest;
 	}
-	ck_assert_int_eq(rig_run(&rig, &op), SCOUT__L2_OK);
+	ck_assert_int_eq(adapter_run(&rig.of, &op), SCOUT__L2_OK);
 	op.what = SCOUT__L2_UNPIN;
-	ck_assert_int_eq(rig_run(&rig, &op), SCOUT__L2_OK);
+	ck_assert_int_eq(adapter_run(&rig.of, &op), SCOUT__L2_OK);
 	ck_assert_int_eq(rig_store(&rig, 4, ONE - 4096), SCOUT__L2_OK);
 	ck_assert_uint_eq(objects_there(0, 5), 0x17);
 	ck_assert_int_eq(rig_store(&rig, 5, ONE - 4096), SCOUT__L2_OK);
@@ -331,7 +281,7 @@ START_TEST(the_order_of_use_survives_a_restart)
 		ck_assert_int_eq(utimensat(AT_FDCWD, path, times, 0), 0);
 		free(path);
 	}
-	rig_close(&rig);
+	adapter_down(&rig.of);
 	rig_open(&rig, "?max_bytes=40Ki&threads=1"); /* one too many */
 	ck_assert_uint_eq(objects_there(0, 6), 0x1f);
 	ck_assert_uint_eq(rig_gauges(&rig).recovered, 6);
@@ -352,7 +302,7 @@ START_TEST(a_load_writes_its_time_down)
 
 	rig_open(&rig, "");
 	ck_assert_int_eq(rig_store(&rig, 0, ONE), SCOUT__L2_OK);
-	rig_close(&rig);
+	adapter_down(&rig.of);
 	/* Read two hours ago, after it was written: the kernel (relatime) would leave that as it is. */
 	ck_assert_int_eq(clock_gettime(CLOCK_REALTIME, &now), 0);
 	old[0].tv_sec = now.tv_sec - 7200;
@@ -385,7 +335,7 @@ START_TEST(an_operation_moves_with_each_piece_and_has_no_deadline_here)
 		uint64_t before_us = scout__now_us();
 
 		ck_assert(!scout__l2_has_begun(&ops[i]));
-		ck_assert_int_eq(rig_run(&rig, &ops[i]), SCOUT__L2_OK);
+		ck_assert_int_eq(adapter_run(&rig.of, &ops[i]), SCOUT__L2_OK);
 		ck_assert(scout__l2_has_begun(&ops[i]));
 		ck_assert_uint_ge(atomic_load(&ops[i].moved_us), before_us);
 		ck_assert_uint_le(atomic_load(&ops[i].moved_us), scout__now_us());
@@ -397,67 +347,12 @@ END_TEST
 START_TEST(an_adapter_of_files_wants_no_more_than_keeps_its_threads_busy)
 {
 	rig_open(&rig, "?threads=4");
-	ck_assert_uint_eq(scout__l2_files.at_once(rig.adapter, SCOUT__L2_READS), 8);
-	ck_assert_uint_eq(scout__l2_files.at_once(rig.adapter, SCOUT__L2_WRITES), 3);
-	rig_close(&rig);
+	ck_assert_uint_eq(scout__l2_files.at_once(rig.of.adapter, SCOUT__L2_READS), 8);
+	ck_assert_uint_eq(scout__l2_files.at_once(rig.of.adapter, SCOUT__L2_WRITES), 3);
+	adapter_down(&rig.of);
 	rig_open(&rig, "?threads=1");
-	ck_assert_uint_eq(scout__l2_files.at_once(rig.adapter, SCOUT__L2_READS), 2);
-	ck_assert_uint_eq(scout__l2_files.at_once(rig.adapter, SCOUT__L2_WRITES), 1);
-}
-END_TEST
-
-START_TEST(stopping_ends_every_operation)
-{
-	enum {
-		N = 200
-	};
-	static struct scout__l2_op ops[N];
-	static struct scout__l2_key keys[N];
-	static bool done[N];
-	uint8_t *data = calloc(1, 4 * MIB);
-	unsigned cancelled = 0;
-
-	rig_open(&rig, "?threads=2");
-	for (uint32_t i = 0; i < N; i++) {
-		keys[i] = rig_key(i);
-		ops[i] =
-			(struct scout__l2_op){.what = SCOUT__L2_STORE, .key = &keys[i], .data = data, .bytes = 4 * MIB};
-		rig_submit(rig.adapter, &ops[i], &done[i]);
-	}
-	rig_close(&rig);
-	for (uint32_t i = 0; i < N; i++) {
-		ck_assert(done[i]);
-		ck_assert(ops[i].result == SCOUT__L2_OK || ops[i].result == SCOUT__L2_CANCELLED);
-		cancelled += ops[i].result == SCOUT__L2_CANCELLED;
-	}
-	ck_assert_uint_gt(cancelled, 0);
-	rig_check_folder(&rig, N - cancelled);
-	free(data);
-}
-END_TEST
-
-/* ---- removing what somebody found damaged ---- */
-
-START_TEST(a_remove_takes_what_is_damaged_and_nothing_else)
-{
-	struct scout__l2_key key = rig_key(1), absent = rig_key(2);
-	struct scout__l2_op op = {.what = SCOUT__L2_REMOVE, .key = &key, .bytes = ONE};
-	char *path = rig_path(&rig, &key);
-	int fd;
-
-	rig_open(&rig, "");
-	ck_assert_int_eq(rig_store(&rig, 1, ONE), SCOUT__L2_OK);
-	ck_assert_int_eq(rig_run(&rig, &op), SCOUT__L2_OK);
-	ck_assert_int_eq(rig_load(&rig, 1, ONE), SCOUT__L2_OK);
-	fd = open(path, O_WRONLY);
-	ck_assert_int_eq(pwrite(fd, "x", 1, 4096 + 77), 1);
-	ck_assert_int_eq(close(fd), 0);
-	ck_assert_int_eq(rig_run(&rig, &op), SCOUT__L2_OK);
-	ck_assert(!rig_exists(&rig, 1, false));
-	ck_assert_int_ne(access(path, F_OK), 0);
-	op.key = &absent;
-	ck_assert_int_eq(rig_run(&rig, &op), SCOUT__L2_OK);
-	free(path);
+	ck_assert_uint_eq(scout__l2_files.at_once(rig.of.adapter, SCOUT__L2_READS), 2);
+	ck_assert_uint_eq(scout__l2_files.at_once(rig.of.adapter, SCOUT__L2_WRITES), 1);
 }
 END_TEST
 
@@ -471,61 +366,30 @@ record(uint8_t what, struct scout__l2_digest *name, uint8_t *data, uint8_t *foun
 	struct scout__l2_op op = {
 		.what = what, .n = 1, .digests = name, .found = found, .data = data, .bytes = RECORD_BYTES};
 
-	return rig_run(&rig, &op);
+	return adapter_run(&rig.of, &op);
 }
 
-/* Written over, apart from the objects, there after a restart, and never evicted. @_i: other servers write here, too. */
-START_LOOP_TEST(a_record_is_written_over_and_outlives_everything, 0, 2)
+/* There after a restart, and never evicted. @_i: other servers write here, too. */
+START_LOOP_TEST(a_record_outlives_everything, 0, 2)
 {
 	const char *query = _i ? "?shared=1" : "?max_bytes=64Ki";
 	struct scout__l2_digest name = {.lo = 7, .hi = 9}, other = {.lo = 7, .hi = 8};
 	uint8_t written[RECORD_BYTES], got[RECORD_BYTES];
 	uint8_t found = 9;
 
+	memset(written, 5, sizeof(written));
 	rig_open(&rig, query);
-	memset(got, 1, sizeof(got));
-	ck_assert_int_eq(record(SCOUT__L2_RECORD_READ, &name, got, &found), SCOUT__L2_OK);
-	ck_assert_uint_eq(found, 0);
-	for (unsigned i = 0; i < 3; i++) {
-		memset(written, (int)(i * 77 + 5), sizeof(written));
-		ck_assert_int_eq(record(SCOUT__L2_RECORD_WRITE, &name, written, &found), SCOUT__L2_OK);
-		ck_assert_int_eq(record(SCOUT__L2_RECORD_READ, &name, got, &found), SCOUT__L2_OK);
-		ck_assert_uint_eq(found, 1);
-		ck_assert_mem_eq(got, written, sizeof(got));
-	}
+	ck_assert_int_eq(record(SCOUT__L2_RECORD_WRITE, &name, written, &found), SCOUT__L2_OK);
 	/* Far more than max_bytes. */
 	for (uint32_t i = 0; i < 40; i++)
 		ck_assert_int_eq(rig_store(&rig, i, 8192), SCOUT__L2_OK);
-	rig_close(&rig);
+	adapter_down(&rig.of);
 	rig_open(&rig, query);
 	ck_assert_int_eq(record(SCOUT__L2_RECORD_READ, &name, got, &found), SCOUT__L2_OK);
 	ck_assert_uint_eq(found, 1);
 	ck_assert_mem_eq(got, written, sizeof(got));
 	ck_assert_int_eq(record(SCOUT__L2_RECORD_READ, &other, got, &found), SCOUT__L2_OK);
 	ck_assert_uint_eq(found, 0);
-	ck_assert(!rig_logged(&rig, "not of kvscout's"));
-}
-END_TEST
-
-/* One of another length is there, and reads as zeros: no record that anybody wrote. */
-START_LOOP_TEST(a_record_of_another_length_reads_as_zeros, 0, 2)
-{
-	struct scout__l2_digest name = {.lo = 0x1122, .hi = 0x3344};
-	uint8_t data[RECORD_BYTES], zeros[RECORD_BYTES] = {0};
-	char path[512];
-	uint8_t found = 0;
-	int fd;
-
-	rig_open(&rig, "");
-	memset(data, 3, sizeof(data));
-	ck_assert_int_eq(record(SCOUT__L2_RECORD_WRITE, &name, data, &found), SCOUT__L2_OK);
-	(void)snprintf(path, sizeof(path), "%s/record-00000000000033440000000000001122", rig.folder);
-	fd = open(path, O_WRONLY);
-	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(ftruncate(fd, _i ? RECORD_BYTES + 1 : RECORD_BYTES - 1), 0);
-	ck_assert_int_eq(close(fd), 0);
-	ck_assert_int_eq(record(SCOUT__L2_RECORD_READ, &name, data, &found), SCOUT__L2_OK);
-	ck_assert_uint_eq(found, 1);
-	ck_assert_mem_eq(data, zeros, sizeof(data));
+	ck_assert(0 == adapter_logged(&rig.of, "not of kvscout's"));
 }
 END_TEST

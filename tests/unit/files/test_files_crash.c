@@ -4,6 +4,7 @@
 #include "waiting.h"
 
 #include <dirent.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -49,7 +50,7 @@ setup(void)
 		keys[i] = rig_key(i);
 		payloads[i] = malloc(bytes_of(i) + 1);
 		ck_assert_ptr_nonnull(payloads[i]);
-		rig_fill(payloads[i], bytes_of(i), i);
+		object_fill(payloads[i], bytes_of(i), i);
 	}
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	ck_assert_ptr_ne(shared, MAP_FAILED);
@@ -69,7 +70,7 @@ static void
 work(void *arg)
 {
 	static struct scout__l2_op ops[WINDOW];
-	static bool done[WINDOW];
+	static atomic_uint done[WINDOW];
 	static uint8_t *loaded[WINDOW];
 	unsigned seed = *(unsigned *)arg;
 
@@ -79,15 +80,15 @@ work(void *arg)
 		loaded[i] = malloc(BYTES_MAX);
 		if (!loaded[i])
 			return;
-		done[i] = true;
+		atomic_store(&done[i], 1);
 	}
 	scout__enter_loop();
 	for (unsigned at = 0;; at = (at + 1) % WINDOW) {
 		uint32_t i = (uint32_t)rand_r(&seed) % KEYS;
 		bool loads = rand_r(&seed) % 8 == 0;
 
-		if (!rig_wait_until(&done[at], RIG_WAIT_US))
-			return;
+		while (!atomic_load(&done[at]))
+			(void)sched_yield();
 		if (ops[at].what == SCOUT__L2_STORE && ops[at].result == SCOUT__L2_OK)
 			(void)atomic_fetch_add(&shared->stored, 1);
 		(void)atomic_fetch_add(&shared->completed, 1);
@@ -96,8 +97,8 @@ work(void *arg)
 						.data = loads ? loaded[at] : payloads[i],
 						.bytes = bytes_of(i),
 						.user = &done[at]};
-		done[at] = false;
-		if (!scout__l2_files.submit(rig.adapter, &ops[at]))
+		atomic_store(&done[at], 0);
+		if (!scout__l2_files.submit(rig.of.adapter, &ops[at]))
 			return;
 	}
 }
@@ -134,7 +135,7 @@ is_writing(void)
 static void
 stop_in_a_write(pid_t child)
 {
-	uint64_t until_us = scout__now_us() + RIG_WAIT_US;
+	uint64_t until_us = wait_begin();
 	int status;
 
 	for (;;) {
@@ -169,11 +170,11 @@ check_after_a_crash(void)
 		if (!rig_exists(&rig, i, false))
 			continue;
 		there++;
-		ck_assert_int_eq(rig_load_bytes(&rig, &keys[i], bytes, bytes_of(i)), SCOUT__L2_OK);
+		ck_assert_int_eq(rig_transfer(&rig, SCOUT__L2_LOAD, &keys[i], bytes, bytes_of(i)), SCOUT__L2_OK);
 		ck_assert_mem_eq(bytes, payloads[i], bytes_of(i));
 	}
 	ck_assert_uint_eq(there, gauges.objects);
-	rig_close(&rig);
+	adapter_down(&rig.of);
 	return gauges.leftover;
 }
 

@@ -200,7 +200,7 @@ scenario(void)
 	(void)truncate(path, 5000); /* where it was stored */
 	(void)rig_load(&rig, 2, BYTES);
 	(void)rig_store(&rig, 2, BYTES);
-	(void)rig_run(&rig, &remove_op);
+	(void)adapter_run(&rig.of, &remove_op);
 	free(path);
 }
 
@@ -215,7 +215,7 @@ check_heals(const char *query)
 		ck_assert_int_eq(rig_store(&rig, i, BYTES), SCOUT__L2_OK);
 		ck_assert_int_eq(rig_load(&rig, i, BYTES), SCOUT__L2_OK);
 	}
-	rig_close(&rig);
+	adapter_down(&rig.of);
 	rig_open(&rig, query);
 	gauges = rig_gauges(&rig);
 	l2_folder_check(rig.folder, &report);
@@ -224,7 +224,7 @@ check_heals(const char *query)
 	ck_assert_uint_eq(gauges.bytes, report.bytes);
 	ck_assert_uint_eq(gauges.pinned, 0);
 	ck_assert_uint_ge(report.objects, 3);
-	rig_close(&rig);
+	adapter_down(&rig.of);
 }
 
 static const struct {
@@ -274,7 +274,7 @@ START_TEST(whichever_call_fails_in_the_scan_the_next_one_is_right)
 	rig_open(&rig, "");
 	for (uint32_t i = 0; i < 5; i++)
 		ck_assert_int_eq(rig_store(&rig, i, BYTES), SCOUT__L2_OK);
-	rig_close(&rig);
+	adapter_down(&rig.of);
 	for (unsigned nth = 1; nth == 1 || calls >= nth - 1; nth++) {
 		arm(FAIL, nth, EIO);
 		rig_open(&rig, "");
@@ -289,7 +289,7 @@ START_TEST(whichever_call_fails_in_the_scan_the_next_one_is_right)
 			ck_assert_int_eq(rig_store(&rig, i, BYTES), SCOUT__L2_PRESENT);
 			ck_assert_int_eq(rig_load(&rig, i, BYTES), SCOUT__L2_OK);
 		}
-		rig_close(&rig);
+		adapter_down(&rig.of);
 		rig_check_folder(&rig, 5);
 		if (calls < nth)
 			break;
@@ -320,7 +320,7 @@ START_TEST(what_the_disk_cannot_read_is_not_offered_again)
 	rig_open(&rig, "");
 	ck_assert_int_eq(rig_store(&rig, 1, BYTES), SCOUT__L2_OK);
 	arm(BROKEN, 0, 0);
-	ck_assert_int_eq(rig_run(&rig, &op), SCOUT__L2_ERROR);
+	ck_assert_int_eq(adapter_run(&rig.of, &op), SCOUT__L2_ERROR);
 	ck_assert_int_eq(op.detail, EIO);
 	disarm();
 	ck_assert(!rig_exists(&rig, 1, false));
@@ -337,14 +337,14 @@ START_TEST(a_disk_that_hangs_delays_no_answer_what_exists)
 	struct scout__l2_key key = rig_key(1);
 	struct scout__l2_op loads[2];
 	uint8_t data[2][BYTES];
-	bool done[2];
+	atomic_uint done[2];
 
 	rig_open(&rig, "?threads=2");
 	ck_assert_int_eq(rig_store(&rig, 1, BYTES), SCOUT__L2_OK);
 	arm(HANG, 0, 0);
 	for (unsigned i = 0; i < 2; i++) {
 		loads[i] = (struct scout__l2_op){.what = SCOUT__L2_LOAD, .key = &key, .data = data[i], .bytes = BYTES};
-		rig_submit(rig.adapter, &loads[i], &done[i]);
+		adapter_submit(&rig.of, &loads[i], &done[i]);
 	}
 	wait_for_held(2);
 	for (unsigned i = 0; i < 1000; i++) {
@@ -355,8 +355,8 @@ START_TEST(a_disk_that_hangs_delays_no_answer_what_exists)
 	ck_assert(!done[0] && !done[1]);
 	disarm();
 	open_gate();
-	rig_wait(&done[0]);
-	rig_wait(&done[1]);
+	(void)adapter_end(&loads[0], &done[0]);
+	(void)adapter_end(&loads[1], &done[1]);
 	ck_assert_int_eq(loads[0].result, SCOUT__L2_OK);
 }
 END_TEST
@@ -369,7 +369,7 @@ START_TEST(stop_does_not_wait_for_a_disk_that_hangs)
 	struct scout__l2_key key = rig_key(1);
 	struct scout__l2_op loads[N];
 	static uint8_t data[N][BYTES];
-	bool done[N];
+	atomic_uint done[N];
 	struct given_time t;
 	unsigned n_done = 0;
 
@@ -378,28 +378,26 @@ START_TEST(stop_does_not_wait_for_a_disk_that_hangs)
 	arm(HANG, 0, 0);
 	for (unsigned i = 0; i < N; i++) {
 		loads[i] = (struct scout__l2_op){.what = SCOUT__L2_LOAD, .key = &key, .data = data[i], .bytes = BYTES};
-		rig_submit(rig.adapter, &loads[i], &done[i]);
+		adapter_submit(&rig.of, &loads[i], &done[i]);
 	}
 	wait_for_held(2);
 	given_time_begin(&t);
-	ck_assert(!scout__l2_files.stop(rig.adapter, scout__now_us() + 200000));
+	ck_assert(!scout__l2_files.stop(rig.of.adapter, scout__now_us() + 200000));
 	ck_assert_uint_ge(given_time_end(&t).elapsed_us, 200000);
 	given_time_within(&t, 350000, "the stop of a files tier whose disk hangs, of 200 ms");
-	ck_assert(rig_logged(&rig, "does not answer"));
+	ck_assert(adapter_logged(&rig.of, "does not answer"));
 	/* What was not begun has ended; what hangs has not. */
-	(void)pthread_mutex_lock(&rig_mu);
 	for (unsigned i = 0; i < N; i++) {
 		n_done += done[i];
 		ck_assert(!done[i] || loads[i].result == SCOUT__L2_CANCELLED);
 	}
-	(void)pthread_mutex_unlock(&rig_mu);
 	ck_assert_uint_eq(n_done, N - 2);
 	/* If the disk comes back, all is well. */
 	disarm();
 	open_gate();
 	for (unsigned i = 0; i < N; i++)
-		rig_wait(&done[i]);
-	rig_close(&rig);
+		(void)adapter_end(&loads[i], &done[i]);
+	adapter_down(&rig.of);
 }
 END_TEST
 
@@ -414,7 +412,7 @@ START_TEST(a_limit_on_file_sizes_ends_a_store_and_not_the_process)
 	op.data = calloc(1, op.bytes);
 	rig_open(&rig, "");
 	limit_file_size(65536);
-	ck_assert_int_eq(rig_run(&rig, &op), SCOUT__L2_FULL);
+	ck_assert_int_eq(adapter_run(&rig.of, &op), SCOUT__L2_FULL);
 	ck_assert_int_eq(op.detail, EFBIG);
 	ck_assert_int_eq(rig_store(&rig, 2, 50000), SCOUT__L2_OK);
 	rig_check_folder(&rig, 1);
@@ -422,7 +420,7 @@ START_TEST(a_limit_on_file_sizes_ends_a_store_and_not_the_process)
 	ck_assert_int_eq(sigaction(SIGXFSZ, NULL, &action), 0);
 	ck_assert(action.sa_handler == SIG_DFL);
 	limit_file_size(RLIM_INFINITY);
-	ck_assert_int_eq(rig_run(&rig, &op), SCOUT__L2_OK);
+	ck_assert_int_eq(adapter_run(&rig.of, &op), SCOUT__L2_OK);
 	free(op.data);
 }
 END_TEST
@@ -474,7 +472,7 @@ START_LOOP_TEST(a_full_disk_evicts_what_is_not_pinned, 0, may_mount())
 	for (uint32_t i = 0; i < 100; i++)
 		rig_unpin(&rig, i);
 	ck_assert_int_eq(rig_store(&rig, 300, 60000), SCOUT__L2_OK);
-	rig_close(&rig);
+	adapter_down(&rig.of);
 	ck_assert_int_eq(umount(rig.folder), 0);
 }
 END_TEST
@@ -488,7 +486,7 @@ store_prompts(void)
 {
 	static struct scout__l2_key keys[PROMPTS * CHUNKS];
 	static struct scout__l2_op ops[PROMPTS * CHUNKS];
-	static bool done[PROMPTS * CHUNKS];
+	static atomic_uint done[PROMPTS * CHUNKS];
 	static uint8_t data[20000];
 
 	memset(done, 0, sizeof(done));
@@ -498,10 +496,10 @@ store_prompts(void)
 			.what = SCOUT__L2_STORE, .key = &keys[i], .data = data, .bytes = sizeof(data)};
 		if (i >= PROMPTS)
 			ops[i].after = keys[i - PROMPTS].digest;
-		rig_submit(rig.adapter, &ops[i], &done[i]);
+		adapter_submit(&rig.of, &ops[i], &done[i]);
 	}
 	for (uint32_t i = 0; i < PROMPTS * CHUNKS; i++) {
-		rig_wait(&done[i]);
+		(void)adapter_end(&ops[i], &done[i]);
 		ck_assert(ops[i].result == SCOUT__L2_OK || (ops[i].result == SCOUT__L2_FULL && ops[i].detail == 0));
 	}
 }
@@ -531,12 +529,12 @@ START_LOOP_TEST(what_goes_of_a_prompt_is_its_end, 0, 1 + may_mount())
 	ck_assert_uint_ge(n, 64);
 	ck_assert_uint_le(n, 90);
 	ck_assert_uint_ge(n_leading() * 10, n * 9);
-	rig_close(&rig);
+	adapter_down(&rig.of);
 	rig_open(&rig, "");
 	wait_until(rig_gauges(&rig).ready)
 		;
 	ck_assert_uint_ge(n_leading() * 10, n * 9);
-	rig_close(&rig);
+	adapter_down(&rig.of);
 	if (_i)
 		ck_assert_int_eq(umount(rig.folder), 0);
 }
@@ -558,7 +556,7 @@ START_LOOP_TEST(a_disk_filled_by_others_is_full, 0, may_mount())
 	ck_assert_int_eq(unlink(path), 0);
 	rig_check_folder(&rig, 0);
 	ck_assert_int_eq(rig_store(&rig, 1, 100000), SCOUT__L2_OK);
-	rig_close(&rig);
+	adapter_down(&rig.of);
 	ck_assert_int_eq(umount(rig.folder), 0);
 	free(path);
 }
@@ -605,7 +603,7 @@ START_TEST(a_folder_made_unwritable_stores_nothing_and_loads_all)
 	ck_assert_int_eq(rig_store(&rig, 3, BYTES), SCOUT__L2_OK);
 	ck_assert_uint_eq(rig_gauges(&rig).objects, 2);
 	rig_check_folder(&rig, 2);
-	rig_close(&rig);
+	adapter_down(&rig.of);
 	if (getuid() == 0)
 		ck_assert_int_eq(seteuid(0), 0);
 }

@@ -90,8 +90,7 @@ static const char *const bad_paths[] = {"fs://host/path", "fs://", "fs://user:se
 
 START_LOOP_TEST(a_wrong_path_is_told, 0, 4)
 {
-	void *adapter;
-	int code = rig_open_url(&rig, bad_paths[_i], &adapter);
+	int code = adapter_try(&rig.of, bad_paths[_i], rig.err, sizeof(rig.err));
 
 	ck_assert_msg(code == SCOUT_ERR_CONFIG_RANGE, "%s: %d, %s", bad_paths[_i], code, rig.err);
 	ck_assert_uint_gt(strlen(rig.err), 10);
@@ -152,7 +151,7 @@ START_TEST(an_absent_folder_is_made_but_not_its_parents)
 	ck_assert_int_eq(stat(rig.folder, &st), 0);
 	ck_assert_uint_eq(st.st_mode & 0777, 0700);
 	ck_assert_int_eq(rig_store(&rig, 1, 100), SCOUT__L2_OK);
-	rig_close(&rig);
+	adapter_down(&rig.of);
 	free(rig.folder);
 	rig.folder = plain;
 }
@@ -180,7 +179,7 @@ START_TEST(the_root_of_a_new_file_system_and_an_interrupted_set_up_count_as_empt
 	put_text("kvscout-l2.0123456789abcdef", "kvscout L2 fi");
 	rig_open(&rig, "");
 	ck_assert(is_there("lost+found") && !is_there("kvscout-l2.0123456789abcdef"));
-	ck_assert(!rig_logged(&rig, "is not of kvscout's"));
+	ck_assert(0 == adapter_logged(&rig.of, "is not of kvscout's"));
 	ck_assert_uint_eq(rig_gauges(&rig).leftover, 1);
 }
 END_TEST
@@ -205,7 +204,7 @@ START_TEST(a_folder_with_nothing_but_our_objects_is_ours)
 
 	rig_open(&rig, "");
 	ck_assert_int_eq(rig_store(&rig, 1, 100), SCOUT__L2_OK);
-	rig_close(&rig);
+	adapter_down(&rig.of);
 	path = inside("kvscout-l2");
 	ck_assert_int_eq(unlink(path), 0);
 	free(path);
@@ -240,14 +239,14 @@ START_LOOP_TEST(a_folder_that_is_emptied_in_use_is_set_up_anew, 0, 3)
 	remove_all(removed[_i]);
 	if (!has_objects)
 		ck_assert_int_eq(rig_load(&rig, 1, 100), SCOUT__L2_ABSENT);
-	wait_until(rig_logged(&rig, "objects are forgotten, and it is set up anew") && rig_gauges(&rig).ready)
+	wait_until(adapter_logged(&rig.of, "objects are forgotten, and it is set up anew") && rig_gauges(&rig).ready)
 		;
 	ck_assert_uint_eq(rig_gauges(&rig).objects, (has_objects ? 10u : 0u));
 	ck_assert_int_eq(rig_exists(&rig, 2, false), has_objects);
 	rig_unpin(&rig, 3);
 	ck_assert_int_eq(rig_try_open(&second, ""), SCOUT_ERR_SYSTEM);
 	ck_assert_int_eq(rig_store(&rig, 20, 100), SCOUT__L2_OK);
-	rig_close(&rig);
+	adapter_down(&rig.of);
 	rig_open(&rig, "");
 	wait_until(rig_gauges(&rig).ready)
 		;
@@ -268,14 +267,14 @@ START_TEST(an_emptied_folder_that_another_has_taken_is_left_to_it)
 	remove_all("/*");
 	rig_open(&second, "");
 	ck_assert_int_eq(rig_load(&rig, 1, 100), SCOUT__L2_ABSENT);
-	wait_until(rig_logged(&rig, "cannot be used again"))
+	wait_until(adapter_logged(&rig.of, "cannot be used again"))
 		;
-	ck_assert_int_eq(rig_run(&rig, &op), SCOUT__L2_ERROR);
+	ck_assert_int_eq(adapter_run(&rig.of, &op), SCOUT__L2_ERROR);
 	ck_assert_msg(strstr(op.why, "is in use by process"), "%s", op.why);
 	ck_assert(!rig_exists(&rig, 1, false));
-	rig_close(&second);
+	adapter_down(&second.of);
 	/* It looks again every few seconds. */
-	wait_until(rig_run(&rig, &op) == SCOUT__L2_OK)
+	wait_until(adapter_run(&rig.of, &op) == SCOUT__L2_OK)
 		;
 }
 END_TEST
@@ -299,7 +298,7 @@ START_TEST(a_second_user_is_refused_and_told_the_pid_of_the_first)
 		_exit(rig_try_open(&second, "") == SCOUT_ERR_SYSTEM && strstr(second.err, pid) ? 0 : 1);
 	ck_assert_int_eq(waitpid(child, &status, 0), child);
 	ck_assert_int_eq(status, 0);
-	rig_close(&rig);
+	adapter_down(&rig.of);
 	rig_open(&rig, "");
 }
 END_TEST
@@ -322,7 +321,7 @@ START_TEST(a_forked_child_does_not_keep_the_folder)
 	}
 	/* It gives up what it inherited before fork() returns to it. */
 	ck_assert_int_eq(read(here[0], &byte, 1), 1);
-	rig_close(&rig);
+	adapter_down(&rig.of);
 	rig_open(&rig, "");
 	ck_assert_int_eq(close(gate[1]), 0);
 	ck_assert_int_eq(waitpid(child, NULL, 0), child);
@@ -338,7 +337,7 @@ START_TEST(shared_users_do_not_exclude_each_other_but_a_private_one)
 	rig_open(&second, "?shared=1");
 	ck_assert_int_eq(rig_try_open(&third, ""), SCOUT_ERR_SYSTEM);
 	ck_assert(strstr(third.err, "shared=1"));
-	rig_close(&second);
+	adapter_down(&second.of);
 }
 END_TEST
 

@@ -20,8 +20,8 @@ setup(void)
 static void
 teardown(void)
 {
-	if (other.adapter)
-		rig_close(&other);
+	if (other.of.adapter)
+		adapter_down(&other.of);
 	rig_fini(&rig);
 }
 
@@ -68,8 +68,8 @@ START_TEST(a_file_that_another_removed_is_absent_and_can_be_stored_again)
 		ck_assert_int_eq(rig_store(&rig, 1, BYTES), SCOUT__L2_OK);
 		ck_assert_int_eq(rig_load(&other, 1, BYTES), SCOUT__L2_OK);
 		ck_assert_int_eq(unlink(path), 0);
-		rig_close(&rig);
-		rig_close(&other);
+		adapter_down(&rig.of);
+		adapter_down(&other.of);
 	}
 	free(path);
 }
@@ -96,7 +96,7 @@ START_TEST(nothing_is_evicted_without_a_limit_and_only_its_own_with_one)
 	open_both("?shared=1");
 	for (uint32_t i = 0; i < 4; i++)
 		ck_assert_int_eq(rig_store(&other, i, BYTES), SCOUT__L2_OK);
-	rig_close(&rig);
+	adapter_down(&rig.of);
 	rig_open(&rig, "?shared=1&max_bytes=32Ki&threads=1");
 	for (uint32_t i = 10; i < 14; i++)
 		ck_assert_int_eq(rig_store(&rig, i, BYTES), SCOUT__L2_OK);
@@ -131,15 +131,15 @@ START_TEST(a_long_question_is_answered_key_by_key)
 	for (uint32_t i = 0; i < N; i += 3)
 		ck_assert_int_eq(rig_store(&other, i, 100), SCOUT__L2_OK);
 	memset(found, 7, sizeof(found));
-	ck_assert_int_eq(rig_run(&rig, &op), SCOUT__L2_OK);
+	ck_assert_int_eq(adapter_run(&rig.of, &op), SCOUT__L2_OK);
 	for (uint32_t i = 0; i < N; i++)
 		ck_assert_uint_eq(found[i], i % 3 == 0);
 	ck_assert_uint_eq(rig_gauges(&rig).pinned, (N + 2) / 3);
 	op.what = SCOUT__L2_UNPIN;
-	ck_assert_int_eq(rig_run(&rig, &op), SCOUT__L2_OK);
+	ck_assert_int_eq(adapter_run(&rig.of, &op), SCOUT__L2_OK);
 	ck_assert_uint_eq(rig_gauges(&rig).pinned, 0);
 	op = (struct scout__l2_op){.what = SCOUT__L2_EXISTS, .digests = digests, .found = found};
-	ck_assert_int_eq(rig_run(&rig, &op), SCOUT__L2_OK); /* no keys at all */
+	ck_assert_int_eq(adapter_run(&rig.of, &op), SCOUT__L2_OK); /* no keys at all */
 }
 END_TEST
 
@@ -152,7 +152,7 @@ START_TEST(stopping_answers_all_questions)
 	static struct scout__l2_digest digests[KEYS];
 	static uint8_t found[N][KEYS];
 	static struct scout__l2_op ops[N];
-	static bool done[N];
+	static atomic_uint done[N];
 
 	for (uint32_t i = 0; i < KEYS; i++)
 		digests[i] = rig_key(i).digest;
@@ -164,9 +164,9 @@ START_TEST(stopping_answers_all_questions)
 						       .digests = digests,
 						       .found = found[i],
 						       .pin = true};
-			rig_submit(rig.adapter, &ops[i], &done[i]);
+			adapter_submit(&rig.of, &ops[i], &done[i]);
 		}
-		rig_close(&rig);
+		adapter_down(&rig.of);
 		for (unsigned i = 0; i < N; i++)
 			ck_assert(done[i] && (ops[i].result == SCOUT__L2_OK || ops[i].result == SCOUT__L2_CANCELLED));
 	}
@@ -180,7 +180,7 @@ START_TEST(temporary_files_of_others_stay_until_they_are_old)
 
 	/* It makes the folders; its scan is over when it is closed. */
 	rig_open(&other, "?shared=1");
-	rig_close(&other);
+	adapter_down(&other.of);
 	ck_assert_int_gt(asprintf(&fresh, "%s/tmp/0000000000000001-1", rig.folder), 0);
 	ck_assert_int_gt(asprintf(&old, "%s/tmp/0000000000000001-2", rig.folder), 0);
 	ck_assert_int_eq(close(open(fresh, O_CREAT | O_WRONLY, 0600)), 0);
@@ -189,7 +189,7 @@ START_TEST(temporary_files_of_others_stay_until_they_are_old)
 	rig_open(&rig, "?shared=1");
 	wait_until(rig_gauges(&rig).leftover >= 1)
 		;
-	rig_close(&rig); /* the scan is over */
+	adapter_down(&rig.of); /* the scan is over */
 	ck_assert_int_eq(access(fresh, F_OK), 0);
 	ck_assert_int_eq(access(old, F_OK), -1);
 	free(fresh);

@@ -49,7 +49,7 @@ setup(void)
 {
 	rig_init(&rig, true);
 	rig_open(&rig, "");
-	rig_close(&rig);
+	adapter_down(&rig.of);
 }
 
 static void
@@ -71,15 +71,15 @@ START_TEST(an_object_of_the_former_format_stays_and_is_not_served)
 	ck_assert_int_eq(stat(old_path, &before), 0);
 	for (int start = 0; start < 2; start++) {
 		rig_open(&rig, "");
-		ck_assert_msg(rig_logged(&rig, "1 objects of 0 MiB are of another format"), "%s", rig.log);
-		ck_assert_msg(rig_logged(&rig, "set remove_old=1"), "%s", rig.log);
+		ck_assert_msg(adapter_logged(&rig.of, "1 objects of 0 MiB are of another format"), "%s", rig.of.text);
+		ck_assert_msg(adapter_logged(&rig.of, "set remove_old=1"), "%s", rig.of.text);
 		/* Its space counts. */
 		ck_assert_uint_ge(rig_gauges(&rig).bytes, FILE_BYTES);
 		ck_assert(!rig_exists(&rig, 1, false));
 		ck_assert_int_eq(rig_load(&rig, 2, 100), SCOUT__L2_ABSENT);
 		ck_assert_int_eq(rig_store(&rig, 1, 100), SCOUT__L2_OK);
 		ck_assert_int_eq(rig_load(&rig, 1, 100), SCOUT__L2_OK);
-		rig_close(&rig);
+		adapter_down(&rig.of);
 		ck_assert_int_eq(stat(old_path, &after), 0);
 		ck_assert(before.st_ino == after.st_ino && before.st_size == after.st_size);
 		ck_assert_mem_eq(&before.st_mtim, &after.st_mtim, sizeof(before.st_mtim));
@@ -97,7 +97,7 @@ START_TEST(where_room_is_short_it_goes_first)
 	rig_open(&rig, "");
 	for (uint32_t i = 0; i < 4; i++)
 		ck_assert_int_eq(rig_store(&rig, i, 100), SCOUT__L2_OK);
-	rig_close(&rig);
+	adapter_down(&rig.of);
 	ck_assert_int_eq(utimensat(AT_FDCWD, old_path, NULL, 0), 0);
 	rig_open(&rig, "?max_bytes=40Ki"); /* four of 8 KiB, and the old one of 8 */
 	ck_assert_int_eq(access(old_path, F_OK), 0);
@@ -113,7 +113,8 @@ START_TEST(its_owner_may_have_it_removed)
 {
 	put_old(-1);
 	rig_open(&rig, "?remove_old=1");
-	ck_assert_msg(rig_logged(&rig, "are of another format, as an upgrade leaves them: removed"), "%s", rig.log);
+	ck_assert_msg(adapter_logged(&rig.of, "are of another format, as an upgrade leaves them: removed"), "%s",
+		      rig.of.text);
 	ck_assert_int_ne(access(old_path, F_OK), 0);
 	ck_assert_uint_eq(rig_gauges(&rig).bytes, 0);
 	rig_check_folder(&rig, 0);
@@ -126,7 +127,7 @@ START_TEST(a_damaged_one_is_a_leftover)
 	put_old(60);
 	rig_open(&rig, "");
 	ck_assert_int_ne(access(old_path, F_OK), 0);
-	ck_assert(!rig_logged(&rig, "another format"));
+	ck_assert(0 == adapter_logged(&rig.of, "another format"));
 	rig_check_folder(&rig, 0);
 }
 END_TEST

@@ -52,70 +52,15 @@ tear_down(void)
 
 CHECKED_FIXTURE(set_up, tear_down);
 
-START_TEST(what_was_stored_is_there_loads_and_is_removed)
-{
-	up("");
-	ck_assert_int_eq(object_load(&rig, &o[0]), SCOUT__L2_ABSENT);
-	ck_assert_int_eq(object_store(&rig, &o[0]), SCOUT__L2_OK);
-	ck_assert_int_eq(object_store(&rig, &o[0]), SCOUT__L2_PRESENT);
-	ck_assert_int_eq(object_store(&rig, &o[2]), SCOUT__L2_OK);
-	ck_assert_uint_eq(object_exists(&rig, o, 3), 2);
-	ck_assert_int_eq(object_load(&rig, &o[0]), SCOUT__L2_OK);
-	ck_assert_int_eq(object_remove(&rig, &o[0]), SCOUT__L2_OK);
-	ck_assert_uint_eq(object_exists(&rig, o, 3), 1);
-}
-END_TEST
-
 START_TEST(a_plugin_learns_whether_the_names_are_a_chain)
 {
 	up("?be=chain");
 	ck_assert_uint_eq(object_exists(&rig, o, 3), 0);
 	object_begin_exists(&rig, &o[1], o, 3, 10000);
 	ck_assert_int_eq(object_end(&o[1]), SCOUT__L2_OK);
-	atomic_store(&o[1].ended, 0);
 	o[1].op.is_chain = true;
-	ck_assert(rig.vt->submit(rig.adapter, &o[1].op));
-	ck_assert_int_eq(object_end(&o[1]), SCOUT__L2_OK);
+	ck_assert_int_eq(adapter_run(&rig, &o[1].op), SCOUT__L2_OK);
 	ck_assert_mem_eq(o[1].op.found, "\1\1\1", 3);
-}
-END_TEST
-
-static enum scout__l2_result
-record(enum scout__l2_what what, uint8_t *bytes, uint64_t n, uint8_t *found)
-{
-	static struct scout__l2_digest digest = {.lo = 1, .hi = 2};
-
-	o[0].op = (struct scout__l2_op){.what = (uint8_t)what,
-					.n = 1,
-					.digests = &digest,
-					.found = found,
-					.data = bytes,
-					.bytes = n,
-					.user = &o[0]};
-	atomic_store(&o[0].ended, 0);
-	ck_assert(rig.vt->submit(rig.adapter, &o[0].op));
-	return object_end(&o[0]);
-}
-
-START_TEST(a_record_is_replaced_and_one_of_another_length_is_zeros)
-{
-	uint8_t bytes[8] = "one", found = 9;
-
-	up("");
-	ck_assert_int_eq(record(SCOUT__L2_RECORD_READ, bytes, 8, &found), SCOUT__L2_OK);
-	ck_assert_uint_eq(found, 0);
-	memcpy(bytes, "one....", 8);
-	ck_assert_int_eq(record(SCOUT__L2_RECORD_WRITE, bytes, 8, &found), SCOUT__L2_OK);
-	memcpy(bytes, "two....", 8);
-	ck_assert_int_eq(record(SCOUT__L2_RECORD_WRITE, bytes, 8, &found), SCOUT__L2_OK);
-	memset(bytes, 0xee, sizeof(bytes));
-	ck_assert_int_eq(record(SCOUT__L2_RECORD_READ, bytes, 8, &found), SCOUT__L2_OK);
-	ck_assert_uint_eq(found, 1);
-	ck_assert_mem_eq(bytes, "two....", 8);
-	ck_assert_int_eq(record(SCOUT__L2_RECORD_READ, bytes, 7, &found), SCOUT__L2_OK);
-	ck_assert_uint_eq(found, 1);
-	ck_assert_mem_eq(bytes, "\0\0\0\0\0\0\0", 7);
-	o[0].op.found = NULL;
 }
 END_TEST
 
