@@ -300,7 +300,7 @@ measure(struct micro_l2 *b)
 	for (uint32_t round = 0; round <= b->rounds; round++)
 		run_round(b, round ? round - 1 : 0);
 	say("%s: %" PRIu64 " objects of %" PRIu64 " bytes, %" PRIu64 " keys, %" PRIu64 " rounds%s\n",
-	    scout__l2_name_of(b->l2, 0), b->n, b->bytes, b->n_keys, b->rounds,
+	    scout__l2_store_of(b->l2, 0)->name, b->n, b->bytes, b->n_keys, b->rounds,
 	    b->has_floor ? "; floor: " L2_FLOOR_NAME : "");
 	print_phase(b, "store", STORE, FLOOR_STORE);
 	print_phase(b, "exists", EXISTS, EXISTS);

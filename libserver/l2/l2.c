@@ -131,10 +131,13 @@ open_adapter(struct scout__l2_port *port, uint32_t timeout_ms, char *err, size_t
 		return rc;
 	if (!args.write_timeout_ms)
 		args.write_timeout_ms = (uint32_t)scout__max(timeout_ms, port->ops->write_timeout_ms);
-	port->write_timeout_us = UINT64_C(1000) * args.write_timeout_ms;
+	port->store = (struct scout__l2_store){.name = port->url.shown,
+					       .scheme = port->ops->scheme,
+					       .keeps_records = port->ops->keeps_records,
+					       .write_timeout_us = UINT64_C(1000) * args.write_timeout_ms};
 	rc = port->ops->open(&args, &port->adapter, err, err_len);
 	for (unsigned side = SCOUT__L2_READS; !rc && side <= SCOUT__L2_WRITES; side++)
-		port->at_once[side] =
+		port->store.at_once[side] =
 			port->ops->at_once ? port->ops->at_once(port->adapter, (enum scout__l2_side)side) : UINT32_MAX;
 	return rc;
 }
@@ -275,7 +278,7 @@ scout__l2_stop(struct scout__l2 *l2, uint32_t timeout_ms)
 		port->hangs = !port->ops->stop(port->adapter, deadline_us);
 		if (port->hangs)
 			scout__log(l2->log, SCOUT_LOG_ERROR, "L2 %s hangs: %u operations did not end within %u ms",
-				   port->url.shown, port->n_running, (unsigned)timeout_ms);
+				   port->url.shown, port->store.n_running, (unsigned)timeout_ms);
 		hangs |= port->hangs;
 		while ((op = scout__l2_pop(&port->unpins)))
 			scout__l2_end(l2, op, SCOUT__L2_CANCELLED);
@@ -285,7 +288,7 @@ scout__l2_stop(struct scout__l2 *l2, uint32_t timeout_ms)
 	while (scout__l2_reap(l2, UINT32_MAX, scout__now_us()))
 		;
 	for (uint32_t i = 0; i < l2->n; i++)
-		SCOUT_ASSERT(l2->ports[i].hangs || l2->ports[i].n_running == 0);
+		SCOUT_ASSERT(l2->ports[i].hangs || l2->ports[i].store.n_running == 0);
 	return !hangs;
 }
 
@@ -321,10 +324,10 @@ scout__l2_fd(const struct scout__l2 *l2)
 	return l2->bell.fd;
 }
 
-const struct scout__l2_counters *
-scout__l2_counters_of(const struct scout__l2 *l2, uint32_t adapter)
+const struct scout__l2_store *
+scout__l2_store_of(const struct scout__l2 *l2, uint32_t adapter)
 {
-	return &l2->ports[adapter].counters;
+	return &l2->ports[adapter].store;
 }
 
 void
@@ -333,40 +336,4 @@ scout__l2_gauges_of(const struct scout__l2 *l2, uint32_t adapter, struct scout__
 	const struct scout__l2_port *port = &l2->ports[adapter];
 
 	port->ops->gauges(port->adapter, ret_gauges);
-}
-
-uint64_t
-scout__l2_write_timeout_us(const struct scout__l2 *l2, uint32_t adapter)
-{
-	return l2->ports[adapter].write_timeout_us;
-}
-
-uint32_t
-scout__l2_at_once(const struct scout__l2 *l2, uint32_t adapter, enum scout__l2_side side)
-{
-	return l2->ports[adapter].at_once[side];
-}
-
-const char *
-scout__l2_name_of(const struct scout__l2 *l2, uint32_t adapter)
-{
-	return l2->ports[adapter].url.shown;
-}
-
-uint32_t
-scout__l2_running_of(const struct scout__l2 *l2, uint32_t adapter)
-{
-	return l2->ports[adapter].n_running;
-}
-
-const char *
-scout__l2_scheme_of(const struct scout__l2 *l2, uint32_t adapter)
-{
-	return l2->ports[adapter].ops->scheme;
-}
-
-bool
-scout__l2_keeps_records(const struct scout__l2 *l2, uint32_t adapter)
-{
-	return l2->ports[adapter].ops->keeps_records;
 }

@@ -185,7 +185,7 @@ struct scout__l2_open {
 	const struct scout__log *log; /* outlives the adapter; any thread */
 	uint32_t max_ops;             /* never more are submitted at once */
 	uint32_t timeout_ms;          /* l2_timeout_ms, for work without an operation: connecting */
-	uint32_t write_timeout_ms;    /* timeout_ms of the URL, see scout__l2_write_timeout_us() */
+	uint32_t write_timeout_ms;    /* timeout_ms of the URL, see struct scout__l2_store */
 };
 
 struct scout__l2_adapter {
@@ -285,6 +285,24 @@ struct scout__l2_counters {
 	struct scout__latency took[SCOUT__L2_WHATS]; /* by what: from submit to reap, unless refused or cancelled */
 };
 
+/* What others may know of a store. */
+struct scout__l2_store {
+	/* const after open */
+	const char *name;   /* the URL without its password */
+	const char *scheme; /* "fs", "redis" */
+	bool keeps_records;
+	/*
+	 * How long a STORE, REMOVE or RECORD_WRITE may make no progress: timeout_ms of the URL, or the larger of l2_timeout_ms and the
+	 * adapter's own. The caller puts it into the operation.
+	 */
+	uint64_t write_timeout_us;
+	uint32_t at_once
+		[2]; /* LOADs (READS), or STOREs and REMOVEs (WRITES), that it works on; others wait in l2_submit */
+	/* loop */
+	uint32_t n_running; /* operations that it has, without those that wait in l2_submit */
+	struct scout__l2_counters counters;
+};
+
 struct scout__l2;
 
 /*
@@ -306,11 +324,6 @@ int scout__l2_new(const struct scout__l2_adapter *const *adapters, const char *c
 SCOUT_ON_ANY int scout__l2_fd(const struct scout__l2 *l2);
 /* Whether an EXISTS or LOAD submitted now would be tried, as far as the breaker goes. */
 SCOUT_ON_LOOP bool scout__l2_tries_reads(const struct scout__l2 *l2, uint32_t adapter);
-/*
- * How long a STORE, REMOVE or RECORD_WRITE may make no progress: timeout_ms of the URL, or the larger of l2_timeout_ms
- * and the adapter's own. The caller puts it into the operation.
- */
-SCOUT_ON_ANY uint64_t scout__l2_write_timeout_us(const struct scout__l2 *l2, uint32_t adapter);
 /* When a STORE would be tried again; 0: at once; UINT64_MAX: after one that is being tried has ended. */
 SCOUT_ON_LOOP uint64_t scout__l2_writes_at_us(const struct scout__l2 *l2, uint32_t adapter);
 /*
@@ -324,7 +337,7 @@ SCOUT_ON_LOOP bool scout__l2_reap(struct scout__l2 *l2, uint32_t max, uint64_t n
 SCOUT_ON_LOOP void scout__l2_tick(struct scout__l2 *l2, uint64_t now_us);
 /* When scout__l2_tick() has something to do next, for the loop's timeout; UINT64_MAX: nothing by itself. */
 SCOUT_ON_LOOP uint64_t scout__l2_next_us(const struct scout__l2 *l2);
-SCOUT_ON_LOOP const struct scout__l2_counters *scout__l2_counters_of(const struct scout__l2 *l2, uint32_t adapter);
+SCOUT_ON_ANY const struct scout__l2_store *scout__l2_store_of(const struct scout__l2 *l2, uint32_t adapter);
 /* HALF_OPEN also while the store's records fail: without them it is not used, and they are tried again and again. */
 SCOUT_ON_LOOP enum scout__l2_breaker scout__l2_breaker_of(const struct scout__l2 *l2, uint32_t adapter,
 							  enum scout__l2_side side);
@@ -332,19 +345,9 @@ SCOUT_ON_LOOP void scout__l2_health_of(const struct scout__l2 *l2, uint32_t adap
 				       struct scout__l2_health *ret_health);
 SCOUT_ON_ANY void scout__l2_gauges_of(const struct scout__l2 *l2, uint32_t adapter,
 				      struct scout__l2_gauges *ret_gauges);
-/* The URL without its password. */
-SCOUT_ON_ANY const char *scout__l2_name_of(const struct scout__l2 *l2, uint32_t adapter);
-/* "fs", "redis". */
-SCOUT_ON_ANY const char *scout__l2_scheme_of(const struct scout__l2 *l2, uint32_t adapter);
 /* "load", "absent": for log lines and STATUS. */
 SCOUT_ON_ANY const char *scout__l2_what_name(uint8_t what);
 SCOUT_ON_ANY const char *scout__l2_result_name(uint8_t result);
-/* Whether this adapter's store keeps records. */
-SCOUT_ON_ANY bool scout__l2_keeps_records(const struct scout__l2 *l2, uint32_t adapter);
-/* How many LOADs (READS), or STOREs and REMOVEs (WRITES), it works on at once; others wait in l2_submit. */
-SCOUT_ON_ANY uint32_t scout__l2_at_once(const struct scout__l2 *l2, uint32_t adapter, enum scout__l2_side side);
-/* Operations that it has at this moment, without those that wait in l2_submit. */
-SCOUT_ON_LOOP uint32_t scout__l2_running_of(const struct scout__l2 *l2, uint32_t adapter);
 /*
  * Stop all adapters, reap everything. False: an adapter hangs; then the pool's mappings must stay as they are (they are
  * leaked) and scout__l2_free() frees only what is safe.

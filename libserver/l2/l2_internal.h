@@ -43,14 +43,12 @@ struct scout__l2_port {
 	const struct scout__l2_adapter *ops;
 	void *adapter;
 	struct scout__l2_url url;
-	uint64_t write_timeout_us;  /* const after open */
-	pthread_mutex_t mu;         /* adapter's threads: pushing into done */
-	struct scout__ring done;    /* operations that have ended: adapter's threads to the loop */
-	struct scout__list running; /* newest first */
-	uint32_t n_running;
+	struct scout__l2_store store;
+	pthread_mutex_t mu;            /* adapter's threads: pushing into done */
+	struct scout__ring done;       /* operations that have ended: adapter's threads to the loop */
+	struct scout__list running;    /* newest first */
 	uint32_t n_given[2];           /* running LOADs, and STOREs and REMOVEs, by enum scout__l2_side */
-	uint32_t at_once[2];           /* n_given stays below; const after open */
-	struct scout__list waiting[2]; /* until n_given is below at_once; empty unless the breaker is closed */
+	struct scout__list waiting[2]; /* until n_given is below store.at_once; empty unless the breaker is closed */
 	uint32_t n_waiting;
 	uint32_t n_late;           /* of running */
 	uint64_t due_us;           /* nothing that runs can be late before */
@@ -62,7 +60,6 @@ struct scout__l2_port {
 	struct scout__l2_op *write_trial; /* a STORE of the server; compared only */
 	bool doubts_questions;            /* they had reads switched off, and none of the server's has worked since */
 	struct scout__l2_op *question;    /* the only one that runs while they are in doubt; compared only */
-	struct scout__l2_counters counters;
 	struct scout__l2_seen seen;
 	struct scout__log_limit limit;
 	bool hangs; /* did not stop */

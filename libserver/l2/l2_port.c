@@ -65,7 +65,7 @@ scout__l2_give(struct scout__l2_port *port, struct scout__l2_op *op, uint64_t no
 	if (!port->ops->submit(port->adapter, op))
 		return false;
 	scout__list_add_first(&port->running, &op->node);
-	port->n_running++;
+	port->store.n_running++;
 	port->n_given[scout__l2_side_of(op)] += scout__l2_needs_a_turn(op);
 	if (op->timeout_us && now_us + op->timeout_us < port->due_us)
 		port->due_us = now_us + op->timeout_us;

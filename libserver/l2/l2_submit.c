@@ -42,7 +42,7 @@ start_waiting(struct scout__l2_port *port, uint64_t now_us)
 	for (unsigned side = SCOUT__L2_READS; side <= SCOUT__L2_WRITES; side++) {
 		struct scout__list *list = &port->waiting[side];
 
-		while (!scout__list_empty(list) && port->n_given[side] < port->at_once[side]) {
+		while (!scout__list_empty(list) && port->n_given[side] < port->store.at_once[side]) {
 			struct scout__l2_op *op = scout__l2_pop(list);
 
 			port->n_waiting--;
@@ -57,7 +57,7 @@ SCOUT_ON_LOOP static void
 start_unpins(struct scout__l2_port *port, uint64_t now_us)
 {
 	port->unpins_us = UINT64_MAX;
-	while (!scout__list_empty(&port->unpins) && port->n_running + port->n_waiting < port->l2->max_ops) {
+	while (!scout__list_empty(&port->unpins) && port->store.n_running + port->n_waiting < port->l2->max_ops) {
 		struct scout__l2_op *op = scout__l2_pop(&port->unpins);
 
 		if (!scout__l2_give(port, op, now_us)) {
@@ -101,11 +101,11 @@ submit(struct scout__l2_port *port, struct scout__l2_op *op, uint64_t now_us)
 		scout__l2_end(l2, op, SCOUT__L2_REFUSED);
 		return;
 	}
-	if (port->n_running + port->n_waiting >= l2->max_ops) {
+	if (port->store.n_running + port->n_waiting >= l2->max_ops) {
 		scout__l2_end(l2, op, SCOUT__L2_REFUSED);
 		return;
 	}
-	if (is_closed && scout__l2_needs_a_turn(op) && port->n_given[side] >= port->at_once[side]) {
+	if (is_closed && scout__l2_needs_a_turn(op) && port->n_given[side] >= port->store.at_once[side]) {
 		scout__list_add(&port->waiting[side], &op->node);
 		port->n_waiting++;
 		/* If threads hang, nothing else would make the next tick look. */
@@ -138,7 +138,7 @@ scout__l2_submit(struct scout__l2 *l2, uint32_t adapter, struct scout__l2_op *op
 	op->is_late = false;
 	op->submitted_us = now_us;
 	atomic_store_explicit(&op->moved_us, 0, memory_order_relaxed);
-	port->counters.submitted[op->what]++;
+	port->store.counters.submitted[op->what]++;
 	if (op->what == SCOUT__L2_EXISTS)
 		memset(op->found, 0, op->n);
 	if (l2->is_stopped) {
@@ -157,7 +157,7 @@ scout__l2_submit(struct scout__l2 *l2, uint32_t adapter, struct scout__l2_op *op
 static void
 count(struct scout__l2_port *port, const struct scout__l2_op *op, uint64_t now_us)
 {
-	struct scout__l2_counters *counters = &port->counters;
+	struct scout__l2_counters *counters = &port->store.counters;
 
 	if (op->result >= SCOUT__L2_RESULTS)
 		scout__assert_failed("an adapter's result is none", __FILE__, __LINE__);
@@ -192,7 +192,7 @@ SCOUT_ON_LOOP static void
 take_back(struct scout__l2_port *port, struct scout__l2_op *op, uint64_t now_us)
 {
 	scout__list_del(&op->node);
-	if (--port->n_running == 0)
+	if (--port->store.n_running == 0)
 		port->due_us = UINT64_MAX;
 	port->n_given[scout__l2_side_of(op)] -= scout__l2_needs_a_turn(op);
 	port->n_late -= op->is_late;

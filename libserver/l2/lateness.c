@@ -36,7 +36,7 @@ give_up(struct scout__l2_port *port, struct scout__l2_op *op)
 	op->is_late = true;
 	port->n_late++;
 	if (op != &port->trial.op)
-		port->counters.overdue[op->what]++;
+		port->store.counters.overdue[op->what]++;
 	if (op->late)
 		op->late(op->user, op);
 }

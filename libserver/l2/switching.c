@@ -61,7 +61,7 @@ remember_trial(struct scout__l2_trial *trial, const struct scout__l2_op *op)
 SCOUT_ON_LOOP static void
 switched_off(struct scout__l2_port *port, enum scout__l2_side side, const struct scout__l2_op *op)
 {
-	port->counters.opened[side]++;
+	port->store.counters.opened[side]++;
 	if (side == SCOUT__L2_READS) {
 		remember_trial(&port->trial, op);
 		port->question = NULL;

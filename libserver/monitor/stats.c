@@ -111,18 +111,19 @@ take_fetch(const struct scout__fetch *fetch, struct scout__stats_fetch *t)
 SCOUT_ON_LOOP static void
 take_adapter(const struct scout__l2 *l2, uint32_t i, uint64_t now_us, struct scout__stats_l2 *a)
 {
+	const struct scout__l2_store *store = scout__l2_store_of(l2, i);
 	struct scout__l2_health health;
 
-	(void)snprintf(a->url, sizeof(a->url), "%.*s", (int)SCOUT__STATS_URL, scout__l2_name_of(l2, i));
-	a->scheme = scout__l2_scheme_of(l2, i);
-	a->count = *scout__l2_counters_of(l2, i);
+	(void)snprintf(a->url, sizeof(a->url), "%.*s", (int)SCOUT__STATS_URL, store->name);
+	a->scheme = store->scheme;
+	a->count = store->counters;
 	scout__l2_gauges_of(l2, i, &a->gauges);
 	scout__l2_health_of(l2, i, now_us, &health);
 	a->state = health.state;
 	a->state_since_ms = health.since_ms;
 	a->next_try_ms = health.retry_ms;
 	(void)snprintf(a->words, sizeof(a->words), "%s", health.state >= SCOUT__L2_FAILING ? health.words : "");
-	a->running = scout__l2_running_of(l2, i);
+	a->running = store->n_running;
 	a->reads_breaker = scout__l2_breaker_of(l2, i, SCOUT__L2_READS);
 	a->writes_breaker = scout__l2_breaker_of(l2, i, SCOUT__L2_WRITES);
 	a->ready = health.state != SCOUT__L2_STARTING && a->gauges.ready && a->reads_breaker == SCOUT__L2_CLOSED;

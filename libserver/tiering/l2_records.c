@@ -187,8 +187,8 @@ start(struct scout_server *s, struct scout__records *records, uint32_t i)
 	r->late_us = s->now_us + s->fetch->timeout_us;
 	r->op = (struct scout__l2_op){
 		.what = is_to_be_written(store) ? SCOUT__L2_RECORD_WRITE : SCOUT__L2_RECORD_READ,
-		.timeout_us =
-			is_to_be_written(store) ? scout__l2_write_timeout_us(s->fetch->l2, i) : s->fetch->timeout_us,
+		.timeout_us = is_to_be_written(store) ? scout__l2_store_of(s->fetch->l2, i)->write_timeout_us
+						      : s->fetch->timeout_us,
 		.n = 1,
 		.digests = &r->digest,
 		.found = &r->found,
@@ -211,7 +211,7 @@ SCOUT_ON_LOOP static void
 log_state(struct scout_server *s, const struct scout__records *records, uint32_t i, enum store_state before)
 {
 	const struct store *store = &records->stores[i];
-	const char *name = scout__l2_name_of(s->fetch->l2, i);
+	const char *name = scout__l2_store_of(s->fetch->l2, i)->name;
 
 	if (store->state == DAMAGED && before != DAMAGED)
 		scout__log(
@@ -269,7 +269,7 @@ heal(struct scout_server *s, struct scout__records *records, uint32_t i, uint64_
 	scout__log(&s->log, SCOUT_LOG_WARN,
 		   "namespace \"%s\": the record of its last clear in %s has a time stamp %llu days ahead of this "
 		   "server's clock: it is written anew",
-		   ns->name, scout__l2_name_of(s->fetch->l2, i), (unsigned long long)days);
+		   ns->name, scout__l2_store_of(s->fetch->l2, i)->name, (unsigned long long)days);
 	compare(s, records, i, generation, ns->generation == generation ? ns->cleared : s->state->first_stamp, older);
 	store->failed = false;
 	if (store->state == READY)
@@ -369,7 +369,7 @@ scout__records_open(struct scout_server *s, struct scout__ns *ns)
 	n = s->fetch->n;
 	SCOUT_ASSERT(n <= sizeof(records->stores) / sizeof(records->stores[0]));
 	for (uint32_t i = 0; i < n; i++) {
-		if (scout__l2_keeps_records(s->fetch->l2, i)) {
+		if (scout__l2_store_of(s->fetch->l2, i)->keeps_records) {
 			start(s, records, i);
 			continue;
 		}

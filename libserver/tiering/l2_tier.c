@@ -44,14 +44,13 @@ open_adapters(struct scout_server *s, struct scout__fetch *t, const struct scout
 		return scout__fail(err, err_len, rc, "l2: out of memory");
 	rc = scout__l2_new(adapters, urls, t->n, s->cfg.l2_timeout_ms, ops, &s->log, &t->l2, err, err_len);
 	/* More would only wait in l2_submit, where a load that is not needed any more cannot be cancelled. */
-	for (uint32_t i = 0; !rc && i < t->n && t->load_ops < SCOUT__LOAD_OPS; i++)
-		t->load_ops += scout__l2_at_once(t->l2, i, SCOUT__L2_READS) < SCOUT__LOAD_OPS
-				       ? scout__l2_at_once(t->l2, i, SCOUT__L2_READS)
-				       : SCOUT__LOAD_OPS;
-	if (t->load_ops > SCOUT__LOAD_OPS)
-		t->load_ops = SCOUT__LOAD_OPS;
-	for (uint32_t i = 0; !rc && i < t->n; i++)
-		t->drain_us = scout__max(t->drain_us, scout__min(scout__l2_write_timeout_us(t->l2, i), DRAIN_US_MAX));
+	for (uint32_t i = 0; !rc && i < t->n; i++) {
+		const struct scout__l2_store *store = scout__l2_store_of(t->l2, i);
+
+		t->load_ops =
+			(uint32_t)scout__min(t->load_ops + (uint64_t)store->at_once[SCOUT__L2_READS], SCOUT__LOAD_OPS);
+		t->drain_us = scout__max(t->drain_us, scout__min(store->write_timeout_us, DRAIN_US_MAX));
+	}
 	free(urls);
 	return rc;
 }
@@ -209,7 +208,7 @@ scout__fetch_remove(struct scout_server *s, uint32_t adapter, const struct scout
 	r->key = *key;
 	r->op.what = SCOUT__L2_REMOVE;
 	r->op.key = &r->key;
-	r->op.timeout_us = scout__l2_write_timeout_us(s->fetch->l2, adapter);
+	r->op.timeout_us = scout__l2_store_of(s->fetch->l2, adapter)->write_timeout_us;
 	r->op.done = removal_done;
 	r->op.user = r;
 	scout__l2_submit(s->fetch->l2, adapter, &r->op, s->now_us);

@@ -229,7 +229,7 @@ write_start(struct scout_server *s, struct scout__write *w, uint8_t stores)
 			continue;
 		w->ops[i] = (struct scout__l2_op){
 			.what = SCOUT__L2_STORE,
-			.timeout_us = scout__l2_write_timeout_us(t->l2, i),
+			.timeout_us = scout__l2_store_of(t->l2, i)->write_timeout_us,
 			.key = w->key,
 			.after = w->after,
 			.data = scout__index_data(w->group->index, w->handle.entry, w->rank),

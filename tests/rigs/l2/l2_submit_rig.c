@@ -84,7 +84,7 @@ submit(unsigned i, enum scout__l2_what what, uint64_t now_us)
 	ended[i] = n_late[i] = 0;
 	ops[i] = (struct scout__l2_op){
 		.what = (uint8_t)what,
-		.timeout_us = what == SCOUT__L2_STORE ? scout__l2_write_timeout_us(l2, 0) : S,
+		.timeout_us = what == SCOUT__L2_STORE ? scout__l2_store_of(l2, 0)->write_timeout_us : S,
 		.n = what <= SCOUT__L2_UNPIN ? 1 : 0,
 		.digests = &digests[i],
 		.found = &found[i],
@@ -122,7 +122,7 @@ const struct scout__l2_counters *
 counters(void)
 {
 	scout__enter_loop();
-	return scout__l2_counters_of(l2, 0);
+	return &scout__l2_store_of(l2, 0)->counters;
 }
 
 enum scout__l2_breaker

@@ -206,7 +206,7 @@ START_TEST(what_is_stuck_behind_hanging_loads_is_given_up_without_a_failure)
 	end_all(101 + S);
 	ck_assert_uint_eq(n_ended, 7);
 	ck_assert_uint_eq(counters()->late, 4);
-	ck_assert_uint_eq(scout__l2_running_of(l2, 0), 0);
+	ck_assert_uint_eq(scout__l2_store_of(l2, 0)->n_running, 0);
 	teardown();
 }
 END_TEST

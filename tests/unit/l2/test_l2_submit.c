@@ -69,8 +69,8 @@ START_TEST(a_front_says_what_it_has)
 	struct scout__l2_gauges gauges;
 
 	open_front("script:///a", "script://u:secret@h/b?x=1");
-	ck_assert_str_eq(scout__l2_name_of(l2, 0), "script:///a");
-	ck_assert_str_eq(scout__l2_name_of(l2, 1), "script://u:***@h/b?x=1");
+	ck_assert_str_eq(scout__l2_store_of(l2, 0)->name, "script:///a");
+	ck_assert_str_eq(scout__l2_store_of(l2, 1)->name, "script://u:***@h/b?x=1");
 	submit(0, SCOUT__L2_LOAD, 0);
 	scout__l2_gauges_of(l2, 0, &gauges);
 	ck_assert_uint_eq(gauges.objects, 1);
@@ -125,7 +125,7 @@ START_TEST(an_adapter_that_hangs_is_left_alone)
 	ck_assert(!scout__l2_stop(l2, 20));
 	ck_assert_uint_eq(n_ended, 1);
 	ck_assert_ptr_eq(order[0], &ops[1]);
-	ck_assert_uint_eq(scout__l2_running_of(l2, 0), 1);
+	ck_assert_uint_eq(scout__l2_store_of(l2, 0)->n_running, 1);
 	ck_assert_uint_eq(logged("L2 script:///a hangs: 1 operations did not end within 20 ms"), 1);
 	scout__l2_free(l2);
 	ck_assert(!scripts[0].is_closed);
@@ -180,7 +180,7 @@ START_TEST(operations_come_out_once_in_the_order_of_their_end)
 	scout__enter_loop();
 	for (unsigned i = 0; i < 4; i++)
 		submit(i, SCOUT__L2_LOAD, 10);
-	ck_assert_uint_eq(scout__l2_running_of(l2, 0), 4);
+	ck_assert_uint_eq(scout__l2_store_of(l2, 0)->n_running, 4);
 	ck_assert(!is_readable());
 	script_end(script, 2, SCOUT__L2_OK, 0);
 	script_end(script, 0, SCOUT__L2_ABSENT, 0);
@@ -191,7 +191,7 @@ START_TEST(operations_come_out_once_in_the_order_of_their_end)
 	ck_assert_ptr_eq(order[0], &ops[2]);
 	ck_assert_ptr_eq(order[1], &ops[0]);
 	ck_assert(!is_readable());
-	ck_assert_uint_eq(scout__l2_running_of(l2, 0), 2);
+	ck_assert_uint_eq(scout__l2_store_of(l2, 0)->n_running, 2);
 	script_end(script, 0, SCOUT__L2_CORRUPT, 0);
 	script_end(script, 0, SCOUT__L2_OK, 0);
 	reap(20);
@@ -272,7 +272,7 @@ START_TEST(what_has_no_room_is_refused_by_the_reap)
 	while (script->n)
 		script_end(script, 0, SCOUT__L2_OK, 0);
 	reap(0);
-	ck_assert_uint_eq(scout__l2_running_of(l2, 0), 0);
+	ck_assert_uint_eq(scout__l2_store_of(l2, 0)->n_running, 0);
 }
 END_TEST
 
@@ -336,7 +336,7 @@ START_TEST(done_may_submit_again)
 		reap(0);
 		ck_assert_uint_eq(ended[0], i);
 	}
-	ck_assert_uint_eq(scout__l2_running_of(l2, 0), 0);
+	ck_assert_uint_eq(scout__l2_store_of(l2, 0)->n_running, 0);
 }
 END_TEST
 
@@ -401,7 +401,7 @@ START_TEST(a_stop_ends_everything)
 	reap(0);
 	ck_assert_int_eq(ops[20].result, SCOUT__L2_CANCELLED);
 	ck_assert_int_eq(ops[21].result, SCOUT__L2_CANCELLED);
-	ck_assert_uint_eq(scout__l2_running_of(l2, 0), 0);
+	ck_assert_uint_eq(scout__l2_store_of(l2, 0)->n_running, 0);
 	scout__l2_free(l2);
 	ck_assert(script->is_closed);
 }

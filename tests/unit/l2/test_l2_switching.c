@@ -115,7 +115,7 @@ START_TEST(reads_are_tried_by_the_load_that_failed_last)
 	/* The trial is no operation of the server's. */
 	ck_assert_uint_eq(counters()->submitted[SCOUT__L2_LOAD], SCOUT__L2_FAILURES + 1);
 	ck_assert_uint_eq(counters()->results[SCOUT__L2_LOAD][SCOUT__L2_ABSENT], 0);
-	ck_assert_uint_eq(scout__l2_running_of(l2, 0), 0);
+	ck_assert_uint_eq(scout__l2_store_of(l2, 0)->n_running, 0);
 }
 END_TEST
 

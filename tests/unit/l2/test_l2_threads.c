@@ -200,7 +200,7 @@ check_counters(void)
 	uint64_t all = 0, refused = 0, results = 0, opened = 0;
 
 	for (uint32_t a = 0; a < 2; a++) {
-		const struct scout__l2_counters *counters = scout__l2_counters_of(l2, a);
+		const struct scout__l2_counters *counters = &scout__l2_store_of(l2, a)->counters;
 
 		for (unsigned what = 0; what < 6; what++) {
 			all += counters->submitted[what];
