@@ -82,7 +82,7 @@ store(struct micro_index *b, uint64_t prefix, uint32_t i, const uint8_t *hash)
 	enum scout__reserve got;
 	uint32_t entry;
 
-	while ((got = scout__index_reserve(b->index, 1, hash, 0, &entry)) == SCOUT__RESERVE_WAIT)
+	while ((got = scout__index_reserve(b->index, 1, hash, 0, NULL, &entry)) == SCOUT__RESERVE_WAIT)
 		wait_for_extent(b);
 	if (got != SCOUT__RESERVE_GRANTED)
 		die("a store was refused");
@@ -294,7 +294,7 @@ run(struct micro_index *b, uint64_t n_chunks, uint64_t interleave, uint32_t pass
 			   sizeof(err)))
 		die("%s", err);
 	resident = resident_bytes();
-	if (scout__index_new(&b->l1, &shard_bytes, 1, 1, HASH_BYTES, &b->index))
+	if (scout__index_new(&b->l1, NULL, &shard_bytes, NULL, 1, 1, HASH_BYTES, &b->index))
 		die("no chunk index");
 	say("# %" PRIu64 " chunks, stored %s\n", b->n_chunks,
 	    interleave > 1 ? "64 prefixes at a time" : "prefix by prefix");

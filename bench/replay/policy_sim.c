@@ -103,7 +103,7 @@ reserve(struct policy_sim *sim, uint32_t i, uint32_t *ret_entry)
 	const uint8_t *hash = sim->hashes + (size_t)i * TRACE_HASH_BYTES;
 	enum scout__reserve got;
 
-	while ((got = scout__index_reserve_for(sim->index, 1, hash, 0, &sim->user, ret_entry)) == SCOUT__RESERVE_WAIT)
+	while ((got = scout__index_reserve(sim->index, 1, hash, 0, &sim->user, ret_entry)) == SCOUT__RESERVE_WAIT)
 		wait_for_extent(sim);
 	if (got == SCOUT__RESERVE_GRANTED)
 		scout__index_used(sim->index, *ret_entry, sim->n_sessions);
@@ -184,7 +184,7 @@ run(const struct policy_load *load, const struct oracle_hints *hints, const char
 	if (scout__l1_init(&sim.l1, blocks * SLOT_BYTES, UINT64_C(64) << 20, UINT64_MAX, eviction, &log, err,
 			   sizeof(err)))
 		die("%s", err);
-	if (scout__index_new(&sim.l1, &shard_bytes, 1, 1, TRACE_HASH_BYTES, &sim.index))
+	if (scout__index_new(&sim.l1, NULL, &shard_bytes, NULL, 1, 1, TRACE_HASH_BYTES, &sim.index))
 		die("no chunk index");
 	policy_queue_init(&queue, load, sim.index, queue_length, blocks * queue_promised / 100, queue_ahead);
 	for (size_t i = 0; i < load->n_requests; i++) {

@@ -147,7 +147,7 @@ store(struct sim *sim, struct group *group, uint32_t n)
 		uint32_t i = group->to, entry;
 		enum scout__reserve got;
 
-		while ((got = scout__index_reserve_for(group->index, 1, hash_of(sim, i), 0, &user, &entry)) ==
+		while ((got = scout__index_reserve(group->index, 1, hash_of(sim, i), 0, &user, &entry)) ==
 		       SCOUT__RESERVE_WAIT)
 			wait_for_room(sim, group);
 		if (got == SCOUT__RESERVE_NO_ROOM)
@@ -258,7 +258,7 @@ open_sim(struct sim *sim, const char *eviction, uint64_t objects, size_t longest
 		group->blocks = malloc(longest_request * sizeof(*group->blocks));
 		group->present = malloc(longest_request * sizeof(*group->present));
 		if (!sim->hashes || !sim->found || !group->blocks || !group->present ||
-		    scout__index_new_on(&sim->l1, &sim->ns, &shard_bytes, NULL, 1, 1, TRACE_HASH_BYTES, &group->index))
+		    scout__index_new(&sim->l1, &sim->ns, &shard_bytes, NULL, 1, 1, TRACE_HASH_BYTES, &group->index))
 			die("out of memory");
 	}
 }

@@ -99,15 +99,8 @@ close_parts(struct scout__pool *pool, struct scout__chore *chore)
 }
 
 int
-scout__index_new(struct scout__l1 *l1, const uint64_t *shard_bytes, uint32_t n_ranks, uint32_t readers,
-		 uint32_t hash_bytes, struct scout__chunk_index **ret_index)
-{
-	return scout__index_new_on(l1, NULL, shard_bytes, NULL, n_ranks, readers, hash_bytes, ret_index);
-}
-
-int
-scout__index_new_on(struct scout__l1 *l1, struct scout__l1_ns *ns, const uint64_t *shard_bytes, const uint16_t *nodes,
-		    uint32_t n_ranks, uint32_t readers, uint32_t hash_bytes, struct scout__chunk_index **ret_index)
+scout__index_new(struct scout__l1 *l1, struct scout__l1_ns *ns, const uint64_t *shard_bytes, const uint16_t *nodes,
+		 uint32_t n_ranks, uint32_t readers, uint32_t hash_bytes, struct scout__chunk_index **ret_index)
 {
 	struct scout__chunk_index *index = calloc(1, sizeof(*index));
 	int code;
@@ -305,14 +298,7 @@ is_taken(uint8_t state)
 
 enum scout__reserve
 scout__index_reserve(struct scout__chunk_index *index, uint32_t space, const uint8_t *hash, uint32_t rank,
-		     uint32_t *ret_entry)
-{
-	return scout__index_reserve_for(index, space, hash, rank, NULL, ret_entry);
-}
-
-enum scout__reserve
-scout__index_reserve_for(struct scout__chunk_index *index, uint32_t space, const uint8_t *hash, uint32_t rank,
-			 struct scout__user *user, uint32_t *ret_entry)
+		     struct scout__user *user, uint32_t *ret_entry)
 {
 	uint32_t entry = scout__index_find(index, space, hash);
 	enum scout__reserve refused;

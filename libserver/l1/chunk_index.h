@@ -177,18 +177,13 @@ SCOUT_ON_LOOP int scout__l1_init(struct scout__l1 *l1, uint64_t l1_bytes, uint64
 SCOUT_ON_LOOP void scout__l1_fini(struct scout__l1 *l1);
 
 /*
- * A chunk index for shards of @shard_bytes[rank]. Returns 0, SCOUT_ERR_NO_ROOM (one chunk does not fit in l1_bytes),
- * SCOUT_ERR_NOMEM. Asks for the first extent at once.
+ * A chunk index for shards of @shard_bytes[rank], with the NUMA node of each rank plus 1 (0: any; NULL: any for all), and with the
+ * namespace that it belongs to: see scout__index_belongs(). NULL: it is alone. Returns 0, SCOUT_ERR_NO_ROOM (one chunk does not fit in
+ * l1_bytes), SCOUT_ERR_NOMEM. Asks for the first extent at once.
  */
-SCOUT_ON_LOOP int scout__index_new(struct scout__l1 *l1, const uint64_t *shard_bytes, uint32_t n_ranks,
-				   uint32_t readers, uint32_t hash_bytes, struct scout__chunk_index **ret_index);
-/*
- * The same, with the NUMA node of each rank plus 1 (0: any; NULL: any for all), and with the namespace that it belongs to: see
- * scout__index_belongs(). NULL: it is alone.
- */
-SCOUT_ON_LOOP int scout__index_new_on(struct scout__l1 *l1, struct scout__l1_ns *ns, const uint64_t *shard_bytes,
-				      const uint16_t *nodes, uint32_t n_ranks, uint32_t readers, uint32_t hash_bytes,
-				      struct scout__chunk_index **ret_index);
+SCOUT_ON_LOOP int scout__index_new(struct scout__l1 *l1, struct scout__l1_ns *ns, const uint64_t *shard_bytes,
+				   const uint16_t *nodes, uint32_t n_ranks, uint32_t readers, uint32_t hash_bytes,
+				   struct scout__chunk_index **ret_index);
 /*
  * Right after it was made: it is one of the chunk indexes of @ns, which outlives it. With several groups an extent is not
  * larger than half of an equal part of the pool, so that each of them gets one.
@@ -324,13 +319,10 @@ struct scout__user {
 	uint64_t turn;
 };
 
-/* @ret_entry is written for GRANTED and PRESENT. */
+/* @ret_entry is written for GRANTED and PRESENT. For a @user, or NULL: never one of its own goes. */
 SCOUT_ON_LOOP enum scout__reserve scout__index_reserve(struct scout__chunk_index *index, uint32_t space,
-						       const uint8_t *hash, uint32_t rank, uint32_t *ret_entry);
-/* The same for a user: never one of its own goes. NULL: as above. */
-SCOUT_ON_LOOP enum scout__reserve scout__index_reserve_for(struct scout__chunk_index *index, uint32_t space,
-							   const uint8_t *hash, uint32_t rank, struct scout__user *user,
-							   uint32_t *ret_entry);
+						       const uint8_t *hash, uint32_t rank, struct scout__user *user,
+						       uint32_t *ret_entry);
 /* The caller names its users by numbers; only the low 24 bits count. A turn is one STORE. */
 static inline SCOUT_ON_LOOP struct scout__user
 scout__index_user(struct scout__chunk_index *index, uint64_t number)

@@ -232,8 +232,8 @@ make_index(struct scout_server *s, struct scout__ns_group *group, struct refusal
 	/* No worker of this server has layers of the group: there is nothing to keep. */
 	if (n == 0)
 		return true;
-	rc = scout__index_new_on(&s->state->l1, &group->ns->l1, shard_bytes, nodes, n, group->readers,
-				 group->ns->hash_bytes, &group->index);
+	rc = scout__index_new(&s->state->l1, &group->ns->l1, shard_bytes, nodes, n, group->readers,
+			      group->ns->hash_bytes, &group->index);
 	if (rc) {
 		group->index = NULL;
 		return refuse(refusal, rc == SCOUT_ERR_NO_ROOM ? SCOUT_WIRE_NO_ROOM : SCOUT_WIRE_LIMIT,

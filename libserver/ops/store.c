@@ -99,7 +99,7 @@ store_one(struct scout_server *s, struct store_op *pending, struct scout__sessio
 
 	scout__peer_share_holds(s, pending->grants.op.peer, index ? index->n_ranks : 1);
 	if (index && !pending->limited)
-		what = scout__index_reserve_for(index, pending->space, hash, rank, &pending->user, &entry);
+		what = scout__index_reserve(index, pending->space, hash, rank, &pending->user, &entry);
 	if (what == SCOUT__RESERVE_WAIT || what == SCOUT__RESERVE_AGAIN) {
 		if (s->now_us < pending->grants.op.deadline_us)
 			return what;

@@ -21,7 +21,7 @@ start_slots(uint64_t slot, uint32_t ranks, uint32_t readers, uint32_t chunks, ui
 	ck_assert_msg(scout__l1_init(&l1, chunks * chunk, extent * chunk, promised * chunk, "lru", &test_log, err,
 				     sizeof(err)) == 0,
 		      "%s", err);
-	ck_assert_int_eq(scout__index_new(&l1, shard_bytes, ranks, readers, HASH, &cache), 0);
+	ck_assert_int_eq(scout__index_new(&l1, NULL, shard_bytes, NULL, ranks, readers, HASH, &cache), 0);
 }
 
 SCOUT_STARTS_LOOP void
@@ -43,7 +43,7 @@ reserve(uint32_t i, uint32_t rank, uint32_t *ret_entry)
 {
 	enum scout__reserve got;
 
-	while ((got = scout__index_reserve(cache, 0, key(i), rank, ret_entry)) == SCOUT__RESERVE_WAIT)
+	while ((got = scout__index_reserve(cache, 0, key(i), rank, NULL, ret_entry)) == SCOUT__RESERVE_WAIT)
 		ck_assert(wait_grown(cache));
 	return got;
 }

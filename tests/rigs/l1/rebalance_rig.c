@@ -33,7 +33,7 @@ add_index(uint64_t shard_bytes, uint32_t ranks)
 
 	for (uint32_t i = 0; i < ranks; i++)
 		bytes[i] = shard_bytes;
-	ck_assert_int_eq(scout__index_new(&l1, bytes, ranks, 1, HASH, &index), 0);
+	ck_assert_int_eq(scout__index_new(&l1, NULL, bytes, NULL, ranks, 1, HASH, &index), 0);
 	return index;
 }
 
@@ -104,7 +104,7 @@ store(struct scout__chunk_index *index, uint32_t i)
 	for (uint32_t rank = 0; rank < index->n_ranks; rank++) {
 		enum scout__reserve got;
 
-		while ((got = scout__index_reserve(index, 0, key(i), rank, &entry)) == SCOUT__RESERVE_WAIT) {
+		while ((got = scout__index_reserve(index, 0, key(i), rank, NULL, &entry)) == SCOUT__RESERVE_WAIT) {
 			(void)run_steps(SLICE);
 			free_taken();
 			take_grown();

@@ -236,7 +236,7 @@ make_index(struct made *made)
 	rc = scout__l1_init(&t.l1, 1 << 20, 1 << 18, 1 << 19, policy, &no_log, made->err, sizeof(made->err));
 	if (rc)
 		return rc;
-	rc = scout__index_new(&t.l1, bytes, 2, 1, 32, &t.index);
+	rc = scout__index_new(&t.l1, NULL, bytes, NULL, 2, 1, 32, &t.index);
 	if (rc)
 		scout__l1_fini(&t.l1);
 	else

@@ -350,9 +350,9 @@ START_TEST(index_keys_are_compared_in_full)
 
 		ck_assert_ptr_nonnull(hash);
 		ck_assert_int_eq(scout__l1_init(&l1, 64 * SLOT, 64 * SLOT, 0, "lru", &test_log, err, sizeof(err)), 0);
-		ck_assert_int_eq(scout__index_new(&l1, &shard_bytes, 1, 1, hash_bytes, &cache), 0);
+		ck_assert_int_eq(scout__index_new(&l1, NULL, &shard_bytes, NULL, 1, 1, hash_bytes, &cache), 0);
 		ck_assert(wait_grown(cache));
-		ck_assert_int_eq(scout__index_reserve(cache, 5, hash, 0, &entry), SCOUT__RESERVE_GRANTED);
+		ck_assert_int_eq(scout__index_reserve(cache, 5, hash, 0, NULL, &entry), SCOUT__RESERVE_GRANTED);
 		ck_assert_uint_eq(scout__index_find(cache, 5, hash), entry);
 		ck_assert_uint_eq(scout__index_find_run(cache, 5, hash, 1, &other), 1);
 		ck_assert_uint_eq(other, entry);

@@ -220,10 +220,10 @@ START_TEST(what_is_being_saved_keeps_its_place_and_its_slot)
 	/* When all that could go is being saved, a store waits. */
 	for (uint32_t i = 0; i < 3; i++)
 		ck_assert(scout__index_save(cache, i));
-	ck_assert_int_eq(scout__index_reserve(cache, 0, key(6), 0, &other), SCOUT__RESERVE_WAIT);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(6), 0, NULL, &other), SCOUT__RESERVE_WAIT);
 	for (uint32_t i = 0; i < 3; i++)
 		scout__index_saved(cache, i);
-	ck_assert_int_eq(scout__index_reserve(cache, 0, key(6), 0, &other), SCOUT__RESERVE_GRANTED);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(6), 0, NULL, &other), SCOUT__RESERVE_GRANTED);
 	scout__index_abort(cache, other, 0);
 	stop();
 }
@@ -329,7 +329,7 @@ step(uint32_t i, uint32_t rank, uint32_t what)
 	} else if (what == 6 && seen[i].promised) {
 		seen[i].promised = false;
 		unpromise(entry);
-	} else if (what == 7 && (stays_bare ? scout__index_reserve(cache, 0, key(i), rank, &entry)
+	} else if (what == 7 && (stays_bare ? scout__index_reserve(cache, 0, key(i), rank, NULL, &entry)
 					    : reserve(i, rank, &entry)) == SCOUT__RESERVE_GRANTED) {
 		seen[i].holder[rank] = 'w';
 	} else if (what == 8 && live && cache->entries[entry].readable && !seen[i].saves) {
@@ -450,8 +450,8 @@ START_TEST(room_that_is_not_grown_yet_is_room)
 	}
 	/* Not more than may be promised, and a store waits for memory. */
 	ck_assert_int_eq(scout__index_expect(cache, 0, key(99), false, &other), SCOUT__RESERVE_NO_ROOM);
-	ck_assert_int_eq(scout__index_reserve(cache, 0, key(3), 0, &other), SCOUT__RESERVE_WAIT);
-	ck_assert_int_eq(scout__index_reserve(cache, 0, key(99), 0, &other), SCOUT__RESERVE_WAIT);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(3), 0, NULL, &other), SCOUT__RESERVE_WAIT);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(99), 0, NULL, &other), SCOUT__RESERVE_WAIT);
 	for (uint32_t n = 4; n <= 16; n += 4) {
 		ck_assert(wait_grown(cache));
 		scout__index_check(cache);
@@ -491,7 +491,7 @@ START_TEST(bare_slot_whose_promise_ends_is_free_when_its_memory_comes)
 	scout__index_check(cache);
 	/* One is gone before its memory came, and is promised again. */
 	(void)store(1);
-	ck_assert_int_eq(scout__index_reserve(cache, 0, key(0), 0, &other), SCOUT__RESERVE_GRANTED);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(0), 0, NULL, &other), SCOUT__RESERVE_GRANTED);
 	(void)scout__index_commit(cache, other, 0);
 	for (uint32_t i = 0; i < 6; i++)
 		if (i != 1 && i != 4)
@@ -523,7 +523,7 @@ START_TEST(memory_that_does_not_come_leaves_nothing_expected)
 		ck_assert(!scout__index_hold(cache, entries[i], 0));
 	}
 	/* Neither can be stored while it is promised; what has memory can be loaded. */
-	ck_assert_int_eq(scout__index_reserve(cache, 0, key(5), 0, &other), SCOUT__RESERVE_NO_ROOM);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(5), 0, NULL, &other), SCOUT__RESERVE_NO_ROOM);
 	ck_assert(scout__index_load(cache, entries[0], 0));
 	scout__index_abort(cache, entries[0], 0);
 	/* The memory is there again while five of them are promised: no new slot has a number of theirs. */

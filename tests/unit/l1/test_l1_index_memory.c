@@ -53,7 +53,7 @@ START_TEST(index_asks_for_the_next_extent_before_the_last_is_full)
 
 	start(1, 1, 32, 16, 32);
 	ck_assert(cache->growth.n);
-	ck_assert_int_eq(scout__index_reserve(cache, 0, key(0), 0, &entry), SCOUT__RESERVE_WAIT);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(0), 0, NULL, &entry), SCOUT__RESERVE_WAIT);
 	ck_assert_uint_eq(l1.refusals, 0);
 	ck_assert(wait_grown(cache));
 	for (uint32_t i = 0; i < 12; i++)
@@ -63,7 +63,7 @@ START_TEST(index_asks_for_the_next_extent_before_the_last_is_full)
 	ck_assert(cache->growth.n);
 	for (uint32_t i = 13; i < 16; i++)
 		(void)store(i);
-	ck_assert_int_eq(scout__index_reserve(cache, 0, key(16), 0, &entry), SCOUT__RESERVE_WAIT);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(16), 0, NULL, &entry), SCOUT__RESERVE_WAIT);
 	ck_assert(wait_grown(cache));
 	for (uint32_t i = 16; i < 32; i++)
 		(void)store(i);
@@ -99,17 +99,17 @@ START_TEST(index_stores_evict_after_an_extent_failed_and_growing_is_tried_again)
 	}
 	for (uint32_t i = 0; i < 4; i++)
 		ck_assert(scout__index_hold(cache, pinned[i], 0));
-	ck_assert_int_eq(scout__index_reserve(cache, 0, key(9), 0, &entry), SCOUT__RESERVE_NO_ROOM);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(9), 0, NULL, &entry), SCOUT__RESERVE_NO_ROOM);
 	/* The hour has passed: asked again, and nobody waits for it who can evict. */
 	cache->growth.again_us = 1;
 	limit_file_size(RLIM_INFINITY);
 	scout__index_unhold(cache, pinned[0]);
-	ck_assert_int_eq(scout__index_reserve(cache, 0, key(9), 0, &entry), SCOUT__RESERVE_GRANTED);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(9), 0, NULL, &entry), SCOUT__RESERVE_GRANTED);
 	ck_assert(cache->growth.n);
 	ck_assert_uint_eq(l1.evictions, 5);
-	ck_assert_int_eq(scout__index_reserve(cache, 0, key(10), 0, &entry), SCOUT__RESERVE_WAIT);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(10), 0, NULL, &entry), SCOUT__RESERVE_WAIT);
 	ck_assert(wait_grown(cache));
-	ck_assert_int_eq(scout__index_reserve(cache, 0, key(10), 0, &entry), SCOUT__RESERVE_GRANTED);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(10), 0, NULL, &entry), SCOUT__RESERVE_GRANTED);
 	ck_assert_uint_eq(l1.evictions, 5);
 	ck_assert_uint_eq(cache->extents.n_slots, 8);
 	stop();
@@ -124,7 +124,7 @@ START_TEST(index_that_got_no_memory_at_all_refuses)
 	start_slots(LARGE_SLOT, 1, 1, 8, 4, 8);
 	l1.regrow_us = UINT64_C(3600) * 1000000;
 	ck_assert(!wait_grown(cache));
-	ck_assert_int_eq(scout__index_reserve(cache, 0, key(0), 0, &entry), SCOUT__RESERVE_NO_ROOM);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(0), 0, NULL, &entry), SCOUT__RESERVE_NO_ROOM);
 	ck_assert_uint_eq(l1.refusals, 1);
 	stop();
 }
@@ -138,19 +138,19 @@ START_TEST(index_grows_when_another_gives_its_memory_back)
 
 	start(1, 1, 4, 4, 4);
 	ck_assert(wait_grown(cache));
-	ck_assert_int_eq(scout__index_new(&l1, &shard_bytes, 1, 1, HASH, &other), 0);
+	ck_assert_int_eq(scout__index_new(&l1, NULL, &shard_bytes, NULL, 1, 1, HASH, &other), 0);
 	ck_assert(!other->growth.n);
 	/* It may have some of what the first one holds, when that is asked for it. */
-	ck_assert_int_eq(scout__index_reserve(other, 0, key(0), 0, &entry), SCOUT__RESERVE_WAIT);
+	ck_assert_int_eq(scout__index_reserve(other, 0, key(0), 0, NULL, &entry), SCOUT__RESERVE_WAIT);
 	(void)store(1);
 	ck_assert(scout__index_promise(cache, find(1)));
 	scout__index_free(cache);
 	/* Its promises went with it. */
 	ck_assert_uint_eq(l1.promised_bytes, 0);
 	cache = other;
-	ck_assert_int_eq(scout__index_reserve(cache, 0, key(0), 0, &entry), SCOUT__RESERVE_WAIT);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(0), 0, NULL, &entry), SCOUT__RESERVE_WAIT);
 	ck_assert(wait_grown(cache));
-	ck_assert_int_eq(scout__index_reserve(cache, 0, key(0), 0, &entry), SCOUT__RESERVE_GRANTED);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(0), 0, NULL, &entry), SCOUT__RESERVE_GRANTED);
 	stop();
 }
 END_TEST
@@ -164,13 +164,13 @@ START_TEST(index_grows_rather_than_evicts_when_there_is_memory_again)
 	start(1, 1, 4, 2, 4);
 	ck_assert(wait_grown(cache));
 	other = cache;
-	ck_assert_int_eq(scout__index_new(&l1, &shard_bytes, 1, 1, HASH, &cache), 0);
+	ck_assert_int_eq(scout__index_new(&l1, NULL, &shard_bytes, NULL, 1, 1, HASH, &cache), 0);
 	for (uint32_t i = 0; i < 3; i++)
 		(void)store(i);
 	ck_assert(cache->growth.is_out);
 	ck_assert_uint_eq(l1.evictions, 1);
 	scout__index_free(other);
-	ck_assert_int_eq(scout__index_reserve(cache, 0, key(3), 0, &entry), SCOUT__RESERVE_WAIT);
+	ck_assert_int_eq(scout__index_reserve(cache, 0, key(3), 0, NULL, &entry), SCOUT__RESERVE_WAIT);
 	(void)store(3);
 	(void)store(4);
 	ck_assert_uint_eq(l1.evictions, 1);
@@ -244,11 +244,11 @@ START_TEST(index_larger_than_the_pool_and_unknown_policies_are_refused)
 			 SCOUT_ERR_CONFIG_RANGE);
 	ck_assert_ptr_nonnull(strstr(err, "nonesuch"));
 	ck_assert_int_eq(scout__l1_init(&l1, 8 * SLOT, SLOT, 0, "lru", &test_log, err, sizeof(err)), 0);
-	ck_assert_int_eq(scout__index_new(&l1, large, 2, 1, HASH, &none), SCOUT_ERR_NO_ROOM);
-	ck_assert_int_eq(scout__index_new(&l1, huge, 1, 1, HASH, &none), SCOUT_ERR_NO_ROOM);
-	ck_assert_int_eq(scout__index_new(&l1, huge, 2, 1, HASH, &none), SCOUT_ERR_NO_ROOM);
+	ck_assert_int_eq(scout__index_new(&l1, NULL, large, NULL, 2, 1, HASH, &none), SCOUT_ERR_NO_ROOM);
+	ck_assert_int_eq(scout__index_new(&l1, NULL, huge, NULL, 1, 1, HASH, &none), SCOUT_ERR_NO_ROOM);
+	ck_assert_int_eq(scout__index_new(&l1, NULL, huge, NULL, 2, 1, HASH, &none), SCOUT_ERR_NO_ROOM);
 	ck_assert_ptr_null(none);
-	ck_assert_int_eq(scout__index_new(&l1, &fits, 1, 1, HASH, &cache), 0);
+	ck_assert_int_eq(scout__index_new(&l1, NULL, &fits, NULL, 1, 1, HASH, &cache), 0);
 	stop();
 }
 END_TEST
@@ -271,7 +271,7 @@ START_TEST(index_without_address_space_is_refused)
 	ck_assert_int_eq(getrlimit(RLIMIT_AS, &limits), 0);
 	limits.rlim_cur = UINT64_C(256) << 20;
 	ck_assert_int_eq(setrlimit(RLIMIT_AS, &limits), 0);
-	ck_assert_int_eq(scout__index_new(&l1, &shard_bytes, 1, 1, HASH, &none), SCOUT_ERR_NOMEM);
+	ck_assert_int_eq(scout__index_new(&l1, NULL, &shard_bytes, NULL, 1, 1, HASH, &none), SCOUT_ERR_NOMEM);
 	limits.rlim_cur = limits.rlim_max;
 	ck_assert_int_eq(setrlimit(RLIMIT_AS, &limits), 0);
 	ck_assert_ptr_null(none);
@@ -313,7 +313,7 @@ START_TEST(indexes_of_small_chunks_reserve_what_their_extents_need)
 		return; /* a machine with less than 1 GiB of memory */
 	before = address_space();
 	for (unsigned i = 0; i < 7; i++)
-		ck_assert_int_eq(scout__index_new(&l1, &shard_bytes, 1, 1, HASH, &indexes[i]), 0);
+		ck_assert_int_eq(scout__index_new(&l1, NULL, &shard_bytes, NULL, 1, 1, HASH, &indexes[i]), 0);
 	ck_assert_uint_le(address_space() - before, 7 * 60 * (l1_bytes / shard_bytes));
 	for (unsigned i = 0; i < 7; i++)
 		scout__index_free(indexes[i]);
@@ -331,7 +331,7 @@ START_TEST(index_index_costs_at_most_105_bytes_per_chunk)
 	scout__enter_loop();
 	for (uint64_t n = 1000; n <= 10000000; n *= 10) {
 		ck_assert_int_eq(scout__l1_init(&l1, n * SLOT, SLOT, 0, "lru", &test_log, err, sizeof(err)), 0);
-		ck_assert_int_eq(scout__index_new(&l1, &shard_bytes, 1, 1, HASH, &cache), 0);
+		ck_assert_int_eq(scout__index_new(&l1, NULL, &shard_bytes, NULL, 1, 1, HASH, &cache), 0);
 		ck_assert_uint_eq(cache->max_entries, n);
 		ck_assert_uint_le(scout__index_own_bytes(cache), 105 * n);
 		scout__index_free(cache);

@@ -183,7 +183,7 @@ step_reserve(uint32_t i, uint32_t rank)
 	bool was_present = c->present;
 	uint32_t entry = SCOUT__NO_ENTRY;
 	enum scout__reserve expected = model_reserve(i, rank);
-	enum scout__reserve got = scout__index_reserve(cache, model_space(i), model_hash(i), rank, &entry);
+	enum scout__reserve got = scout__index_reserve(cache, model_space(i), model_hash(i), rank, NULL, &entry);
 
 	model_assert(got == expected);
 	if (got == SCOUT__RESERVE_WAIT || (cache->growth.n && draw(4) == 0)) {

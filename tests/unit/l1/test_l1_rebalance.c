@@ -126,9 +126,9 @@ START_TEST(everything_pinned_is_no_room_and_counted)
 	b = add_index(64, 1);
 	for (uint32_t i = 0; i < 8; i++)
 		ck_assert(scout__index_hold(a, scout__index_find(a, 0, key(i)), 0));
-	ck_assert_int_eq(scout__index_reserve(b, 0, key(100), 0, &entry), SCOUT__RESERVE_WAIT);
+	ck_assert_int_eq(scout__index_reserve(b, 0, key(100), 0, NULL, &entry), SCOUT__RESERVE_WAIT);
 	ck_assert_int_eq(run_steps(SLICE), SCOUT__REBALANCE_NOTHING);
-	ck_assert_int_eq(scout__index_reserve(b, 0, key(100), 0, &entry), SCOUT__RESERVE_NO_ROOM);
+	ck_assert_int_eq(scout__index_reserve(b, 0, key(100), 0, NULL, &entry), SCOUT__RESERVE_NO_ROOM);
 	ck_assert_uint_eq(l1.refusals, 1);
 	ck_assert_uint_eq(l1.extents_pinned, 1);
 	ck_assert_uint_eq(l1.evictions, 0);
@@ -155,7 +155,7 @@ START_LOOP_TEST(a_pin_while_an_extent_is_drained_keeps_it, 0, 7)
 
 	a = full_index(16, 8);
 	b = add_index(64, 1);
-	ck_assert_int_eq(scout__index_reserve(b, 0, key(100), 0, &entry), SCOUT__RESERVE_WAIT);
+	ck_assert_int_eq(scout__index_reserve(b, 0, key(100), 0, NULL, &entry), SCOUT__RESERVE_WAIT);
 	for (seen = 0; seen < 200 && !a->extents.leaving; seen++)
 		ck_assert_int_eq(scout__rebalance_step(&l1, 2, seen, &extent, &index), SCOUT__REBALANCE_MORE);
 	ck_assert_ptr_nonnull(a->extents.leaving);
@@ -213,7 +213,7 @@ START_TEST(memory_that_is_not_back_yet_is_not_given_twice)
 
 	a = full_index(80, 10);
 	b = add_index(64, 1);
-	ck_assert_int_eq(scout__index_reserve(b, 0, key(1000), 0, &entry), SCOUT__RESERVE_WAIT);
+	ck_assert_int_eq(scout__index_reserve(b, 0, key(1000), 0, NULL, &entry), SCOUT__RESERVE_WAIT);
 	ck_assert_int_eq(run_steps(SLICE), SCOUT__REBALANCE_TAKEN);
 	ck_assert_uint_eq(n_taken, 1);
 	ck_assert_uint_eq(l1.pool.used_bytes, l1.pool.l1_bytes);
@@ -222,7 +222,7 @@ START_TEST(memory_that_is_not_back_yet_is_not_given_twice)
 		struct scout__extent *extent;
 		struct scout__chunk_index *index;
 
-		ck_assert_int_eq(scout__index_reserve(b, 0, key(1000), 0, &entry), SCOUT__RESERVE_WAIT);
+		ck_assert_int_eq(scout__index_reserve(b, 0, key(1000), 0, NULL, &entry), SCOUT__RESERVE_WAIT);
 		ck_assert_int_eq(
 			scout__rebalance_step(&l1, SLICE, scout__now_us() + (uint64_t)i * 1000000, &extent, &index),
 			SCOUT__REBALANCE_IDLE);
@@ -253,7 +253,7 @@ START_TEST(another_index_is_asked_when_the_first_one_s_memory_is_late)
 	fill(c, 2000, 28);
 	fill(a, 0, 48);
 	b = add_index(64, 1);
-	ck_assert_int_eq(scout__index_reserve(b, 0, key(1000), 0, &entry), SCOUT__RESERVE_WAIT);
+	ck_assert_int_eq(scout__index_reserve(b, 0, key(1000), 0, NULL, &entry), SCOUT__RESERVE_WAIT);
 	while (scout__rebalance_step(&l1, SLICE, now_us, &extent, &index) != SCOUT__REBALANCE_TAKEN)
 		;
 	ck_assert_ptr_eq(index, a);
@@ -382,7 +382,7 @@ one_operation(void)
 		break;
 	default:
 		for (uint32_t i = draw(300), rank = 0; rank < index->n_ranks; rank++)
-			if (scout__index_reserve(index, 0, key(i), rank, &entry) == SCOUT__RESERVE_GRANTED)
+			if (scout__index_reserve(index, 0, key(i), rank, NULL, &entry) == SCOUT__RESERVE_GRANTED)
 				(void)scout__index_commit(index, entry, rank);
 		break;
 	}

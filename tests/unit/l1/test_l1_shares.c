@@ -31,7 +31,7 @@ begin_with(const char *policy, uint32_t chunks, uint64_t slot)
 	ck_assert_msg(scout__l1_init(&l1, l1_bytes, l1_bytes, l1_bytes, policy, &test_log, err, sizeof(err)) == 0, "%s",
 		      err);
 	scout__l1_ns_init(&ns, 1);
-	ck_assert_int_eq(scout__index_new(&l1, &slot, 1, 1, HASH, &cache), 0);
+	ck_assert_int_eq(scout__index_new(&l1, NULL, &slot, NULL, 1, 1, HASH, &cache), 0);
 	scout__index_belongs(cache, &ns);
 	for (uint32_t t = 1; t <= TENANTS; t++) {
 		account[t] = scout__account_new(&ns);
@@ -77,7 +77,7 @@ store(uint32_t tenant, uint32_t i)
 {
 	struct scout__touch touch = {.how = SCOUT__ACCESS_STORED};
 	uint32_t entry = SCOUT__NO_ENTRY;
-	enum scout__reserve got = scout__index_reserve(cache, tenant, key(tenant * 100000 + i), 0, &entry);
+	enum scout__reserve got = scout__index_reserve(cache, tenant, key(tenant * 100000 + i), 0, NULL, &entry);
 
 	if (got != SCOUT__RESERVE_GRANTED)
 		return got;
@@ -311,7 +311,7 @@ START_TEST(a_long_run_of_protected_chunks_is_passed_in_turns)
 	user = scout__index_user(cache, 77);
 	do {
 		user.skips = 1;
-		got = scout__index_reserve_for(cache, 2, key(999999), 0, &user, &entry);
+		got = scout__index_reserve(cache, 2, key(999999), 0, &user, &entry);
 		again += got == SCOUT__RESERVE_AGAIN;
 	} while (got == SCOUT__RESERVE_AGAIN);
 	ck_assert_int_eq(got, SCOUT__RESERVE_GRANTED);
