@@ -135,9 +135,7 @@ START_TEST(bad_input_a_pool_of_exactly_one_chunk_works)
 	struct fault_hit hit;
 
 	f.pool_chunks = 1;
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	worker = fault_worker(&f);
+	fault_up_with(&f, &sched, &worker, NULL);
 	done = fault_store(worker, 0, 1, 3);
 	ck_assert_uint_eq(done.chunks, 1);
 	ck_assert_uint_eq(done.no_room, 2);

@@ -51,9 +51,7 @@ thaw_server(void)
 static void
 up(void)
 {
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	worker = fault_worker(&f);
+	fault_up_with(&f, &sched, &worker, NULL);
 	ck_assert_uint_eq(fault_store(worker, 0, 1, 4).chunks, 4);
 }
 

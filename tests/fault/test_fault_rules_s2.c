@@ -39,9 +39,7 @@ START_TEST(S2_readers_8_each_reader_has_its_own_promise)
 
 	f.readers = 8;
 	f.pool_chunks = 16;
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	other = fault_worker(&f);
+	fault_up_with(&f, &sched, &other, NULL);
 	for (uint32_t i = 0; i < 2; i++) {
 		half[i] = fault_actor(&f);
 		for (uint32_t r = 0; r < 4; r++)
@@ -120,10 +118,7 @@ START_TEST(S2_admit_keeps_the_promise_of_its_range_and_gives_back_the_rest)
 	struct fault_actor *sched, *worker, *other;
 
 	f.pool_chunks = 12;
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	worker = fault_worker(&f);
-	other = fault_worker(&f);
+	fault_up_with(&f, &sched, &worker, &other);
 	for (size_t i = 0; i < sizeof(admits) / sizeof(admits[0]); i++) {
 		uint32_t kept = admits[i].end - admits[i].first;
 		uint32_t prompt = 10 + (uint32_t)i;
@@ -158,9 +153,7 @@ START_TEST(S2_admit_of_the_last_token_less_one_keeps_the_last_chunk)
 	struct fault_actor *sched, *worker;
 	const char *reply;
 
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	worker = fault_worker(&f);
+	fault_up_with(&f, &sched, &worker, NULL);
 	store_whole(worker, 1, 8);
 	/* A prompt that is cached as a whole: the last token is always computed. */
 	reply = fault_ask(sched, "lookup a 1 8 512");
@@ -181,10 +174,7 @@ START_TEST(S2_a_retrieve_after_a_withdrawal_gets_what_is_still_there_and_the_res
 	struct fault_done done;
 	struct fault_hit hit;
 
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	worker = fault_worker(&f);
-	other = fault_worker(&f);
+	fault_up_with(&f, &sched, &worker, &other);
 	store_whole(worker, 1, 4);
 	hit = fault_lookup(sched, "a", 1, 4);
 	(void)fault_ask(sched, "admit a 0 0");
@@ -212,10 +202,7 @@ START_TEST(S2_done_twice_changes_nothing)
 	struct fault_hit hit;
 	uint64_t job;
 
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	worker = fault_worker(&f);
-	other = fault_worker(&f);
+	fault_up_with(&f, &sched, &worker, &other);
 	fault_bare_worker(&f, &bare);
 	store_whole(worker, 1, 4);
 	hit = fault_lookup(sched, "a", 1, 4);
@@ -281,10 +268,7 @@ START_TEST(S2_nobody_can_give_back_anothers)
 	uint32_t kept;
 	uint64_t job;
 
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	worker = fault_worker(&f);
-	other = fault_worker(&f);
+	fault_up_with(&f, &sched, &worker, &other);
 	fault_bare_worker(&f, &thief);
 	fault_bare_client(&f, &stranger);
 	store_whole(worker, 1, 3);
@@ -327,10 +311,7 @@ START_TEST(S2_finish_twice_changes_nothing)
 	struct fault_done done;
 	struct fault_hit hit;
 
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	worker = fault_worker(&f);
-	other = fault_worker(&f);
+	fault_up_with(&f, &sched, &worker, &other);
 	fault_bare_client(&f, &bare);
 	store_whole(worker, 1, 4);
 	/* Two sessions promise the same chunks; one of them is given back as often as one likes. */
@@ -373,10 +354,7 @@ end_session_during_a_retrieve(enum end how)
 	struct fault_hit hit;
 	uint64_t job;
 
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	worker = fault_worker(&f);
-	other = fault_worker(&f);
+	fault_up_with(&f, &sched, &worker, &other);
 	store_whole(worker, 1, 5);
 	hit = fault_lookup(sched, "a", 1, 5);
 	(void)fault_ask(worker, "gate shut");
@@ -498,9 +476,7 @@ START_TEST(S2_an_unknown_ticket_gets_a_typed_answer)
 {
 	struct fault_actor *sched, *worker;
 
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	worker = fault_worker(&f);
+	fault_up_with(&f, &sched, &worker, NULL);
 	store_whole(worker, 1, 4);
 	check_refused(worker, UINT64_C(0x1234567890abcdef));
 	ck_assert_str_eq(fault_try(worker, "retrieve 0 0 0 16 256"), "err SCOUT_ERR_INVALID ");
@@ -516,9 +492,7 @@ START_TEST(S2_a_retrieve_after_finish_gets_a_typed_answer)
 	struct fault_actor *sched, *worker;
 	struct fault_hit hit;
 
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	worker = fault_worker(&f);
+	fault_up_with(&f, &sched, &worker, NULL);
 	store_whole(worker, 1, 4);
 	hit = fault_lookup(sched, "a", 1, 4);
 	(void)fault_ask(sched, "finish a");

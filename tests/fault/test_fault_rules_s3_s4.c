@@ -24,10 +24,7 @@ START_TEST(S3_of_two_stores_of_one_shard_the_first_wins_and_the_second_is_told)
 	struct fault_done done;
 	struct fault_hit hit;
 
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	first = fault_worker(&f);
-	second = fault_worker(&f);
+	fault_up_with(&f, &sched, &first, &second);
 	(void)fault_ask(first, "gate shut");
 	fault_enqueued(first, 0, fault_store_begin(first, 0, 1, 1, 4, 0));
 	/* The same keys from pages with other bytes: they must never be seen. */
@@ -58,10 +55,7 @@ START_TEST(S3_what_is_being_stored_is_a_miss_until_it_is_committed)
 	struct fault_done done;
 	struct fault_hit hit;
 
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	writer = fault_worker(&f);
-	reader = fault_worker(&f);
+	fault_up_with(&f, &sched, &writer, &reader);
 	(void)fault_ask(writer, "gate shut");
 	fault_enqueued(writer, 0, fault_store_begin(writer, 0, 1, 1, 4, 0));
 	hit = fault_lookup(sched, "early", 1, 4);
@@ -116,9 +110,7 @@ START_TEST(S3_half_a_store_is_a_hit_only_as_far_as_it_was_committed)
 	struct fault_done done;
 	struct fault_hit hit;
 
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	worker = fault_worker(&f);
+	fault_up_with(&f, &sched, &worker, NULL);
 	(void)fault_ask(worker, "fail 3");
 	done = fault_store(worker, 0, 1, 5);
 	assert_rc(done.status, SCOUT_ERR_DEVICE);
@@ -204,9 +196,7 @@ START_TEST(S4_a_slot_that_changes_under_a_copy_fails_the_job_and_is_counted_as_a
 	struct fault_hit hit;
 	uint64_t *word;
 
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	worker = fault_worker(&f);
+	fault_up_with(&f, &sched, &worker, NULL);
 	fault_bare_worker(&f, &bare);
 	ck_assert_uint_eq(fault_store(worker, 0, 1, 4).chunks, 4);
 	hit = fault_lookup(sched, "a", 1, 4);
@@ -269,10 +259,7 @@ START_TEST(S4_under_constant_eviction_every_byte_that_is_read_is_right)
 	uint32_t n_gone = 0;
 
 	f.pool_chunks = 12;
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	reader = fault_worker(&f);
-	writer = fault_worker(&f);
+	fault_up_with(&f, &sched, &reader, &writer);
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		uint32_t prompt = 1 + i % PROMPTS;
 		struct fault_done done;

@@ -37,10 +37,7 @@ START_TEST(S5_slots_that_a_killed_worker_was_writing_are_set_aside)
 	struct fault_done done;
 
 	f.dead_writer_ms = 600000;
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	writer = fault_worker(&f);
-	other = fault_worker(&f);
+	fault_up_with(&f, &sched, &writer, &other);
 	store_to_the_gate(writer, 3);
 	fault_kill(writer);
 	fault_wait(&f, "quarantine", 1);
@@ -91,10 +88,7 @@ START_TEST(S5_slots_that_a_killed_worker_was_reading_are_free_at_once)
 	struct fault_hit hit;
 
 	f.dead_writer_ms = 600000;
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	reader = fault_worker(&f);
-	other = fault_worker(&f);
+	fault_up_with(&f, &sched, &reader, &other);
 	ck_assert_uint_eq(fault_store(reader, 0, 1, 5).chunks, 5);
 	hit = fault_lookup(sched, "a", 1, 5);
 	(void)fault_ask(reader, "gate shut");
@@ -116,10 +110,7 @@ START_TEST(S5_a_living_forked_child_of_a_killed_worker_keeps_nothing)
 	struct fault_hit hit;
 	int child, code;
 
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	worker = fault_worker(&f);
-	other = fault_worker(&f);
+	fault_up_with(&f, &sched, &worker, &other);
 	ck_assert_uint_eq(fault_store(worker, 0, 1, 4).chunks, 4);
 	hit = fault_lookup(sched, "a", 1, 4);
 	(void)fault_ask(worker, "gate shut");
@@ -145,9 +136,7 @@ START_TEST(S5_promises_of_a_killed_scheduler_are_free_at_once)
 {
 	struct fault_actor *sched, *worker;
 
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	worker = fault_worker(&f);
+	fault_up_with(&f, &sched, &worker, NULL);
 	ck_assert_uint_eq(fault_store(worker, 0, 1, 4).chunks, 4);
 	ck_assert_uint_eq(fault_store(worker, 0, 2, 4).chunks, 4);
 	ck_assert_uint_eq(fault_lookup(sched, "a", 1, 4).chunks, 4);
@@ -168,9 +157,7 @@ START_TEST(S5_a_scheduler_with_a_living_forked_child_is_dead_when_it_is_killed)
 	struct fault_actor *sched, *worker;
 	int child, code;
 
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	worker = fault_worker(&f);
+	fault_up_with(&f, &sched, &worker, NULL);
 	ck_assert_uint_eq(fault_store(worker, 0, 1, 4).chunks, 4);
 	ck_assert_uint_eq(fault_lookup(sched, "a", 1, 4).chunks, 4);
 	ck_assert_int_eq(sscanf(fault_ask(sched, "fork"), "%d %d", &child, &code), 2);
@@ -247,10 +234,7 @@ START_TEST(S5_a_stopped_scheduler_keeps_its_promises)
 	uint64_t end_us;
 
 	f.heartbeat_ms = FAULT_HEARTBEAT_MS;
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	worker = fault_worker(&f);
-	other = fault_worker(&f);
+	fault_up_with(&f, &sched, &worker, &other);
 	ck_assert_uint_eq(fault_store(worker, 0, 1, 4).chunks, 4);
 	hit = fault_lookup(sched, "a", 1, 4);
 	fault_freeze(sched);
@@ -274,9 +258,7 @@ START_TEST(S5_an_idle_worker_is_not_declared_dead)
 	struct fault_hit hit;
 
 	f.heartbeat_ms = FAULT_HEARTBEAT_MS;
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	worker = fault_worker(&f);
+	fault_up_with(&f, &sched, &worker, NULL);
 	ck_assert_uint_eq(fault_store(worker, 0, 1, 4).chunks, 4);
 	hit = fault_lookup(sched, "a", 1, 4);
 	joined = fault_status(&f, "peers.joined");
@@ -300,9 +282,7 @@ START_TEST(S5_a_lease_connection_that_ends_ends_no_hold_of_a_living_worker)
 	struct wire_peer bare;
 	uint64_t until_ms;
 
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	other = fault_worker(&f);
+	fault_up_with(&f, &sched, &other, NULL);
 	fault_bare_worker(&f, &bare);
 	ck_assert_uint_eq(fault_store(other, 0, 1, 4).chunks, 4);
 	ck_assert_int_eq(wire_retrieve(&bare, fault_lookup(sched, "a", 1, 4).ticket, 0, 4, &load), SCOUT_WIRE_OK);
@@ -359,10 +339,7 @@ START_TEST(S5_a_client_that_closes_and_opens_again_leaves_nothing_behind)
 	struct fault_done done;
 	struct fault_hit hit;
 
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	worker = fault_worker(&f);
-	other = fault_worker(&f);
+	fault_up_with(&f, &sched, &worker, &other);
 	ck_assert_uint_eq(fault_store(worker, 0, 1, 4).chunks, 4);
 	for (int i = 0; i < 10; i++) {
 		/* The same id, a new client: never the old one's answer. */

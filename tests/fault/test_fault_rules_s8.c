@@ -22,10 +22,7 @@ setup(void)
 static void
 up_with_prompt(void)
 {
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	worker = fault_worker(&f);
-	other = fault_worker(&f);
+	fault_up_with(&f, &sched, &worker, &other);
 	ck_assert_uint_eq(fault_store(worker, 0, 1, 4).chunks, 4);
 }
 
@@ -205,10 +202,7 @@ END_TEST
 
 START_TEST(S8_many_restarts_in_a_row_lose_nobody)
 {
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	worker = fault_worker(&f);
-	other = fault_worker(&f);
+	fault_up_with(&f, &sched, &worker, &other);
 	for (int i = 0; i < 5; i++) {
 		fault_server_kill(&f);
 		fault_server_start(&f);
@@ -227,10 +221,7 @@ START_TEST(S8_reset_between_reserve_and_commit_is_not_readable_after)
 {
 	struct fault_done done;
 
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	worker = fault_worker(&f);
-	other = fault_worker(&f);
+	fault_up_with(&f, &sched, &worker, &other);
 	(void)fault_ask(worker, "gate shut");
 	fault_enqueued(worker, 0, fault_store_begin(worker, 0, 1, 1, 4, 0));
 	(void)fault_ask(sched, "reset 7");
@@ -293,9 +284,7 @@ START_TEST(S8_a_store_of_a_session_of_the_old_weights_is_refused_however_late)
 	struct fault_done done;
 	struct fault_hit hit;
 
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	worker = fault_worker(&f);
+	fault_up_with(&f, &sched, &worker, NULL);
 	fault_bare_client(&f, &bare);
 	hit = fault_lookup(sched, "a", 1, 4);
 	ck_assert_uint_ne(hit.ticket, 0);

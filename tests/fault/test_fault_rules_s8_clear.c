@@ -118,9 +118,7 @@ START_LOOP_TEST(S8_a_clear_that_met_a_dying_server_is_carried_out_by_the_next, 0
 	struct fault_done done;
 	struct fault_hit hit;
 
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	worker = fault_worker(&f);
+	fault_up_with(&f, &sched, &worker, NULL);
 	for (uint32_t round = 1; round <= 4; round++) {
 		if (_i == 2)
 			ck_assert_int_eq(fault_store(worker, 0, round, 4).status, 0); /* it writes while it stops */

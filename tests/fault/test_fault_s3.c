@@ -105,9 +105,7 @@ START_LOOP_TEST(servers_of_two_hosts_hit_what_the_other_stored, 0, 2)
 	up_with(lookups[_i], LONG);
 	store_through(1);
 	memcpy(other.more, f.more, sizeof(other.more));
-	fault_up(&other);
-	its_sched = fault_scheduler(&other);
-	its_worker = fault_worker(&other);
+	fault_up_with(&other, &its_sched, &its_worker, NULL);
 	wait_until((hit = fault_lookup(its_sched, "r", 1, CHUNKS)).chunks == CHUNKS)
 		(void)fault_ask(its_sched, "finish r");
 	done = fault_retrieve(its_worker, 0, hit.ticket, 0, BLOCKS);

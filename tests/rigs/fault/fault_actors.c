@@ -78,6 +78,17 @@ fault_scheduler(struct fault *f)
 }
 
 void
+fault_up_with(struct fault *f, struct fault_actor **ret_sched, struct fault_actor **ret_worker,
+	      struct fault_actor **ret_other)
+{
+	fault_up(f);
+	*ret_sched = fault_scheduler(f);
+	*ret_worker = fault_worker(f);
+	if (ret_other)
+		*ret_other = fault_worker(f);
+}
+
+void
 fault_kill(struct fault_actor *a)
 {
 	ck_assert_int_eq(kill(a->pid, SIGKILL), 0);

@@ -97,9 +97,7 @@ up_with(uint32_t pool_chunks, const char *timeout_ms, const char *bad_key_ms)
 	f.log_fd = log_fd;
 	if (on == &store_of_plugin)
 		ck_assert_int_eq(setenv("KVSCOUT_KVSCOUTD", fault_program("KVSCOUT_SHIPPED"), 1), 0);
-	fault_up(&f);
-	sched = fault_scheduler(&f);
-	worker = fault_worker(&f);
+	fault_up_with(&f, &sched, &worker, NULL);
 	fault_wait(&f, "l2.0.ready", 1);
 }
 

@@ -90,6 +90,9 @@ const char *fault_home(void);
 
 /* A server that serves. */
 void fault_up(struct fault *f);
+/* The same with a scheduler and a worker; and with a second worker, unless @ret_other is NULL. */
+void fault_up_with(struct fault *f, struct fault_actor **ret_sched, struct fault_actor **ret_worker,
+		   struct fault_actor **ret_other);
 /*
  * Everything leaves in good order; then nothing may be promised, held, open or set aside, and the server's end
  * must leave nothing behind.

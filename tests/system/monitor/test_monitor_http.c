@@ -45,6 +45,17 @@ static const struct {
 	{"192.0.2.1:0", SCOUT_ERR_BIND, "no address of this machine"},
 };
 
+static struct rig rig;
+
+static void
+teardown(void)
+{
+	if (rig.server)
+		rig_down(&rig);
+}
+
+CHECKED_FIXTURE(NULL, teardown);
+
 START_LOOP_TEST(what_cannot_be_served_is_said_at_start, 0, (sizeof(bad_values) / sizeof(bad_values[0])))
 {
 	struct scout_server_config cfg = rig_config(8);
@@ -65,14 +76,12 @@ START_TEST(a_port_in_use_is_refused_and_its_owner_not_disturbed)
 	struct scout_server_config cfg = rig_config(8);
 	struct scout_server *server = NULL;
 	char err[512] = "", body[64];
-	struct rig rig;
 
 	metrics_up(&rig, 8);
 	cfg.metrics = metrics_address(rig.server);
 	ck_assert_int_eq(scout_server_start(&cfg, &server, err, sizeof(err)), SCOUT_ERR_BIND);
 	ck_assert_msg(strstr(err, "another program listens there"), "%s", err);
 	ck_assert_int_eq(http_status(cfg.metrics, "/healthz", body, sizeof(body)), 200);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -229,7 +238,6 @@ START_TEST(paths_and_methods)
 		{"OPTIONS", "/status", 405, "Allow: GET, HEAD", "only"},
 	};
 	struct http_answer a;
-	struct rig rig;
 
 	metrics_up(&rig, 8);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -243,7 +251,6 @@ START_TEST(paths_and_methods)
 			ck_assert_uint_eq(a.len, 0);
 		free(a.body);
 	}
-	rig_down(&rig);
 }
 END_TEST
 
@@ -253,7 +260,6 @@ START_TEST(a_request_for_another_host_gets_nothing)
 	const char *const strange[] = {"attacker.example", "attacker.example:80", "localhost.attacker.example",
 				       "localhostile", ""};
 	struct http_answer a;
-	struct rig rig;
 
 	ck_assert_int_eq(gethostname(own, sizeof(own) - 1), 0);
 	own[strcspn(own, ".")] = '\0';
@@ -274,7 +280,6 @@ START_TEST(a_request_for_another_host_gets_nothing)
 		free(a.body);
 		ck_assert_int_eq(close(fd), 0);
 	}
-	rig_down(&rig);
 }
 END_TEST
 
@@ -289,7 +294,6 @@ START_TEST(what_is_no_http_does_no_harm)
 		"GET /metrics HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"};
 	struct http_answer a;
 	char big[40000], body[64];
-	struct rig rig;
 
 	metrics_up(&rig, 8);
 	for (size_t i = 0; i <= sizeof(texts) / sizeof(texts[0]); i++) {
@@ -306,7 +310,6 @@ START_TEST(what_is_no_http_does_no_harm)
 		ck_assert_int_eq(close(fd), 0);
 		ck_assert_int_eq(http_status(metrics_address(rig.server), "/healthz", body, sizeof(body)), 200);
 	}
-	rig_down(&rig);
 }
 END_TEST
 
@@ -381,7 +384,6 @@ START_TEST(the_oldest_connection_makes_room_for_the_next)
 {
 	int fds[SCOUT__METRICS_CONNS];
 	char body[64];
-	struct rig rig;
 
 	metrics_up(&rig, 8);
 	for (unsigned i = 0; i < SCOUT__METRICS_CONNS; i++)
@@ -393,7 +395,6 @@ START_TEST(the_oldest_connection_makes_room_for_the_next)
 		ck_assert_msg(!has_ended(fds[i]), "connection %u", i);
 	for (unsigned i = 0; i < SCOUT__METRICS_CONNS; i++)
 		ck_assert_int_eq(close(fds[i]), 0);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -406,7 +407,6 @@ START_TEST(a_thousand_slow_clients_do_not_disturb_lookups)
 	struct rlimit limit;
 	static int fds[MANY];
 	char body[64];
-	struct rig rig;
 	int before;
 
 	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -427,7 +427,6 @@ START_TEST(a_thousand_slow_clients_do_not_disturb_lookups)
 	ck_assert_int_le(count_fds(), before + MANY + (int)SCOUT__METRICS_DESCRIPTORS);
 	for (unsigned i = 0; i < MANY; i++)
 		ck_assert_int_eq(close(fds[i]), 0);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -436,7 +435,6 @@ START_TEST(clients_that_do_not_read_do_not_hold_up_others)
 {
 	int fds[8], small = 1024;
 	char body[64];
-	struct rig rig;
 
 	metrics_up(&rig, 8);
 	for (unsigned i = 0; i < 8; i++) {
@@ -448,6 +446,5 @@ START_TEST(clients_that_do_not_read_do_not_hold_up_others)
 	page_get(&page, metrics_address(rig.server));
 	for (unsigned i = 0; i < 8; i++)
 		ck_assert_int_eq(close(fds[i]), 0);
-	rig_down(&rig);
 }
 END_TEST

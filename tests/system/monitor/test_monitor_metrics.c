@@ -16,6 +16,15 @@ static char different[512]; /* the last series that was not what STATUS says */
 
 /* ---- each line ---- */
 
+static struct rig rig;
+
+static void
+teardown(void)
+{
+	if (rig.server)
+		rig_down(&rig);
+}
+
 static void
 hello_as(struct wire_peer *p, const char *endpoint, const char *name, size_t len)
 {
@@ -23,6 +32,8 @@ hello_as(struct wire_peer *p, const char *endpoint, const char *name, size_t len
 	p->hello.name_space = (struct scout__str){name, len};
 	ck_assert_int_eq(wire_hello(p), SCOUT_WIRE_OK);
 }
+
+CHECKED_FIXTURE(NULL, teardown);
 
 START_TEST(every_line_can_be_read_whatever_a_namespace_is_called)
 {
@@ -54,7 +65,6 @@ START_TEST(namespaces_beyond_the_limit_are_counted_and_not_listed)
 {
 	struct wire_peer peers[SCOUT__STATS_NS + 4];
 	char name[32];
-	struct rig rig;
 
 	metrics_up(&rig, 8);
 	for (unsigned i = 0; i < SCOUT__STATS_NS + 4; i++) {
@@ -66,7 +76,6 @@ START_TEST(namespaces_beyond_the_limit_are_counted_and_not_listed)
 	ck_assert(page_value(&page, "kvscout_namespace_peers{namespace=\"ns-63\"}") == -1);
 	for (unsigned i = 0; i < SCOUT__STATS_NS + 4; i++)
 		wire_close(&peers[i]);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -192,7 +201,6 @@ END_TEST
 /* What an operator's lookup needs, so that its HELLO does not change the namespace. */
 START_TEST(status_tells_the_parameters_and_the_times_of_lookups)
 {
-	struct rig rig;
 	uint64_t n = 0;
 
 	rig_up(&rig, 8);
@@ -214,14 +222,12 @@ START_TEST(status_tells_the_parameters_and_the_times_of_lookups)
 		n += wire_status(&rig.client, name);
 	}
 	ck_assert_uint_eq(n, 3);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(values_are_what_happened)
 {
 	struct scout__lookup_reply m;
-	struct rig rig;
 	uint32_t kept;
 
 	metrics_up(&rig, 8);
@@ -258,14 +264,12 @@ START_TEST(values_are_what_happened)
 	ck_assert(page_value(&page, "kvscout_lookup_duration_seconds_count") == 4);
 	ck_assert_uint_eq(wire_status(&rig.client, "refused.no_session"), 1);
 	ck_assert_uint_eq(wire_status(&rig.client, "refused.limit"), UINT64_MAX);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(lookups_fall_into_the_bucket_of_their_time)
 {
 	struct scout_server_config cfg = rig_config(8);
-	struct rig rig;
 
 	cfg.metrics = "127.0.0.1:0";
 	cfg.reply_delay_us = 30000;
@@ -277,7 +281,6 @@ START_TEST(lookups_fall_into_the_bucket_of_their_time)
 	ck_assert(page_value(&page, "kvscout_lookup_duration_seconds_bucket{le=\"10\"}") == 5);
 	ck_assert(page_value(&page, "kvscout_lookup_duration_seconds_bucket{le=\"+Inf\"}") == 5);
 	ck_assert(page_value(&page, "kvscout_lookup_duration_seconds_sum") >= 0.15);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -319,7 +322,6 @@ START_TEST(status_is_json_of_the_same_names)
 	static const char *const names[] = {"l1.chunks", "lookups.full", "peers", "ns.te\"st.peers", "ops.lookup"};
 	static const uint64_t values[] = {6, 1, 3, 1, 1};
 	struct wire_peer p;
-	struct rig rig;
 	char *text, line[128];
 
 	metrics_up(&rig, 8);
@@ -339,7 +341,6 @@ START_TEST(status_is_json_of_the_same_names)
 	ck_assert_ptr_nonnull(strstr(text, "\"healthy\": true"));
 	free(text);
 	wire_close(&p);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -376,7 +377,6 @@ START_TEST(counters_only_grow_under_load)
 {
 	struct load load = {.stop = false};
 	pthread_t thread;
-	struct rig rig;
 	unsigned n = 0;
 
 	metrics_up(&rig, 8);
@@ -401,7 +401,6 @@ START_TEST(counters_only_grow_under_load)
 	ck_assert_int_eq(pthread_join(thread, NULL), 0);
 	page_wait(&page, metrics_address(rig.server), "kvscout_lookups_total{result=\"full\"}", atomic_load(&load.n));
 	ck_assert(page_value(&page, "kvscout_lookup_duration_seconds_count") == atomic_load(&load.n));
-	rig_down(&rig);
 }
 END_TEST
 
@@ -410,7 +409,6 @@ START_TEST(a_flood_of_requests_does_not_keep_the_loop_busy)
 {
 	uint64_t start_us, took_us;
 	double turns, again;
-	struct rig rig;
 
 	metrics_up(&rig, 8);
 	page_get(&page, metrics_address(rig.server));
@@ -424,6 +422,5 @@ START_TEST(a_flood_of_requests_does_not_keep_the_loop_busy)
 	/* It turns 50 times a second by itself. */
 	ck_assert_msg(again - turns <= 10 + 2 * (double)took_us / 20000, "%f turns in %f s", again - turns,
 		      (double)took_us / 1e6);
-	rig_down(&rig);
 }
 END_TEST

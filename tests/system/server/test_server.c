@@ -14,6 +14,15 @@
 
 /* ---- frames ---- */
 
+static struct rig rig;
+
+static void
+teardown(void)
+{
+	if (rig.server)
+		rig_down(&rig);
+}
+
 static size_t
 make_ping(uint8_t *buf, size_t cap, uint64_t corr)
 {
@@ -38,9 +47,10 @@ expect_frame_error(struct wire_peer *p, const void *data, size_t len, int status
 	wire_reply_free(reply);
 }
 
+CHECKED_FIXTURE(NULL, teardown);
+
 START_TEST(a_frame_that_cannot_be_taken_apart_is_answered_by_its_error)
 {
-	struct rig rig;
 	uint8_t buf[256];
 	size_t len = make_ping(buf, sizeof(buf), 7);
 	uint8_t bad[256];
@@ -72,13 +82,11 @@ START_TEST(a_frame_that_cannot_be_taken_apart_is_answered_by_its_error)
 	len = make_ping(bad, sizeof(bad), 0);
 	expect_frame_error(&rig.client, bad, len, SCOUT_WIRE_BAD_RESERVED);
 	ck_assert_uint_eq(wire_status(&rig.client, "frames.bad"), 8);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(an_oversized_frame_is_refused_and_the_connection_lives)
 {
-	struct rig rig;
 	size_t len = SCOUT_MAX_FRAME + 1;
 	uint8_t *big = calloc(1, len);
 
@@ -88,13 +96,11 @@ START_TEST(an_oversized_frame_is_refused_and_the_connection_lives)
 	expect_frame_error(&rig.client, big, len, SCOUT_WIRE_TOO_LARGE);
 	ck_assert_int_eq(wire_ping(&rig.client), SCOUT_WIRE_OK);
 	free(big);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(what_is_not_our_protocol_is_dropped_and_counted)
 {
-	struct rig rig;
 	uint64_t before;
 	uint8_t buf[256];
 	size_t len = make_ping(buf, sizeof(buf), 7);
@@ -108,13 +114,11 @@ START_TEST(what_is_not_our_protocol_is_dropped_and_counted)
 	ck_assert_int_eq(wire_ping(&rig.client), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(wire_status(&rig.client, "frames.dropped"), before + 3);
 	ck_assert(!wire_has(&rig.client, 7));
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(an_unknown_opcode_is_answered_with_it)
 {
-	struct rig rig;
 	const uint8_t opcodes[] = {0, SCOUT_OP_ERROR, SCOUT_OP_LAST + 1, 255};
 
 	rig_up(&rig, 8);
@@ -130,13 +134,11 @@ START_TEST(an_unknown_opcode_is_answered_with_it)
 		ck_assert_int_eq(reply->opcode, opcodes[i]);
 		wire_reply_free(reply);
 	}
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(a_body_of_the_wrong_length_is_refused_for_every_opcode)
 {
-	struct rig rig;
 	char begin[64];
 
 	rig_up(&rig, 8);
@@ -159,7 +161,6 @@ START_TEST(a_body_of_the_wrong_length_is_refused_for_every_opcode)
 		ck_assert_msg(strncmp(rig.worker.text, begin, strlen(begin)) == 0, "%s%s", begin, rig.worker.text);
 		wire_reply_free(reply);
 	}
-	rig_down(&rig);
 }
 END_TEST
 
@@ -186,7 +187,6 @@ END_TEST
 
 START_TEST(another_epoch_is_stale)
 {
-	struct rig rig;
 	struct scout__lookup_reply m;
 
 	rig_up(&rig, 8);
@@ -196,7 +196,6 @@ START_TEST(another_epoch_is_stale)
 	ck_assert_int_eq(wire_ping(&rig.client), SCOUT_WIRE_OK);
 	ck_assert_int_eq(wire_hello(&rig.client), SCOUT_WIRE_OK);
 	ck_assert_int_eq(wire_lookup(&rig.client, 1, 1, 1, 0, &m), SCOUT_WIRE_OK);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -233,7 +232,6 @@ END_TEST
 
 START_TEST(a_hello_out_of_range_is_refused)
 {
-	struct rig rig;
 	struct wire_peer p;
 
 	rig_up(&rig, 8);
@@ -245,7 +243,6 @@ START_TEST(a_hello_out_of_range_is_refused)
 	p.hello.rank_first = 1;
 	ck_assert_int_eq(wire_hello(&p), SCOUT_WIRE_RANGE);
 	wire_close(&p);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -278,7 +275,6 @@ END_TEST
 
 START_TEST(a_reconnected_token_keeps_its_sessions)
 {
-	struct rig rig;
 	struct wire_peer again;
 	uint32_t kept;
 
@@ -294,13 +290,11 @@ START_TEST(a_reconnected_token_keeps_its_sessions)
 	rig_finish(&again, 77);
 	ck_assert_uint_eq(wire_status(&again, "l1.bytes_promised"), 0);
 	wire_close(&again);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(one_connection_one_token_one_role)
 {
-	struct rig rig;
 	uint64_t token;
 
 	rig_up(&rig, 8);
@@ -310,14 +304,12 @@ START_TEST(one_connection_one_token_one_role)
 	rig.client.hello.token = token;
 	rig.client.hello.role = SCOUT_ROLE_WORKER;
 	ck_assert_int_eq(wire_hello(&rig.client), SCOUT_WIRE_STATE);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(max_peers_is_a_typed_refusal)
 {
 	struct scout_server_config cfg = rig_config(8);
-	struct rig rig;
 	struct wire_peer third;
 
 	cfg.max_peers = 2;
@@ -329,14 +321,12 @@ START_TEST(max_peers_is_a_typed_refusal)
 	wire_wait_status(&third, "peers", 1);
 	ck_assert_int_eq(wire_hello(&third), SCOUT_WIRE_OK);
 	wire_close(&third);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(a_silent_client_is_forgotten_with_its_promises)
 {
 	struct scout_server_config cfg = rig_config(8);
-	struct rig rig;
 	struct wire_peer silent;
 
 	cfg.peer_timeout_ms = 3000; /* it is not forgotten before it is seen */
@@ -351,7 +341,6 @@ START_TEST(a_silent_client_is_forgotten_with_its_promises)
 	wire_wait_status(&rig.client, "l1.bytes_promised", 0);
 	ck_assert_int_eq(wire_simple(&silent, SCOUT_OP_FINISH, 5), SCOUT_WIRE_NO_HELLO);
 	wire_close(&silent);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -360,7 +349,6 @@ START_LOOP_TEST(a_silent_client_is_kept_for_as_long_as_the_server_waits_and_it_s
 {
 	struct scout_server_config cfg = rig_config(8);
 	struct wire_peer silent[3];
-	struct rig rig;
 
 	cfg.peer_timeout_ms = _i == 0 ? 600000 : 60;
 	rig_up_with(&rig, &cfg);
@@ -379,7 +367,6 @@ START_LOOP_TEST(a_silent_client_is_kept_for_as_long_as_the_server_waits_and_it_s
 	ck_assert_uint_eq(wire_status(&rig.client, "peers.forgotten"), _i == 0 ? 0 : 1);
 	for (unsigned i = 0; i < 3; i++)
 		wire_close(&silent[i]);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -402,7 +389,6 @@ END_TEST
 
 START_TEST(an_expired_operation_is_not_executed)
 {
-	struct rig rig;
 	struct scout__lookup_reply m;
 
 	rig_up(&rig, 8);
@@ -415,14 +401,12 @@ START_TEST(an_expired_operation_is_not_executed)
 	rig.client.sent_us_shift = 0;
 	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_FINISH, 2), SCOUT_WIRE_NO_SESSION);
 	rig_finish(&rig.client, 1);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(a_lookup_is_answered_within_its_budget)
 {
 	struct scout_server_config cfg = rig_config(8);
-	struct rig rig;
 	struct scout__lookup_reply m;
 	uint64_t held, before_us;
 
@@ -437,7 +421,6 @@ START_TEST(a_lookup_is_answered_within_its_budget)
 	ck_assert_int_eq(wire_lookup(&rig.client, 1, 1, 1, 0, &m), SCOUT_WIRE_OK);
 	ck_assert_uint_ge(scout__now_us() - before_us, 30000);
 	ck_assert(!wire_has(&rig.client, held));
-	rig_down(&rig);
 }
 END_TEST
 
@@ -445,7 +428,6 @@ END_TEST
 START_TEST(a_budget_that_ends_among_the_skipped_chunks_is_a_hit_of_these)
 {
 	struct scout__lookup_reply m;
-	struct rig rig;
 
 	rig_up(&rig, 8);
 	rig.client.budget_us = 100;
@@ -458,7 +440,6 @@ START_TEST(a_budget_that_ends_among_the_skipped_chunks_is_a_hit_of_these)
 	ck_assert_uint_eq(wire_status(&rig.client, "lookups.hit_chunks"), 0);
 	ck_assert_uint_eq(wire_status(&rig.client, "lookups.none"), 1);
 	rig_finish(&rig.client, 1);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -467,7 +448,6 @@ START_TEST(operations_beyond_the_credits_are_refused)
 	struct scout_server_config cfg = rig_config(8);
 	const struct scout__lookup_msg m = {.n = 1};
 	struct wire_reply *reply;
-	struct rig rig;
 	uint64_t corr[3];
 
 	cfg.credits = 2;
@@ -491,7 +471,6 @@ START_TEST(operations_beyond_the_credits_are_refused)
 		wire_reply_free(reply);
 	}
 	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_FINISH, 1), SCOUT_WIRE_OK);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -499,7 +478,6 @@ START_TEST(max_sessions_is_a_typed_refusal)
 {
 	struct scout_server_config cfg = rig_config(8);
 	struct scout__lookup_reply m;
-	struct rig rig;
 
 	cfg.max_sessions = 2;
 	rig_up_with(&rig, &cfg);
@@ -508,6 +486,5 @@ START_TEST(max_sessions_is_a_typed_refusal)
 	ck_assert_int_eq(wire_lookup(&rig.client, 3, 1, 1, 0, &m), SCOUT_WIRE_LIMIT);
 	rig_finish(&rig.client, 1);
 	ck_assert_int_eq(wire_lookup(&rig.client, 3, 1, 1, 0, &m), SCOUT_WIRE_OK);
-	rig_down(&rig);
 }
 END_TEST

@@ -9,14 +9,23 @@
 
 #define N 10u
 
+static struct rig rig;
+
+static void
+teardown(void)
+{
+	if (rig.server)
+		rig_down(&rig);
+}
+
 /* Ask ahead for keys 1 to N under ticket 9: @want has a 1 for each that must be there. */
 static struct scout__ahead_reply
-ahead(struct rig *rig, const char *want)
+ahead(const char *want)
 {
 	struct scout__ahead_reply m;
 	uint8_t present[N];
 
-	ck_assert_int_eq(wire_ahead(&rig->client, 9, 1, N, &m, present), SCOUT_WIRE_OK);
+	ck_assert_int_eq(wire_ahead(&rig.client, 9, 1, N, &m, present), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(m.known, strlen(want));
 	for (uint32_t i = 0; i < m.known; i++)
 		ck_assert_msg(present[i] == want[i] - '0', "chunk %u", i);
@@ -25,24 +34,25 @@ ahead(struct rig *rig, const char *want)
 
 /* A pool with keys 1, 2, 5, 6, 7 and 9. */
 static void
-up_with_holes(struct rig *rig, uint64_t max_promised)
+up_with_holes(uint64_t max_promised)
 {
 	struct scout_server_config cfg = rig_config(16);
 
 	cfg.max_promised = max_promised * SHARD_BYTES;
-	rig_up_with(rig, &cfg);
-	rig_store(&rig->worker, 0, 1, 2);
-	rig_store(&rig->worker, 0, 5, 3);
-	rig_store(&rig->worker, 0, 9, 1);
+	rig_up_with(&rig, &cfg);
+	rig_store(&rig.worker, 0, 1, 2);
+	rig_store(&rig.worker, 0, 5, 3);
+	rig_store(&rig.worker, 0, 9, 1);
 }
+
+CHECKED_FIXTURE(NULL, teardown);
 
 START_TEST(it_says_what_is_there_behind_a_hole_and_promises_it)
 {
 	struct scout__ahead_reply m;
-	struct rig rig;
 
-	up_with_holes(&rig, 16);
-	m = ahead(&rig, "1100111010");
+	up_with_holes(16);
+	m = ahead("1100111010");
 	ck_assert_uint_eq(m.lookup.hit, 2);
 	ck_assert_uint_eq(m.lookup.l1, 2);
 	ck_assert_uint_eq(m.lookup.l2, 0);
@@ -50,18 +60,16 @@ START_TEST(it_says_what_is_there_behind_a_hole_and_promises_it)
 	ck_assert_uint_eq(rig_promised(&rig), 6);
 	rig_finish(&rig.client, 9);
 	ck_assert_uint_eq(rig_promised(&rig), 0);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(an_admit_keeps_the_run_behind_what_the_gpu_has)
 {
 	struct wire_grants g;
-	struct rig rig;
 	uint32_t kept;
 
-	up_with_holes(&rig, 16);
-	(void)ahead(&rig, "1100111010");
+	up_with_holes(16);
+	(void)ahead("1100111010");
 	ck_assert_int_eq(wire_admit(&rig.client, 9, 4, 7, &kept), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(kept, 3);
 	ck_assert_uint_eq(rig_promised(&rig), 3);
@@ -75,24 +83,21 @@ START_TEST(an_admit_keeps_the_run_behind_what_the_gpu_has)
 	free(g.grants);
 	rig_finish(&rig.client, 9);
 	ck_assert_uint_eq(rig_promised(&rig), 0);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(max_promised_ends_it)
 {
 	struct scout__ahead_reply m;
-	struct rig rig;
 
-	up_with_holes(&rig, 3);
-	m = ahead(&rig, "11001");
+	up_with_holes(3);
+	m = ahead("11001");
 	ck_assert_uint_eq(m.lookup.hit, 2);
 	ck_assert_uint_eq(m.lookup.limited, 1);
 	ck_assert_uint_eq(rig_promised(&rig), 3);
 	ck_assert_uint_eq(wire_status(&rig.client, "lookups.limited"), 1);
 	rig_finish(&rig.client, 9);
 	ck_assert_uint_eq(rig_promised(&rig), 0);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -105,7 +110,6 @@ START_LOOP_TEST(what_waits_beyond_max_promised_counts_as_used, 0, 2)
 	struct scout_server_config cfg = rig_config(16);
 	struct scout__ahead_reply m;
 	uint8_t present[6];
-	struct rig rig;
 
 	cfg.max_promised = 2 * SHARD_BYTES;
 	cfg.eviction = _i ? "hdc" : "lru";
@@ -120,7 +124,6 @@ START_LOOP_TEST(what_waits_beyond_max_promised_counts_as_used, 0, 2)
 	rig_finish(&rig.client, 9);
 	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 6), 0);
 	ck_assert_uint_eq(rig_store(&rig.worker, 0, 101, 10), 0);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -128,7 +131,6 @@ START_TEST(many_chunks_beyond_max_promised_are_renewed_in_slices)
 {
 	struct scout_server_config cfg = rig_config(1200);
 	struct scout__ahead_reply m;
-	struct rig rig;
 	uint8_t present[1000];
 
 	cfg.max_promised = SHARD_BYTES;
@@ -139,18 +141,16 @@ START_TEST(many_chunks_beyond_max_promised_are_renewed_in_slices)
 	ck_assert_uint_eq(m.known, 1);
 	ck_assert_uint_eq(wire_status(&rig.client, "lookups.kept_recent_chunks"), 999);
 	rig_finish(&rig.client, 9);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(it_is_renewed_once_a_run_is_admitted)
 {
 	struct scout__lookup_reply m;
-	struct rig rig;
 	uint32_t kept;
 
-	up_with_holes(&rig, 16);
-	(void)ahead(&rig, "1100111010");
+	up_with_holes(16);
+	(void)ahead("1100111010");
 	ck_assert_int_eq(wire_renew(&rig.client, 9, 1, N, 0, &m), SCOUT_WIRE_STATE);
 	ck_assert_uint_eq(rig_promised(&rig), 6);
 	ck_assert_int_eq(wire_admit(&rig.client, 9, 4, 7, &kept), SCOUT_WIRE_OK);
@@ -161,18 +161,16 @@ START_TEST(it_is_renewed_once_a_run_is_admitted)
 	ck_assert_uint_eq(rig_promised(&rig), 5);
 	rig_finish(&rig.client, 9);
 	ck_assert_uint_eq(rig_promised(&rig), 0);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(an_empty_run_is_renewed_from_anywhere)
 {
 	struct scout__lookup_reply m;
-	struct rig rig;
 	uint32_t kept;
 
-	up_with_holes(&rig, 16);
-	(void)ahead(&rig, "1100111010");
+	up_with_holes(16);
+	(void)ahead("1100111010");
 	ck_assert_int_eq(wire_admit(&rig.client, 9, 7, 7, &kept), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(rig_promised(&rig), 0);
 	rig_store(&rig.worker, 0, 8, 1);
@@ -182,7 +180,6 @@ START_TEST(an_empty_run_is_renewed_from_anywhere)
 	ck_assert_uint_eq(rig_promised(&rig), 2);
 	rig_finish(&rig.client, 9);
 	ck_assert_uint_eq(rig_promised(&rig), 0);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -200,10 +197,9 @@ START_TEST(what_is_expected_is_waited_for_and_else_is_a_hole)
 	struct wire_reply *reply;
 	struct scout__op op;
 	const char *field;
-	struct rig rig;
 	uint64_t corr;
 
-	up_with_holes(&rig, 16);
+	up_with_holes(16);
 	/* Its end may come before it was seen to wait: again, with more time. */
 	for (;; m.poll_timeout_ms *= 4) {
 		uint64_t since_us = 0, now_us = 0;
@@ -233,7 +229,6 @@ START_TEST(what_is_expected_is_waited_for_and_else_is_a_hole)
 	wire_reply_free(reply);
 	rig_finish(&rig.client, 9);
 	ck_assert_uint_eq(rig_promised(&rig), 0);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -244,7 +239,6 @@ START_TEST(a_long_prompt_of_holes_is_walked_in_slices)
 	};
 	static uint8_t present[LONG];
 	struct scout__ahead_reply m;
-	struct rig rig;
 
 	rig_up(&rig, 16);
 	for (uint32_t key = 1; key <= LONG; key += 300)
@@ -257,6 +251,5 @@ START_TEST(a_long_prompt_of_holes_is_walked_in_slices)
 	ck_assert_uint_eq(rig_promised(&rig), 10);
 	rig_finish(&rig.client, 9);
 	ck_assert_uint_eq(rig_promised(&rig), 0);
-	rig_down(&rig);
 }
 END_TEST

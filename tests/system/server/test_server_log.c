@@ -20,6 +20,15 @@ static struct {
 	char text[LINES][512];
 } said = {.mu = PTHREAD_MUTEX_INITIALIZER};
 
+static struct rig rig;
+
+static void
+teardown(void)
+{
+	if (rig.server)
+		rig_down(&rig);
+}
+
 static void
 listen(void *user, int level, const char *text)
 {
@@ -47,23 +56,24 @@ heard(int level, const char *a, const char *b)
 }
 
 static void
-up_loud(struct rig *rig, struct scout_server_config *cfg)
+up_loud(struct scout_server_config *cfg)
 {
 	cfg->log = listen;
-	rig_up_with(rig, cfg);
+	rig_up_with(&rig, cfg);
 }
+
+CHECKED_FIXTURE(NULL, teardown);
 
 START_TEST(a_limit_that_is_reached_is_a_warning_but_no_flood)
 {
 	struct scout_server_config cfg = rig_config(8);
 	struct wire_peer third;
 	uint64_t begin_us;
-	struct rig rig;
 	unsigned n;
 
 	cfg.max_peers = 2;
 	cfg.max_sessions = 1;
-	up_loud(&rig, &cfg);
+	up_loud(&cfg);
 	wire_open(&third, rig.endpoint);
 	begin_us = scout__now_us();
 	for (int i = 0; i < 50; i++)
@@ -73,7 +83,6 @@ START_TEST(a_limit_that_is_reached_is_a_warning_but_no_flood)
 	ck_assert_uint_le(n, 1 + (scout__now_us() - begin_us) / SCOUT__WARN_INTERVAL_US);
 	ck_assert_uint_eq(heard(SCOUT_LOG_WARN, "refused", ""), n);
 	wire_close(&third);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -81,10 +90,9 @@ START_TEST(a_peer_with_another_configuration_is_a_warning)
 {
 	struct scout_server_config cfg = rig_config(8);
 	struct wire_peer other;
-	struct rig rig;
 
 	cfg.max_sessions = 1;
-	up_loud(&rig, &cfg);
+	up_loud(&cfg);
 	wire_open(&other, rig.endpoint);
 	other.hello.chunk_tokens = rig.client.hello.chunk_tokens * 2;
 	ck_assert_int_eq(wire_hello(&other), SCOUT_WIRE_NAMESPACE);
@@ -98,7 +106,6 @@ START_TEST(a_peer_with_another_configuration_is_a_warning)
 	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_FINISH, 99), SCOUT_WIRE_NO_SESSION);
 	ck_assert_uint_eq(heard(SCOUT_LOG_WARN, "FINISH", ""), 0);
 	wire_close(&other);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -135,9 +142,8 @@ START_TEST(a_refused_lease_is_told_among_refusals_that_nobody_reads)
 {
 	struct scout_server_config cfg = rig_config(8);
 	struct wire_peer stranger;
-	struct rig rig;
 
-	up_loud(&rig, &cfg);
+	up_loud(&cfg);
 	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_FINISH, 99), SCOUT_WIRE_NO_SESSION);
 	ck_assert_uint_eq(heard(SCOUT_LOG_DEBUG, "FINISH", "NO_SESSION"), 1);
 	wire_open(&stranger, rig.endpoint);
@@ -145,7 +151,6 @@ START_TEST(a_refused_lease_is_told_among_refusals_that_nobody_reads)
 	ck_assert_int_eq(wire_lease(&stranger), SCOUT_LEASE_GONE);
 	ck_assert_uint_eq(heard(SCOUT_LOG_WARN, "lease connection of pid", "no HELLO with its token"), 1);
 	wire_close(&stranger);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -154,14 +159,12 @@ START_TEST(a_bad_frame_is_told_with_its_sender)
 	struct scout_server_config cfg = rig_config(8);
 	uint8_t frame[SCOUT_FRAME_HEADER_BYTES] = {'K', 'V', 'S', 'C', SCOUT_WIRE_VERSION};
 	char who[64];
-	struct rig rig;
 
-	up_loud(&rig, &cfg);
+	up_loud(&cfg);
 	(void)snprintf(who, sizeof(who), "client %016llx", (unsigned long long)rig.client.id);
 	wire_raw(&rig.client, frame, sizeof(frame), false);
 	wire_reply_free(wire_wait(&rig.client, 0));
 	ck_assert_uint_eq(heard(SCOUT_LOG_WARN, who, "TOO_LARGE"), 1);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -171,7 +174,6 @@ START_LOOP_TEST(which_limit_ends_the_pool_is_told_at_the_first_registration, 0, 
 	const char *what = is_short ? "descriptors (RLIMIT_NOFILE) end the pool first" : "l1_bytes ends the pool first";
 	struct scout_server_config cfg = rig_config(4096);
 	struct rlimit limit;
-	struct rig rig;
 
 	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
 	limit.rlim_cur = 300;
@@ -179,8 +181,7 @@ START_LOOP_TEST(which_limit_ends_the_pool_is_told_at_the_first_registration, 0, 
 		ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
 	/* A chunk in each memfd: that is what the user wants. */
 	cfg.extent_bytes = is_short ? 4096 : 0;
-	up_loud(&rig, &cfg);
+	up_loud(&cfg);
 	ck_assert_uint_eq(heard(is_short ? SCOUT_LOG_WARN : SCOUT_LOG_INFO, "namespace \"", what), 1);
-	rig_down(&rig);
 }
 END_TEST

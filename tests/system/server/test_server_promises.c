@@ -5,11 +5,21 @@
 
 #include "server_rig.h"
 
+static struct rig rig;
+
+static void
+teardown(void)
+{
+	if (rig.server)
+		rig_down(&rig);
+}
+
+CHECKED_FIXTURE(NULL, teardown);
+
 /* Lookups, and what they promise until it is given back, by raw operations over a real socket. */
 
 START_TEST(what_was_stored_is_hit)
 {
-	struct rig rig;
 	struct scout__lookup_reply m;
 
 	rig_up(&rig, 8);
@@ -24,13 +34,11 @@ START_TEST(what_was_stored_is_hit)
 	ck_assert_uint_eq(rig_peek(&rig.client, 0, 4), 0);
 	rig_finish(&rig.client, 9);
 	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 0);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(skipped_chunks_count_but_are_not_promised)
 {
-	struct rig rig;
 	struct scout__lookup_reply m;
 
 	rig_up(&rig, 8);
@@ -45,13 +53,11 @@ START_TEST(skipped_chunks_count_but_are_not_promised)
 	ck_assert_uint_eq(m.l1, 0);
 	rig_finish(&rig.client, 9);
 	rig_finish(&rig.client, 10);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(tenants_do_not_see_each_other)
 {
-	struct rig rig;
 	struct scout__lookup_msg m = {.ticket = 50, .n = 2, .tenant = {"blue", 4}};
 	struct scout__lookup_reply answer;
 	struct wire_reply *reply;
@@ -70,13 +76,11 @@ START_TEST(tenants_do_not_see_each_other)
 	ck_assert_uint_eq(answer.hit, 0);
 	wire_reply_free(reply);
 	ck_assert_uint_eq(rig_peek(&rig.client, 1, 2), 2);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(a_promise_protects_from_eviction)
 {
-	struct rig rig;
 	uint64_t id;
 
 	rig_up(&rig, 8);
@@ -91,7 +95,6 @@ START_TEST(a_promise_protects_from_eviction)
 	rig_finish(&rig.client, 11);
 	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 0);
 	ck_assert_uint_eq(rig_granted(&rig.worker, 0, 201, 8, &id), 4);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -99,7 +102,6 @@ START_TEST(max_promised_cuts_the_hit)
 {
 	struct scout_server_config cfg = rig_config(8);
 	struct scout__lookup_reply m;
-	struct rig rig;
 
 	cfg.max_promised = 3 * SHARD_BYTES;
 	rig_up_with(&rig, &cfg);
@@ -118,13 +120,11 @@ START_TEST(max_promised_cuts_the_hit)
 	rig_finish(&rig.client, 10);
 	ck_assert_int_eq(wire_lookup(&rig.client, 12, 4, 3, 0, &m), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(m.hit, 3);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(admit_gives_back_what_is_outside_and_only_once)
 {
-	struct rig rig;
 	uint32_t kept;
 
 	rig_up_promised(&rig, 8, 8);
@@ -141,13 +141,11 @@ START_TEST(admit_gives_back_what_is_outside_and_only_once)
 	ck_assert_uint_eq(kept, 0);
 	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 0);
 	rig_finish(&rig.client, 9);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(finish_twice_is_no_session)
 {
-	struct rig rig;
 	uint32_t kept;
 
 	rig_up_promised(&rig, 8, 4);
@@ -157,13 +155,11 @@ START_TEST(finish_twice_is_no_session)
 	ck_assert_int_eq(wire_admit(&rig.client, 9, 0, 0, &kept), SCOUT_WIRE_NO_SESSION);
 	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 4 * SHARD_BYTES);
 	rig_finish(&rig.client, 10);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(nobody_gives_back_the_promise_of_another)
 {
-	struct rig rig;
 	struct wire_peer other;
 	uint32_t kept;
 
@@ -175,13 +171,11 @@ START_TEST(nobody_gives_back_the_promise_of_another)
 	ck_assert_uint_eq(wire_status(&other, "l1.bytes_promised"), 4 * SHARD_BYTES);
 	rig_finish(&rig.client, 9);
 	wire_close(&other);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(a_ticket_in_use_is_refused)
 {
-	struct rig rig;
 	struct scout__lookup_reply m;
 
 	rig_up(&rig, 8);
@@ -191,7 +185,6 @@ START_TEST(a_ticket_in_use_is_refused)
 	/* The session that had it is untouched. */
 	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 2 * SHARD_BYTES);
 	rig_finish(&rig.client, 9);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -200,7 +193,6 @@ START_TEST(finish_before_the_answer_answers_the_lookup_too)
 	struct scout_server_config cfg = rig_config(8);
 	struct scout__lookup_msg m = {.ticket = 9, .n = 4};
 	struct wire_reply *reply;
-	struct rig rig;
 	uint64_t corr;
 	uint32_t kept;
 
@@ -217,14 +209,11 @@ START_TEST(finish_before_the_answer_answers_the_lookup_too)
 	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 0);
 	ck_assert_uint_eq(wire_status(&rig.client, "ops.waiting"), 0);
 	ck_assert(!wire_has(&rig.client, corr));
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(finish_touches_the_tail_first)
 {
-	struct rig rig;
-
 	rig_up(&rig, 4);
 	rig_hit(&rig.client, 9, 1, 4);
 	ck_assert_uint_eq(rig_store(&rig.worker, 9, 1, 4), 4);
@@ -236,14 +225,11 @@ START_TEST(finish_touches_the_tail_first)
 	rig_finish(&rig.client, 10);
 	ck_assert_uint_eq(rig_store(&rig.worker, 0, 102, 2), 2);
 	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 2);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(looked_up_chunks_outlive_those_stored_behind_them)
 {
-	struct rig rig;
-
 	rig_up(&rig, 4);
 	rig_store(&rig.worker, 0, 1, 2);
 	ck_assert_uint_eq(rig_hit(&rig.client, 9, 1, 4), 2);
@@ -251,7 +237,6 @@ START_TEST(looked_up_chunks_outlive_those_stored_behind_them)
 	rig_finish(&rig.client, 9);
 	ck_assert_uint_eq(rig_store(&rig.worker, 0, 101, 2), 2);
 	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 2);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -262,7 +247,6 @@ START_TEST(an_expected_key_that_comes_late_is_waited_for)
 	struct wire_reply *reply;
 	struct scout__op op;
 	const char *field;
-	struct rig rig;
 	uint64_t corr;
 
 	rig_up(&rig, 8);
@@ -288,25 +272,24 @@ START_TEST(an_expected_key_that_comes_late_is_waited_for)
 	ck_assert_int_eq(scout__get_lookup_reply(&op, &answer, &field), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(answer.hit, 2);
 	wire_reply_free(reply);
-	rig_down(&rig);
 }
 END_TEST
 
 /* A pool of very small chunks, so that very many fit. */
 static void
-rig_up_many(struct rig *rig, uint32_t n)
+rig_up_many(uint32_t n)
 {
 	struct scout_server_config cfg = rig_config(0);
 
 	cfg.l1_bytes = (uint64_t)n * 64;
 	cfg.extent_bytes = cfg.l1_bytes;
 	cfg.max_promised = cfg.l1_bytes;
-	rig->server = rig_start(&cfg);
-	rig->endpoint = scout_server_endpoint(rig->server);
-	rig_client(&rig->client, rig->endpoint);
-	rig_worker_unregistered(&rig->worker, rig->endpoint, 1, 1);
-	ck_assert_int_eq(wire_register(&rig->worker, 0, 0, 64), SCOUT_WIRE_OK);
-	ck_assert_uint_eq(rig_store(&rig->worker, 0, 1, n), n);
+	rig.server = rig_start(&cfg);
+	rig.endpoint = scout_server_endpoint(rig.server);
+	rig_client(&rig.client, rig.endpoint);
+	rig_worker_unregistered(&rig.worker, rig.endpoint, 1, 1);
+	ck_assert_int_eq(wire_register(&rig.worker, 0, 0, 64), SCOUT_WIRE_OK);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, n), n);
 }
 
 START_TEST(a_short_lookup_does_not_wait_for_a_long_one)
@@ -319,10 +302,9 @@ START_TEST(a_short_lookup_does_not_wait_for_a_long_one)
 	struct wire_reply *first, *second;
 	struct scout__op op;
 	const char *field;
-	struct rig rig;
 	uint64_t corr[2];
 
-	rig_up_many(&rig, MANY);
+	rig_up_many(MANY);
 	corr[0] = wire_add_lookup(&rig.client, &longer, 1);
 	corr[1] = wire_add_lookup(&rig.client, &shorter, 1);
 	wire_flush(&rig.client);
@@ -339,7 +321,6 @@ START_TEST(a_short_lookup_does_not_wait_for_a_long_one)
 	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 4 * 64);
 	rig_finish(&rig.client, 10);
 	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 0);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -350,10 +331,9 @@ START_TEST(finish_in_the_middle_of_a_long_lookup_leaves_nothing_promised)
 	};
 	struct scout__lookup_msg m = {.ticket = 9, .n = MANY};
 	struct wire_reply *reply;
-	struct rig rig;
 	uint64_t lookup, finish;
 
-	rig_up_many(&rig, MANY);
+	rig_up_many(MANY);
 	lookup = wire_add_lookup(&rig.client, &m, 1);
 	scout__put_finish(wire_begin(&rig.client, SCOUT_OP_FINISH), &(struct scout__finish_msg){.ticket = 9});
 	finish = wire_end(&rig.client);
@@ -366,7 +346,6 @@ START_TEST(finish_in_the_middle_of_a_long_lookup_leaves_nothing_promised)
 	wire_reply_free(reply);
 	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 0);
 	ck_assert_uint_eq(wire_status(&rig.client, "sessions"), 0);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -384,7 +363,6 @@ finished_before_a_lookup(uint32_t n)
 	uint64_t finish[MOST], lookup;
 	uint32_t before = 0;
 	struct wire_reply *reply;
-	struct rig rig;
 
 	ck_assert_uint_le(n, MOST);
 	rig_up(&rig, 8);
@@ -408,7 +386,6 @@ finished_before_a_lookup(uint32_t n)
 	}
 	wire_reply_free(reply);
 	ck_assert_uint_eq(wire_status(&rig.client, "sessions"), 1);
-	rig_down(&rig);
 	return before;
 }
 
@@ -427,7 +404,6 @@ END_TEST
 START_TEST(four_thousand_lookups_in_a_frame_each_get_one_reply)
 {
 	struct scout__lookup_msg m = {.n = 8};
-	struct rig rig;
 	uint64_t corr[SCOUT_MAX_OPS];
 
 	rig_up(&rig, 8);
@@ -445,6 +421,5 @@ START_TEST(four_thousand_lookups_in_a_frame_each_get_one_reply)
 	}
 	ck_assert_ptr_null(rig.client.replies);
 	ck_assert_uint_eq(wire_status(&rig.client, "sessions"), SCOUT_MAX_OPS);
-	rig_down(&rig);
 }
 END_TEST

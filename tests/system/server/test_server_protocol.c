@@ -32,6 +32,17 @@ static const struct {
 	{"cut \xc3", 5, false},
 };
 
+static struct rig rig;
+
+static void
+teardown(void)
+{
+	if (rig.server)
+		rig_down(&rig);
+}
+
+CHECKED_FIXTURE(NULL, teardown);
+
 START_LOOP_TEST(a_name_is_utf8_without_control_characters, 0, sizeof(names) / sizeof(names[0]))
 {
 	const struct scout__str name = {names[_i].bytes, names[_i].len};
@@ -39,7 +50,6 @@ START_LOOP_TEST(a_name_is_utf8_without_control_characters, 0, sizeof(names) / si
 	struct scout__lookup_msg m = {.ticket = 3, .n = 1, .tenant = name};
 	struct wire_reply *reply;
 	struct wire_peer peer;
-	struct rig rig;
 
 	rig_up(&rig, 8);
 	wire_open(&peer, rig.endpoint);
@@ -58,14 +68,12 @@ START_LOOP_TEST(a_name_is_utf8_without_control_characters, 0, sizeof(names) / si
 			rig.client.text, "LOOKUP: tenant must be UTF-8 text without control characters, 0..255 bytes"));
 	wire_reply_free(reply);
 	wire_close(&peer);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(any_heartbeat_is_taken_and_a_long_one_is_capped)
 {
 	struct wire_peer peer;
-	struct rig rig;
 
 	rig_up(&rig, 8);
 	wire_open(&peer, rig.endpoint);
@@ -75,7 +83,6 @@ START_TEST(any_heartbeat_is_taken_and_a_long_one_is_capped)
 	ck_assert_uint_eq(wire_status(&peer, "peers"), 3);
 	ck_assert_uint_eq(wire_status(&peer, "peers.forgotten"), 0);
 	wire_close(&peer);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -83,7 +90,6 @@ END_TEST
 
 START_TEST(operations_with_one_corr_get_a_reply_each)
 {
-	struct rig rig;
 	uint64_t corr;
 
 	rig_up(&rig, 8);
@@ -99,7 +105,6 @@ START_TEST(operations_with_one_corr_get_a_reply_each)
 		ck_assert_int_eq(reply->status, SCOUT_WIRE_OK);
 		wire_reply_free(reply);
 	}
-	rig_down(&rig);
 }
 END_TEST
 
@@ -108,7 +113,6 @@ START_TEST(what_gives_back_is_executed_whatever_its_budget)
 	struct scout__lookup_reply m;
 	struct wire_grants g;
 	uint32_t readable = 0;
-	struct rig rig;
 	uint64_t id;
 
 	rig_up(&rig, 8);
@@ -129,7 +133,6 @@ START_TEST(what_gives_back_is_executed_whatever_its_budget)
 	ck_assert_uint_eq(wire_status(&rig.client, "sessions"), 0);
 	ck_assert_uint_eq(wire_status(&rig.client, "ops.expired"), 1);
 	free(g.grants);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -140,7 +143,6 @@ static const int64_t lies[] = {6000000,   -6000000,      3600000000,    -3600000
 START_LOOP_TEST(one_wrong_clock_reading_harms_no_later_operation, 0, sizeof(lies) / sizeof(lies[0]))
 {
 	struct scout__lookup_reply m;
-	struct rig rig;
 
 	rig_up(&rig, 8);
 	rig.client.budget_us = 4000000;
@@ -157,21 +159,18 @@ START_LOOP_TEST(one_wrong_clock_reading_harms_no_later_operation, 0, sizeof(lies
 	/* Others have their own clocks. */
 	rig.worker.budget_us = 4000000;
 	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 1), 1);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(a_peer_without_a_clock_never_waited)
 {
 	struct scout__lookup_reply m;
-	struct rig rig;
 
 	rig_up(&rig, 8);
 	rig.client.budget_us = 60000000;
 	rig.client.no_clock = true;
 	for (uint64_t i = 1; i < 4; i++)
 		ck_assert_int_eq(wire_lookup(&rig.client, i, 1, 1, 0, &m), SCOUT_WIRE_OK);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -181,7 +180,6 @@ START_TEST(a_retrieve_has_the_range_of_its_lookup)
 {
 	struct scout__lookup_reply m;
 	struct wire_grants g;
-	struct rig rig;
 	uint32_t kept;
 
 	rig_up(&rig, 8);
@@ -207,20 +205,17 @@ START_TEST(a_retrieve_has_the_range_of_its_lookup)
 	ck_assert_int_eq(wire_retrieve_done(&rig.worker, g.id, 0), SCOUT_WIRE_OK);
 	free(g.grants);
 	rig_finish(&rig.client, 9);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(an_admit_beyond_the_hit_means_its_end)
 {
-	struct rig rig;
 	uint32_t kept;
 
 	rig_up_promised(&rig, 8, 4);
 	ck_assert_int_eq(wire_admit(&rig.client, 9, 2, UINT32_MAX, &kept), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(kept, 2);
 	rig_finish(&rig.client, 9);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -273,7 +268,6 @@ START_TEST(the_number_in_the_version_field_of_a_lease_is_its_version)
 {
 	const uint16_t wrong[] = {0, SCOUT_LEASE_VERSION - 1, SCOUT_LEASE_VERSION + 1, SCOUT_LEASE_VERSION << 8,
 				  UINT16_MAX};
-	struct rig rig;
 	int fd;
 
 	ck_assert_int_eq(SCOUT_LEASE_VERSION, 3);
@@ -288,13 +282,11 @@ START_TEST(the_number_in_the_version_field_of_a_lease_is_its_version)
 	lease_say(fd, SCOUT_LEASE_VERSION, &rig.client);
 	ck_assert_int_eq(lease_hear(fd), SCOUT_LEASE_OK);
 	(void)close(fd);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(a_second_lease_of_a_token_takes_the_place_of_the_first)
 {
-	struct rig rig;
 	uint64_t id;
 	int second, type;
 
@@ -317,7 +309,6 @@ START_TEST(a_second_lease_of_a_token_takes_the_place_of_the_first)
 	ck_assert_int_eq(type, SCOUT_LEASE_GONE);
 	ck_assert_int_eq(lease_hear(second), 0);
 	(void)close(second);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -326,7 +317,6 @@ START_TEST(connections_that_do_not_say_who_they_are_make_room_and_hinder_nobody)
 	enum {
 		SILENT = SCOUT_LEASE_MAX_UNBOUND + 40
 	};
-	struct rig rig;
 	struct wire_peer late;
 	int fds[SILENT];
 
@@ -347,13 +337,11 @@ START_TEST(connections_that_do_not_say_who_they_are_make_room_and_hinder_nobody)
 		(void)close(fds[i]);
 	wire_wait_status(&rig.client, "leases", 2);
 	wire_close(&late);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(a_connection_that_says_nothing_is_closed_in_time)
 {
-	struct rig rig;
 	uint64_t begin_us;
 	int fd;
 
@@ -364,7 +352,6 @@ START_TEST(a_connection_that_says_nothing_is_closed_in_time)
 	ck_assert_uint_ge(scout__now_us() - begin_us, SCOUT_LEASE_HELLO_MS * UINT64_C(1000));
 	ck_assert_int_eq(lease_hear(fd), 0);
 	(void)close(fd);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -375,7 +362,6 @@ START_TEST(segments_come_on_their_own_way_whenever_register_is_answered)
 	struct scout__writer *w;
 	const uint64_t shard_bytes = SHARD_BYTES;
 	struct wire_peer second;
-	struct rig rig;
 
 	rig_up(&rig, 8);
 	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 4), 4); /* the pool has an extent */
@@ -389,6 +375,5 @@ START_TEST(segments_come_on_their_own_way_whenever_register_is_answered)
 	ck_assert_int_eq(lease_hear(second.lease_fd), SCOUT_LEASE_SEGMENT);
 	wire_reply_free(wire_wait(&second, second.last_corr));
 	wire_close(&second);
-	rig_down(&rig);
 }
 END_TEST

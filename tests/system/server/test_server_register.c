@@ -9,6 +9,17 @@
 #include "own_use.h"
 #include "server_rig.h"
 
+static struct rig rig;
+
+static void
+teardown(void)
+{
+	if (rig.server)
+		rig_down(&rig);
+}
+
+CHECKED_FIXTURE(NULL, teardown);
+
 START_TEST(with_prealloc_the_pool_grows_until_it_is_whole_though_growing_fails_at_first)
 {
 	struct scout_server_config cfg = rig_config(2048);
@@ -56,7 +67,6 @@ END_TEST
 
 START_TEST(register_with_other_bytes_is_refused_with_both_numbers)
 {
-	struct rig rig;
 	struct wire_peer other;
 
 	rig_up(&rig, 8);
@@ -66,13 +76,11 @@ START_TEST(register_with_other_bytes_is_refused_with_both_numbers)
 	ck_assert_ptr_nonnull(strstr(other.text, "8192"));
 	ck_assert_int_eq(wire_register(&other, 0, 0, SHARD_BYTES), SCOUT_WIRE_OK);
 	wire_close(&other);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(a_worker_that_is_alone_may_change_the_layout)
 {
-	struct rig rig;
 	struct wire_peer other;
 
 	rig_up_promised(&rig, 8, 4);
@@ -85,7 +93,6 @@ START_TEST(a_worker_that_is_alone_may_change_the_layout)
 	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 0);
 	ck_assert_uint_eq(rig_store(&other, 0, 1, 4), 4);
 	wire_close(&other);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -108,7 +115,6 @@ END_TEST
 
 START_TEST(register_needs_the_role_the_rank_and_the_lease)
 {
-	struct rig rig;
 	struct wire_peer p;
 	struct wire_grants g;
 
@@ -130,14 +136,11 @@ START_TEST(register_needs_the_role_the_rank_and_the_lease)
 	ck_assert_msg(strstr(p.text, "1125899906842624 at most"), "%s", p.text);
 	ck_assert_int_eq(wire_register(&p, 0, 0, SHARD_BYTES), SCOUT_WIRE_OK);
 	wire_close(&p);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(reset_makes_everything_older_unreadable)
 {
-	struct rig rig;
-
 	rig_up_promised(&rig, 8, 4);
 	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 7), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 0);
@@ -149,13 +152,11 @@ START_TEST(reset_makes_everything_older_unreadable)
 	/* The same version again is nothing new. */
 	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 7), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 4);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(a_reset_between_reserve_and_commit_commits_nothing)
 {
-	struct rig rig;
 	uint64_t id;
 	uint32_t readable;
 
@@ -168,13 +169,11 @@ START_TEST(a_reset_between_reserve_and_commit_commits_nothing)
 	ck_assert_uint_eq(readable, 0);
 	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 2);
 	ck_assert_uint_eq(wire_status(&rig.client, "l1.chunks"), 2);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(reset_keeps_the_hold_of_a_running_retrieve)
 {
-	struct rig rig;
 	struct wire_grants g;
 	uint64_t id;
 
@@ -187,7 +186,6 @@ START_TEST(reset_keeps_the_hold_of_a_running_retrieve)
 	ck_assert_int_eq(wire_retrieve_done(&rig.worker, g.id, 0), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(wire_status(&rig.client, "l1.chunks"), 0);
 	free(g.grants);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -232,7 +230,6 @@ START_TEST(a_worker_resets_only_from_the_version_that_it_is_in)
 {
 	struct scout__lookup_reply m;
 	struct wire_grants g;
-	struct rig rig;
 
 	rig_up(&rig, 8);
 	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 5), SCOUT_WIRE_OK);
@@ -259,7 +256,6 @@ START_TEST(a_worker_resets_only_from_the_version_that_it_is_in)
 	ck_assert_uint_eq(rig_peek(&rig.client, 1, 2), 2);
 	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 8), SCOUT_WIRE_OK);
 	ck_assert_int_eq(wire_store(&rig.worker, 0, 1, 1, &g), SCOUT_WIRE_WEIGHTS);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -268,7 +264,6 @@ START_TEST(reset_ends_a_lookup_that_is_not_answered)
 	struct scout_server_config cfg = rig_config(8);
 	struct scout__lookup_msg m = {.ticket = 9, .n = 4};
 	struct wire_reply *reply;
-	struct rig rig;
 	uint64_t corr;
 
 	cfg.reply_delay_us = 20000000;
@@ -281,7 +276,6 @@ START_TEST(reset_ends_a_lookup_that_is_not_answered)
 	ck_assert_int_eq(reply->status, SCOUT_WIRE_WEIGHTS);
 	wire_reply_free(reply);
 	wire_wait_status(&rig.client, "l1.bytes_promised", 0);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -291,7 +285,6 @@ END_TEST
 START_TEST(another_layout_waits_until_all_sessions_have_ended_in_steps)
 {
 	struct scout_server_config cfg = rig_config(8);
-	struct rig rig;
 	uint64_t turns;
 
 	cfg.credits = SESSIONS + 1;
@@ -310,6 +303,5 @@ START_TEST(another_layout_waits_until_all_sessions_have_ended_in_steps)
 	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 0);
 	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 4), 4);
 	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 4);
-	rig_down(&rig);
 }
 END_TEST

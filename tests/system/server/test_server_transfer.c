@@ -6,6 +6,17 @@
 
 #include "server_rig.h"
 
+static struct rig rig;
+
+static void
+teardown(void)
+{
+	if (rig.server)
+		rig_down(&rig);
+}
+
+CHECKED_FIXTURE(NULL, teardown);
+
 /* Stores, retrieves, holds and weights versions, by raw operations over a real socket. */
 
 START_TEST(both_ranks_make_a_hit)
@@ -38,7 +49,6 @@ END_TEST
 
 START_TEST(the_second_writer_is_told_and_skips)
 {
-	struct rig rig;
 	struct wire_peer second;
 	struct wire_grants g;
 	uint64_t id;
@@ -57,7 +67,6 @@ START_TEST(the_second_writer_is_told_and_skips)
 	ck_assert_uint_eq(rig_granted(&second, 0, 1, 2, &id), 0);
 	ck_assert_uint_eq(id, 0);
 	wire_close(&second);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -69,7 +78,6 @@ START_TEST(an_object_that_is_named_twice_gets_one_slot)
 	struct scout__grants g;
 	struct wire_reply *reply;
 	uint32_t readable;
-	struct rig rig;
 	uint64_t id;
 
 	rig_up(&rig, 8);
@@ -91,13 +99,11 @@ START_TEST(an_object_that_is_named_twice_gets_one_slot)
 	wire_reply_free(reply);
 	ck_assert_int_eq(wire_store_done(&rig.worker, id, 2, 2, &readable), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(readable, 2);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(what_is_not_committed_is_not_readable)
 {
-	struct rig rig;
 	uint64_t id;
 	uint32_t readable;
 
@@ -113,13 +119,11 @@ START_TEST(what_is_not_committed_is_not_readable)
 	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 3);
 	ck_assert_int_eq(wire_store_done(&rig.worker, id, 4, 4, &readable), SCOUT_WIRE_NO_SESSION);
 	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 4), 1);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(the_bytes_that_were_stored_are_retrieved)
 {
-	struct rig rig;
 	struct wire_peer reader;
 	struct wire_grants w, r;
 	uint32_t readable;
@@ -144,13 +148,11 @@ START_TEST(the_bytes_that_were_stored_are_retrieved)
 	free(w.grants);
 	free(r.grants);
 	wire_close(&reader);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(retrieve_turns_the_promise_into_a_hold)
 {
-	struct rig rig;
 	struct wire_grants g;
 	uint64_t id;
 
@@ -164,7 +166,6 @@ START_TEST(retrieve_turns_the_promise_into_a_hold)
 	ck_assert_uint_eq(rig_granted(&rig.worker, 0, 101, 4, &id), 3);
 	free(g.grants);
 	rig_finish(&rig.client, 9);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -207,7 +208,6 @@ END_TEST
 
 START_TEST(a_retrieve_after_a_withdrawal_gets_what_is_still_there)
 {
-	struct rig rig;
 	struct wire_grants g;
 	uint32_t kept;
 
@@ -224,13 +224,11 @@ START_TEST(a_retrieve_after_a_withdrawal_gets_what_is_still_there)
 	free(g.grants);
 	rig_finish(&rig.client, 9);
 	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 0, 8, &g), SCOUT_WIRE_NO_SESSION);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(a_retrieve_beyond_the_hit_is_missing_and_beyond_the_lookup_out_of_range)
 {
-	struct rig rig;
 	struct wire_grants g;
 
 	rig_up(&rig, 8);
@@ -243,13 +241,11 @@ START_TEST(a_retrieve_beyond_the_hit_is_missing_and_beyond_the_lookup_out_of_ran
 	free(g.grants);
 	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 0, 5, &g), SCOUT_WIRE_RANGE);
 	ck_assert_int_eq(wire_retrieve(&rig.client, 9, 0, 1, &g), SCOUT_WIRE_ROLE);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(done_twice_is_harmless)
 {
-	struct rig rig;
 	struct wire_grants first, second;
 	uint64_t id;
 
@@ -265,13 +261,11 @@ START_TEST(done_twice_is_harmless)
 	ck_assert_uint_eq(rig_granted(&rig.worker, 0, 101, 4, &id), 4);
 	free(first.grants);
 	free(second.grants);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(nobody_gives_back_the_hold_of_another)
 {
-	struct rig rig;
 	struct wire_peer other;
 	struct wire_grants g;
 	uint64_t id;
@@ -291,13 +285,11 @@ START_TEST(nobody_gives_back_the_hold_of_another)
 	ck_assert_uint_eq(rig_peek(&rig.client, 101, 2), 0);
 	free(g.grants);
 	wire_close(&other);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(a_store_after_the_end_of_its_session_is_good)
 {
-	struct rig rig;
 	uint64_t id;
 	uint32_t readable;
 
@@ -309,14 +301,11 @@ START_TEST(a_store_after_the_end_of_its_session_is_good)
 	ck_assert_uint_eq(readable, 2);
 	ck_assert_uint_eq(rig_store(&rig.worker, 9, 3, 2), 2);
 	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 4);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(a_prompt_longer_than_the_pool_keeps_its_head)
 {
-	struct rig rig;
-
 	rig_up(&rig, 8);
 	rig_hit(&rig.client, 9, 1, 12);
 	for (uint32_t i = 0; i < 3; i++)
@@ -326,14 +315,12 @@ START_TEST(a_prompt_longer_than_the_pool_keeps_its_head)
 	/* Of somebody else it is evicted as ever, the tail first. */
 	ck_assert_uint_eq(rig_store(&rig.worker, 0, 101, 3), 3);
 	ck_assert_uint_eq(rig_peek(&rig.client, 1, 12), 5);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(what_a_session_stored_stays_while_it_stores_more)
 {
 	struct scout_server_config cfg = rig_config(8);
-	struct rig rig;
 
 	cfg.eviction = "lru"; /* others protect what was read */
 	rig_up_with(&rig, &cfg);
@@ -345,14 +332,12 @@ START_TEST(what_a_session_stored_stays_while_it_stores_more)
 	ck_assert_uint_eq(rig_store(&rig.worker, 9, 5, 4), 4);
 	ck_assert_uint_eq(rig_peek(&rig.client, 1, 8), 8);
 	ck_assert_uint_eq(rig_peek(&rig.client, 101, 4), 0);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(what_a_session_retrieved_stays_while_it_stores)
 {
 	struct wire_grants g;
-	struct rig rig;
 
 	rig_up(&rig, 8);
 	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 4), 4);
@@ -364,7 +349,6 @@ START_TEST(what_a_session_retrieved_stays_while_it_stores)
 	ck_assert_uint_eq(rig_store(&rig.worker, 9, 5, 8), 4);
 	rig_finish(&rig.client, 9);
 	ck_assert_uint_eq(rig_peek(&rig.client, 1, 12), 8);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -376,7 +360,6 @@ START_TEST(two_stores_of_one_session_in_a_pool_of_its_own_chunks_end)
 	};
 	struct wire_peer second;
 	uint64_t corr[2];
-	struct rig rig;
 
 	rig_up(&rig, POOL);
 	rig_hit(&rig.client, 9, 1, POOL + 20);
@@ -391,13 +374,11 @@ START_TEST(two_stores_of_one_session_in_a_pool_of_its_own_chunks_end)
 	rig_finish(&rig.client, 9);
 	ck_assert_uint_eq(rig_peek(&rig.client, 1, POOL), POOL);
 	wire_close(&second);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(finish_during_a_retrieve_keeps_the_hold)
 {
-	struct rig rig;
 	struct wire_grants g;
 	uint64_t id;
 
@@ -411,13 +392,11 @@ START_TEST(finish_during_a_retrieve_keeps_the_hold)
 	ck_assert_int_eq(wire_retrieve_done(&rig.worker, g.id, 0), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(rig_granted(&rig.worker, 0, 101, 4, &id), 4);
 	free(g.grants);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(mismatches_are_counted_as_bugs)
 {
-	struct rig rig;
 	struct wire_grants g;
 
 	rig_up_promised(&rig, 4, 4);
@@ -427,17 +406,16 @@ START_TEST(mismatches_are_counted_as_bugs)
 	ck_assert_int_eq(wire_retrieve_done(&rig.worker, g.id, 2), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(wire_status(&rig.client, "bugs.mismatches"), 2);
 	free(g.grants);
-	rig_down(&rig);
 }
 END_TEST
 
 static uint64_t
-compared(struct rig *rig, uint64_t storer, const char *what)
+compared(uint64_t storer, const char *what)
 {
 	char name[128];
 
 	(void)snprintf(name, sizeof(name), "ns.test.verify.by.%016" PRIx64 ".%s", storer, what);
-	return wire_status(&rig->client, name);
+	return wire_status(&rig.client, name);
 }
 
 /* Those beyond the seventh make room for each other, the oldest first, and are not told one by one any more. */
@@ -446,7 +424,6 @@ START_TEST(what_comparisons_find_is_counted_by_who_stored_it)
 	const uint8_t found[3] = {SCOUT_FOUND_COMPARED | SCOUT_FOUND_DIFFERS | 63, 0, SCOUT_FOUND_COMPARED | 1};
 	struct wire_peer storers[9];
 	struct wire_grants g;
-	struct rig rig;
 
 	rig_up(&rig, 32);
 	for (uint64_t i = 0; i < 9; i++) {
@@ -460,14 +437,13 @@ START_TEST(what_comparisons_find_is_counted_by_who_stored_it)
 	}
 	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.verify.hits"), 9);
 	ck_assert_uint_eq(wire_status(&rig.client, "verify.mismatches"), 9);
-	ck_assert_uint_eq(compared(&rig, 0, "mismatches"), 2);
-	ck_assert_uint_eq(compared(&rig, 0, "error_ppm.more"), 2);
-	ck_assert_uint_eq(compared(&rig, storers[1].id, "mismatches"), UINT64_MAX);
-	ck_assert_uint_eq(compared(&rig, storers[2].id, "error_ppm.1000"), 1);
-	ck_assert_uint_eq(compared(&rig, storers[8].id, "mismatches"), 1);
+	ck_assert_uint_eq(compared(0, "mismatches"), 2);
+	ck_assert_uint_eq(compared(0, "error_ppm.more"), 2);
+	ck_assert_uint_eq(compared(storers[1].id, "mismatches"), UINT64_MAX);
+	ck_assert_uint_eq(compared(storers[2].id, "error_ppm.1000"), 1);
+	ck_assert_uint_eq(compared(storers[8].id, "mismatches"), 1);
 	for (uint64_t i = 0; i < 9; i++)
 		wire_close(&storers[i]);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -475,7 +451,6 @@ END_TEST
 START_TEST(what_changed_under_a_retrieve_leaves_the_catalogue)
 {
 	struct wire_grants g, again;
-	struct rig rig;
 
 	rig_up(&rig, 8);
 	rig_store(&rig.worker, 0, 1, 4);
@@ -495,13 +470,11 @@ START_TEST(what_changed_under_a_retrieve_leaves_the_catalogue)
 	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 4);
 	free(g.grants);
 	free(again.grants);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(a_reused_slot_has_another_generation)
 {
-	struct rig rig;
 	struct wire_grants old, new;
 
 	rig_up(&rig, 1);
@@ -514,14 +487,12 @@ START_TEST(a_reused_slot_has_another_generation)
 	ck_assert_uint_eq(wire_generation(&rig.worker, &old.grants[0]), new.grants[0].generation);
 	free(old.grants);
 	free(new.grants);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(a_store_waits_for_the_memory_that_is_coming)
 {
 	struct scout_server_config cfg = rig_config(64);
-	struct rig rig;
 
 	/* Eight extents, of which only the first is asked for by REGISTER. */
 	cfg.extent_bytes = 8 * SHARD_BYTES;
@@ -529,13 +500,11 @@ START_TEST(a_store_waits_for_the_memory_that_is_coming)
 	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 64), 64);
 	ck_assert_uint_eq(rig_peek(&rig.client, 1, 64), 64);
 	ck_assert_uint_ge(rig.worker.n_segments, 8);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(a_store_that_finds_no_room_gets_the_leading_ones)
 {
-	struct rig rig;
 	struct wire_grants g;
 
 	rig_up(&rig, 4);
@@ -544,7 +513,6 @@ START_TEST(a_store_that_finds_no_room_gets_the_leading_ones)
 		ck_assert_int_eq(g.grants[i].state, i < 4 ? SCOUT_GRANT_GRANTED : SCOUT_GRANT_NO_ROOM);
 	ck_assert_uint_ge(wire_status(&rig.client, "l1.refusals"), 1);
 	free(g.grants);
-	rig_down(&rig);
 }
 END_TEST
 
