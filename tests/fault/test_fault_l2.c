@@ -45,7 +45,6 @@ START_TEST(without_faults_chunks_come_back_from_the_second_tier)
 	ck_assert_uint_eq(count("l2.loads.done"), 8);
 	ck_assert_uint_eq(count("l2.0.load.ok"), 8);
 	ck_assert_uint_eq(control->disk.hits, 0);
-	down();
 }
 END_TEST
 
@@ -76,7 +75,6 @@ START_TEST(a_truncated_file_is_a_miss)
 	check_pool(50);
 	for (uint32_t i = 0; i < n; i++)
 		heals(1 + i, 1);
-	down();
 }
 END_TEST
 
@@ -94,7 +92,6 @@ START_TEST(a_truncated_file_costs_its_own_chunk_and_what_stands_behind_it)
 	ck_assert_uint_ge(done.n_missing, FAULT_BPC);
 	ck_assert_uint_eq(count("l2.0.load.corrupt"), 1);
 	heals(1, 8);
-	down();
 }
 END_TEST
 
@@ -156,7 +153,6 @@ START_TEST(a_flipped_bit_is_a_miss)
 	check_pool(50);
 	for (uint32_t i = 0; i < n; i++)
 		heals(1 + i, 1);
-	down();
 }
 END_TEST
 
@@ -172,7 +168,6 @@ START_TEST(a_flipped_bit_where_nothing_is_changes_nothing)
 	flip(files[1], PAYLOAD_AT - 1, 7);
 	/* Served if it is taken, and then it is right (fetch sees to that). */
 	ck_assert_uint_eq(fetch(1, 2, &done) + count("l2.0.load.corrupt"), 2);
-	down();
 }
 END_TEST
 
@@ -219,7 +214,6 @@ START_TEST(a_file_of_another_namespace_or_prompt_is_a_miss)
 	ck_assert_uint_eq(count("l2.0.load.corrupt"), 3);
 	for (uint32_t i = 1; i <= 3; i++)
 		heals(i, 1);
-	down();
 }
 END_TEST
 
@@ -245,7 +239,6 @@ START_TEST(a_file_that_is_deleted_between_exists_and_load_is_a_miss)
 	/* That something is gone is no fault of the store's. */
 	ck_assert_uint_eq(count("l2.0.reads_switched_off"), 0);
 	heals(1, 4);
-	down();
 }
 END_TEST
 
@@ -309,7 +302,6 @@ START_TEST(a_folder_that_is_read_only_is_still_read_and_written_again_when_it_ca
 	for (uint32_t i = 0; i < 2 * SCOUT__L2_FAILURES; i++)
 		ck_assert_uint_eq(fetch(10 + i, 1, &done), 1);
 	writes_come_back(1000);
-	down();
 }
 END_TEST
 
@@ -342,7 +334,6 @@ START_TEST(a_disk_that_gets_full_in_the_middle_of_a_write_keeps_no_half_object)
 	ck_assert_uint_eq(fetch(10, 1, &done), 0);
 	control->disk.write_errno = 0;
 	writes_come_back(1000);
-	down();
 }
 END_TEST
 
@@ -363,7 +354,6 @@ START_TEST(a_disk_that_lands_other_bytes_is_found_out_at_the_load)
 	ck_assert_uint_eq(count("l2.0.load.corrupt"), 2);
 	heals(1, 1);
 	heals(2, 1);
-	down();
 }
 END_TEST
 
@@ -387,7 +377,6 @@ START_TEST(a_disk_that_cannot_be_read_is_switched_off_and_on_again)
 	fault_wait(&f, "l2.0.breaker.reads", 0);
 	for (uint32_t i = 2 * SCOUT__L2_FAILURES; i < 3 * SCOUT__L2_FAILURES; i++)
 		ck_assert_uint_eq(fetch(10 + i, 1, &done), 1);
-	down();
 }
 END_TEST
 
@@ -413,7 +402,6 @@ START_TEST(a_load_that_fails_is_not_offered_again_for_bad_key_ms)
 	ck_assert_uint_ge(scout__now_us() - begin_us, 1500000);
 	ck_assert_uint_eq(count("l2.loads.failed"), 2);
 	ck_assert_uint_eq(count("l2.loads.done"), 2);
-	down();
 }
 END_TEST
 
@@ -438,7 +426,6 @@ START_TEST(a_slow_disk_costs_its_deadline_and_no_more)
 	/* They end, late, and count as that. */
 	wait_count("l2.0.late", 1);
 	heals(1, 2);
-	down();
 }
 END_TEST
 
@@ -471,7 +458,6 @@ START_TEST(a_lookup_waits_for_a_slow_store_until_its_deadline_at_most)
 	(void)fault_ask(sched, "finish b");
 	control->ops[SCOUT__L2_EXISTS].delay_ms = 0;
 	comes_back(1, 4);
-	down();
 }
 END_TEST
 
@@ -516,7 +502,6 @@ START_TEST(a_disk_that_hangs_holds_its_slots_and_nothing_else)
 	fault_wait(&f, "l2.writes.waiting", 0);
 	ck_assert_uint_eq(fault_pressure(&f, worker, 1), 0);
 	heals(1, 6);
-	down();
 }
 END_TEST
 
@@ -575,7 +560,6 @@ START_TEST(a_call_during_the_servers_stop_is_carried_out_by_the_next)
 		wait_until((done = fault_store(worker, 0, 3, 1)).status == 0)
 			;
 	ck_assert_uint_eq(fault_lookup(sched, "old", 1, 8).chunks, 0);
-	down();
 }
 END_TEST
 
@@ -596,7 +580,6 @@ START_TEST(writes_that_all_hang_do_not_fill_the_pool)
 	control->ops[SCOUT__L2_STORE].hang = 0;
 	fault_wait(&f, "l2.writes.waiting", 0);
 	writes_come_back(1000);
-	down();
 }
 END_TEST
 
@@ -635,7 +618,6 @@ START_TEST(a_server_killed_during_transfers_leaves_whole_objects_and_serves_noth
 		heals(10 + kill, 8);
 	}
 	unlink_temporaries();
-	down();
 }
 END_TEST
 
@@ -675,7 +657,6 @@ START_TEST(whatever_a_plugin_returns_nothing_wrong_is_served)
 	}
 	ck_assert_int_eq(count("l2.0.exists.timeout") > 0, is_late);
 	ck_assert_int_eq(count("l2.lookups.late") > 0, is_late);
-	down();
 }
 END_TEST
 
@@ -699,7 +680,6 @@ START_TEST(a_plugin_that_finds_what_is_not_there_costs_a_miss_and_is_not_believe
 	control->ops[SCOUT__L2_EXISTS].detail = 0;
 	out_of_the_pool();
 	ck_assert_uint_eq(fetch(1, 2, &done), 2);
-	down();
 }
 END_TEST
 
@@ -721,7 +701,6 @@ START_TEST(a_plugin_that_waits_is_told_to_give_up)
 	check_pool(50);
 	control->ops[SCOUT__L2_LOAD].hang = 0;
 	heals(1, 6);
-	down();
 }
 END_TEST
 
@@ -777,7 +756,6 @@ START_TEST(a_server_whose_plugin_is_stuck_for_ever_stops_all_the_same_and_says_s
 	fault_wait(&f, "l2.0.ready", 1);
 	comes_back(1, 4);
 	unlink_temporaries();
-	down();
 }
 END_TEST
 
@@ -814,12 +792,12 @@ suite_of_this_file(void)
 
 	fault_make_home();
 	on_files();
-	tcase_add_checked_fixture(files_tc, on_files, NULL);
+	tcase_add_checked_fixture(files_tc, on_files, down);
 	add_cases(files_tc);
 	tcase_add_test(files_tc, a_flipped_bit_where_nothing_is_changes_nothing);
 	suite_add_tcase(suite, files_tc);
 	on_plugin();
-	tcase_add_checked_fixture(plugin_tc, on_plugin, NULL);
+	tcase_add_checked_fixture(plugin_tc, on_plugin, down);
 	add_cases(plugin_tc);
 	tcase_add_loop_test(plugin_tc, whatever_a_plugin_returns_nothing_wrong_is_served, 0,
 			    sizeof(outcomes) / sizeof(outcomes[0]));

@@ -49,6 +49,7 @@ place_down(struct place *place)
 	(void)close(fd);
 	(void)snprintf(command, sizeof(command), "rm -rf %s", place->folder);
 	ck_assert_int_eq(system(command), 0);
+	place->folder[0] = '\0';
 }
 
 void

@@ -33,9 +33,12 @@ start(uint32_t ranks, uint32_t readers, uint32_t chunks, uint32_t extent, uint32
 SCOUT_ON_LOOP void
 stop(void)
 {
+	if (!cache)
+		return;
 	scout__index_check(cache);
 	scout__index_free(cache);
 	scout__l1_fini(&l1);
+	cache = NULL;
 }
 
 SCOUT_ON_LOOP enum scout__reserve

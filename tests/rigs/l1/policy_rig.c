@@ -25,7 +25,9 @@ rig_open(const char *text, uint32_t n)
 void
 rig_close(void)
 {
-	rig_ops->close(rig_state);
+	if (rig_state)
+		rig_ops->close(rig_state);
+	rig_state = NULL;
 }
 
 uint64_t

@@ -63,9 +63,12 @@ setup(void)
 void
 teardown(void)
 {
+	if (!l2)
+		return;
 	scout__enter_loop();
 	ck_assert(scout__l2_stop(l2, 1000));
 	scout__l2_free(l2);
+	l2 = NULL;
 	ck_assert(scripts[0].is_closed);
 }
 

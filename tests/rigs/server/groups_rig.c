@@ -50,6 +50,7 @@ groups_down(struct groups_rig *rig)
 	wire_close(&rig->client);
 	wire_close(&rig->worker);
 	scout_server_stop(rig->server);
+	rig->server = NULL;
 }
 
 /* Ends the operation that was begun, and waits; the reply is the caller's. */

@@ -24,6 +24,15 @@
 #define RACERS 20
 #define ROUNDS 5 /* KVSCOUT_TEST_ROUNDS sets more */
 
+static struct place place;
+
+static void
+teardown(void)
+{
+	if (place.folder[0])
+		place_down(&place);
+}
+
 static unsigned
 rounds(void)
 {
@@ -34,7 +43,7 @@ rounds(void)
 
 /* A child that waits for the end of @gate and then asks for the server; its status is 0 if it got one. */
 static pid_t
-racer(struct place *place, const int gate[2], const char *keys)
+racer(const int gate[2], const char *keys)
 {
 	pid_t pid = fork();
 	char byte, err[1024] = "";
@@ -43,7 +52,7 @@ racer(struct place *place, const int gate[2], const char *keys)
 		return pid;
 	(void)close(gate[1]);
 	(void)!read(gate[0], &byte, 1);
-	if (place_ensure(place, keys, err, sizeof(err)) == 0)
+	if (place_ensure(&place, keys, err, sizeof(err)) == 0)
 		_exit(0);
 	(void)fprintf(stderr, "%s\n", err);
 	_exit(1);
@@ -58,9 +67,10 @@ reap_good(pid_t pid)
 	ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a racer ended with %x", (unsigned)status);
 }
 
+CHECKED_FIXTURE(NULL, teardown);
+
 START_TEST(twenty_that_race_get_one_server)
 {
-	struct place place;
 	unsigned n = rounds();
 
 	for (unsigned round = 0; round < n; round++) {
@@ -70,7 +80,7 @@ START_TEST(twenty_that_race_get_one_server)
 		place_up(&place);
 		ck_assert_int_eq(pipe(gate), 0);
 		for (int i = 0; i < RACERS; i++) {
-			racers[i] = racer(&place, gate, NULL);
+			racers[i] = racer(gate, NULL);
 			ck_assert_int_gt(racers[i], 0);
 		}
 		(void)close(gate[0]);
@@ -96,13 +106,12 @@ START_TEST(a_starter_that_is_killed_at_any_moment_leaves_a_server_or_none)
 
 	for (unsigned round = 0; round < n; round++) {
 		uint64_t us = round * UINT64_C(16000) / n, begin_us;
-		struct place place;
 		int gate[2], status;
 		pid_t pid;
 
 		place_up(&place);
 		ck_assert_int_eq(pipe(gate), 0);
-		pid = racer(&place, gate, NULL);
+		pid = racer(gate, NULL);
 		begin_us = scout__now_us();
 		(void)close(gate[0]);
 		(void)close(gate[1]);
@@ -122,14 +131,13 @@ END_TEST
 
 START_TEST(a_server_outlives_the_process_that_started_it)
 {
-	struct place place;
 	char err[1024] = "";
 	pid_t starter, server;
 	int gate[2];
 
 	place_up(&place);
 	ck_assert_int_eq(pipe(gate), 0);
-	starter = racer(&place, gate, NULL);
+	starter = racer(gate, NULL);
 	(void)close(gate[0]);
 	(void)close(gate[1]);
 	reap_good(starter);
@@ -138,13 +146,11 @@ START_TEST(a_server_outlives_the_process_that_started_it)
 	ck_assert_int_ne(getsid(server), server); /* nor can it get a terminal */
 	ck_assert_int_eq(place_ensure(&place, NULL, err, sizeof(err)), 0);
 	ck_assert_int_eq(place_server(&place), server);
-	place_down(&place);
 }
 END_TEST
 
 START_TEST(it_ends_after_idle_exit_s_and_the_next_one_is_started)
 {
-	struct place place;
 	char err[1024] = "";
 	pid_t first;
 
@@ -158,13 +164,11 @@ START_TEST(it_ends_after_idle_exit_s_and_the_next_one_is_started)
 	ck_assert_int_ne(place_server(&place), first);
 	/* Without that key it has a minute. */
 	ck_assert(!strstr(place_record(&place).keys, "idle_exit_s"));
-	place_down(&place);
 }
 END_TEST
 
 START_TEST(what_a_killed_server_left_is_no_server)
 {
-	struct place place;
 	char err[1024] = "";
 
 	place_up(&place);
@@ -173,7 +177,6 @@ START_TEST(what_a_killed_server_left_is_no_server)
 	ck_assert_int_eq(access(place.paths.socket, F_OK), 0);
 	ck_assert_msg(place_ensure(&place, NULL, err, sizeof(err)) == 0, "%s", err);
 	(void)place_server(&place);
-	place_down(&place);
 }
 END_TEST
 
@@ -181,7 +184,6 @@ END_TEST
 START_TEST(a_server_that_crashes_is_started_more_and_more_slowly)
 {
 	uint64_t begin_us = scout__now_us();
-	struct place place;
 	char err[1024] = "";
 	unsigned n = 0;
 
@@ -198,14 +200,12 @@ START_TEST(a_server_that_crashes_is_started_more_and_more_slowly)
 		}
 		ck_assert_uint_le(n, place_most_starts(begin_us));
 	}
-	place_down(&place);
 }
 END_TEST
 
 /* The folder's lock file may go (a cleaner of /tmp): the server that serves is found all the same. */
 START_TEST(a_server_without_its_lock_file_is_joined)
 {
-	struct place place;
 	char err[1024] = "";
 	pid_t server;
 
@@ -218,7 +218,6 @@ START_TEST(a_server_without_its_lock_file_is_joined)
 	ck_assert_int_eq(kill(server, SIGTERM), 0);
 	wait_until(!scout__instance_listens(&place.paths))
 		;
-	place_down(&place);
 }
 END_TEST
 
@@ -258,7 +257,6 @@ status_mask(pid_t pid, const char *name)
 
 START_TEST(it_has_nothing_of_the_process_that_started_it)
 {
-	struct place place;
 	char err[1024] = "", mine[128], cwd[64], link[32] = "";
 	cpu_set_t one, all;
 	sigset_t set;
@@ -297,7 +295,6 @@ START_TEST(it_has_nothing_of_the_process_that_started_it)
 	ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1);
 	ck_assert_int_eq(errno, ECHILD);
 	(void)close(fd);
-	place_down(&place);
 }
 END_TEST
 
@@ -341,7 +338,6 @@ fork_main(void *arg)
 START_TEST(a_forked_child_of_the_host_does_not_keep_the_lock)
 {
 	static struct forker forker = {.mu = PTHREAD_MUTEX_INITIALIZER};
-	struct place place;
 	pthread_t thread;
 	char err[1024] = "";
 	int status;
@@ -366,13 +362,11 @@ START_TEST(a_forked_child_of_the_host_does_not_keep_the_lock)
 	}
 	(void)close(forker.end[1]);
 	ck_assert_int_eq(pthread_join(thread, NULL), 0);
-	place_down(&place);
 }
 END_TEST
 
 START_TEST(its_log_says_how_large_the_pool_is_and_why)
 {
-	struct place place;
 	char err[1024] = "";
 
 	place_up(&place);
@@ -385,21 +379,20 @@ START_TEST(its_log_says_how_large_the_pool_is_and_why)
 	wait_until(strstr(place_server_log(&place), "pool of 50331648 bytes") != NULL)
 		;
 	ck_assert(!strstr(place_server_log(&place), "l1_bytes sets another"));
-	place_down(&place);
 }
 END_TEST
 
 /* ---- the operator ---- */
 
 static int
-run_status(const struct place *place, const char *endpoint, char *text, size_t len)
+run_status(const char *endpoint, char *text, size_t len)
 {
 	char command[512];
 	FILE *out;
 	size_t n;
 	int status;
 
-	(void)snprintf(command, sizeof(command), "%s --status %s 2>&1", place->program, endpoint);
+	(void)snprintf(command, sizeof(command), "%s --status %s 2>&1", place.program, endpoint);
 	out = popen(command, "r");
 	ck_assert_ptr_nonnull(out);
 	n = fread(text, 1, len - 1, out);
@@ -410,20 +403,18 @@ run_status(const struct place *place, const char *endpoint, char *text, size_t l
 
 START_TEST(status_auto_finds_it)
 {
-	struct place place;
 	char text[32768], err[1024] = "", absent[sizeof(place.endpoint) + 8];
 
 	place_up(&place);
 	/* Who only looks makes no folder. */
 	(void)snprintf(absent, sizeof(absent), "%s/absent", place.endpoint);
-	ck_assert_int_eq(run_status(&place, absent, text, sizeof(text)), 1);
+	ck_assert_int_eq(run_status(absent, text, sizeof(text)), 1);
 	ck_assert_msg(strstr(text, "/absent: not a folder") != NULL, "%s", text);
 	ck_assert_int_ne(access(absent + strlen("auto://"), F_OK), 0);
-	ck_assert_int_eq(run_status(&place, place.endpoint, text, sizeof(text)), 1);
+	ck_assert_int_eq(run_status(place.endpoint, text, sizeof(text)), 1);
 	ck_assert_msg(strstr(text, "no server serves there") && strstr(text, place.paths.socket), "%s", text);
 	ck_assert_int_eq(place_ensure(&place, "l1_bytes=48Mi", err, sizeof(err)), 0);
-	ck_assert_int_eq(run_status(&place, place.endpoint, text, sizeof(text)), 0);
+	ck_assert_int_eq(run_status(place.endpoint, text, sizeof(text)), 0);
 	ck_assert_msg(strstr(text, "l1.bytes_limit 50331648") && strstr(text, place.paths.log), "%s", text);
-	place_down(&place);
 }
 END_TEST

@@ -22,9 +22,19 @@
 #include "instance_silent.h"
 #include "waiting.h"
 
+static struct place place;
+
+static void
+teardown(void)
+{
+	if (place.folder[0])
+		place_down(&place);
+}
+
+CHECKED_FIXTURE(NULL, teardown);
+
 START_TEST(a_program_that_is_not_there_is_named)
 {
-	struct place place;
 	char err[1024] = "";
 
 	place_up(&place);
@@ -36,13 +46,11 @@ START_TEST(a_program_that_is_not_there_is_named)
 	ck_assert_int_eq(unsetenv("PATH"), 0);
 	ck_assert_int_eq(place_ensure(&place, NULL, err, sizeof(err)), SCOUT_ERR_FORMAT);
 	ck_assert_msg(strstr(err, "server_program"), "%s", err);
-	place_down(&place);
 }
 END_TEST
 
 START_TEST(a_program_in_path_is_found)
 {
-	struct place place;
 	char path[512], err[1024] = "";
 
 	place_up(&place);
@@ -52,13 +60,11 @@ START_TEST(a_program_in_path_is_found)
 	place.program = NULL;
 	ck_assert_msg(place_ensure(&place, NULL, err, sizeof(err)) == 0, "%s", err);
 	ck_assert_int_eq(setenv("PATH", "/bin:/usr/bin", 1), 0);
-	place_down(&place);
 }
 END_TEST
 
 START_TEST(a_program_that_cannot_be_executed_is_told)
 {
-	struct place place;
 	char path[96], err[1024] = "";
 	int fd;
 
@@ -70,14 +76,12 @@ START_TEST(a_program_that_cannot_be_executed_is_told)
 	place.program = path;
 	ck_assert_int_eq(place_ensure(&place, NULL, err, sizeof(err)), SCOUT_ERR_SYSTEM);
 	ck_assert_msg(strstr(err, path) && strstr(err, "cannot be started"), "%s", err);
-	place_down(&place);
 }
 END_TEST
 
 /* Its own words reach the caller, and the number of tries is bounded, whoever tries. */
 START_TEST(a_server_that_ends_at_once_is_told_and_tried_more_slowly)
 {
-	struct place place;
 	char err[1024] = "";
 	uint64_t begin_us = scout__now_us();
 	unsigned n = 0, tries = 0;
@@ -93,46 +97,39 @@ START_TEST(a_server_that_ends_at_once_is_told_and_tried_more_slowly)
 	ck_assert_uint_le(tries, place_most_starts(begin_us));
 	/* Other keys are not made to wait for those. */
 	ck_assert_msg(place_ensure(&place, "eviction=lru", err, sizeof(err)) == 0, "%s", err);
-	place_down(&place);
 }
 END_TEST
 
 START_TEST(a_key_that_kvscoutd_does_not_know_is_told_by_its_name)
 {
-	struct place place;
 	char err[1024] = "";
 
 	place_up(&place);
 	wait_until(strstr(err, "it says")) /* the first failure may be that of a killed starter, and is not told */
 		ck_assert_int_eq(place_ensure(&place, "l1_byte=5", err, sizeof(err)), SCOUT_ERR_UNREACHABLE);
 	ck_assert_msg(strstr(err, "l1_byte"), "%s", err);
-	place_down(&place);
 }
 END_TEST
 
 /* A person who is told of a process in state S, and how to kill it, kills a server that opens its stores. */
 START_TEST(a_server_that_has_just_started_is_not_to_be_killed)
 {
-	struct place place;
 	char text[1024] = "", err[1024] = "";
 
 	place_up(&place);
 	ck_assert_msg(place_ensure(&place, NULL, err, sizeof(err)) == 0, "%s", err);
 	ck_assert(scout__instance_explain(&place.paths, "silent", text, sizeof(text)));
 	ck_assert_msg(strstr(text, "has just started") && !strstr(text, "KILL"), "%s", text);
-	place_down(&place);
 }
 END_TEST
 
 START_TEST(a_server_that_has_no_memory_says_so)
 {
-	struct place place;
 	char err[1024] = "";
 
 	place_up(&place);
 	ck_assert_int_eq(place_ensure(&place, "l1_bytes=512Ti", err, sizeof(err)), SCOUT_ERR_UNREACHABLE);
 	ck_assert_msg(strstr(err, "l1_bytes"), "%s", err);
-	place_down(&place);
 }
 END_TEST
 
@@ -148,7 +145,6 @@ START_TEST(keys_that_cannot_be_given_are_refused_before_anything_is_started)
 		{"listen=tcp://0.0.0.0:1", "listen", SCOUT_ERR_CONFIG_KEY},
 		{"instance=/tmp", "instance", SCOUT_ERR_CONFIG_KEY},
 	};
-	struct place place;
 	char err[1024];
 
 	place_up(&place);
@@ -158,13 +154,11 @@ START_TEST(keys_that_cannot_be_given_are_refused_before_anything_is_started)
 		ck_assert_msg(strstr(err, cases[i].named), "%s", err);
 	}
 	ck_assert_str_eq(place_server_log(&place), "");
-	place_down(&place);
 }
 END_TEST
 
 START_TEST(a_file_of_keys_cannot_move_the_server)
 {
-	struct place place;
 	char path[96], keys[128], err[1024] = "";
 	FILE *file;
 
@@ -177,7 +171,6 @@ START_TEST(a_file_of_keys_cannot_move_the_server)
 	(void)snprintf(keys, sizeof(keys), "config=%s", path);
 	ck_assert_int_eq(place_ensure(&place, keys, err, sizeof(err)), SCOUT_ERR_UNREACHABLE);
 	ck_assert_msg(strstr(place_server_log(&place), "listen cannot be set"), "%s", place_server_log(&place));
-	place_down(&place);
 }
 END_TEST
 
@@ -185,7 +178,7 @@ END_TEST
 
 /* This test holds the lock as a server would that says this. */
 static int
-stand_in(const struct place *place, enum scout__instance_state state, const char *version, uint32_t wire)
+stand_in(enum scout__instance_state state, const char *version, uint32_t wire)
 {
 	struct scout__instance_record record = {
 		.state = state,
@@ -193,7 +186,7 @@ stand_in(const struct place *place, enum scout__instance_state state, const char
 		.wire = wire,
 		.since_ms = scout__boot_ms(),
 	};
-	int fd = place_lock(place);
+	int fd = place_lock(&place);
 
 	(void)snprintf(record.version, sizeof(record.version), "%s", version);
 	ck_assert(scout__record_write(fd, &record));
@@ -202,27 +195,24 @@ stand_in(const struct place *place, enum scout__instance_state state, const char
 
 START_TEST(a_server_of_another_version_is_refused)
 {
-	struct place place;
 	char err[1024] = "";
 	int fd;
 
 	place_up(&place);
-	fd = stand_in(&place, SCOUT__INSTANCE_SERVING, "9.9.9", SCOUT_WIRE_VERSION);
+	fd = stand_in(SCOUT__INSTANCE_SERVING, "9.9.9", SCOUT_WIRE_VERSION);
 	ck_assert_int_eq(place_ensure(&place, NULL, err, sizeof(err)), SCOUT_ERR_VERSION);
 	ck_assert_msg(strstr(err, "9.9.9") && strstr(err, scout_version()) && strstr(err, "4711"), "%s", err);
 	(void)close(fd);
-	fd = stand_in(&place, SCOUT__INSTANCE_SERVING, scout_version(), SCOUT_WIRE_VERSION + 1);
+	fd = stand_in(SCOUT__INSTANCE_SERVING, scout_version(), SCOUT_WIRE_VERSION + 1);
 	ck_assert_int_eq(place_ensure(&place, NULL, err, sizeof(err)), SCOUT_ERR_VERSION);
 	(void)close(fd);
 	/* Once it has ended, ours is started. */
 	ck_assert_msg(place_ensure(&place, NULL, err, sizeof(err)) == 0, "%s", err);
-	place_down(&place);
 }
 END_TEST
 
 START_TEST(a_server_with_other_keys_is_joined_with_one_warning)
 {
-	struct place place;
 	char err[1024] = "";
 
 	place_up(&place);
@@ -236,33 +226,29 @@ START_TEST(a_server_with_other_keys_is_joined_with_one_warning)
 	ck_assert_msg(strstr(place.warnings, "l1_bytes is 48Mi, wanted 64Mi"), "%s", place.warnings);
 	ck_assert_msg(strstr(place.warnings, "credits is not set, wanted 9"), "%s", place.warnings);
 	ck_assert_msg(!strstr(place.warnings, "eviction"), "%s", place.warnings);
-	place_down(&place);
 }
 END_TEST
 
 START_TEST(a_server_that_starts_for_too_long_is_told)
 {
 	struct scout_instance_config cfg;
-	struct place place;
 	char endpoint[256], err[1024] = "";
 	int fd;
 
 	place_up(&place);
-	fd = stand_in(&place, SCOUT__INSTANCE_STARTING, "", 0);
+	fd = stand_in(SCOUT__INSTANCE_STARTING, "", 0);
 	scout_instance_config_init(&cfg);
 	cfg.endpoint = place.endpoint;
 	cfg.timeout_ms = 100;
 	ck_assert_int_eq(scout_ensure_server(&cfg, endpoint, sizeof(endpoint), err, sizeof(err)), SCOUT_ERR_TIMEOUT);
 	ck_assert_msg(strstr(err, place.paths.log), "%s", err);
 	(void)close(fd);
-	place_down(&place);
 }
 END_TEST
 
 /* Started by hand on the very path: it is the server, and no second one is started. */
 START_TEST(a_server_that_was_started_by_hand_there_is_joined)
 {
-	struct place place;
 	char listen[300], err[1024] = "";
 	pid_t pid;
 	int status;
@@ -282,7 +268,6 @@ START_TEST(a_server_that_was_started_by_hand_there_is_joined)
 	ck_assert_str_eq(place_server_log(&place), "");
 	ck_assert_int_eq(kill(pid, SIGTERM), 0);
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-	place_down(&place);
 }
 END_TEST
 
@@ -291,7 +276,6 @@ END_TEST
 START_TEST(a_folder_that_others_control_is_refused)
 {
 	struct scout__instance paths;
-	struct place place;
 	char link[96], endpoint[128], err[1024] = "";
 
 	place_up(&place);
@@ -313,14 +297,12 @@ START_TEST(a_folder_that_others_control_is_refused)
 		ck_assert_msg(strstr(err, "12345"), "%s", err);
 		ck_assert_int_eq(chown(place.folder, 0, 0), 0);
 	}
-	place_down(&place);
 }
 END_TEST
 
 START_TEST(the_folder_is_that_of_the_user_and_the_ipc_namespace)
 {
 	struct scout__instance a, b;
-	struct place place;
 	char want[128], boot[9] = "", err[1024] = "";
 	struct stat st;
 	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
@@ -354,7 +336,6 @@ START_TEST(the_folder_is_that_of_the_user_and_the_ipc_namespace)
 	ck_assert_msg(strstr(err, "/no-such-kvscout"), "%s", err);
 	ck_assert_int_eq(access("/no-such-kvscout", F_OK), -1);
 	ck_assert_int_eq(scout__instance_find("auto:///tmp/kvscout-a/b", &b, err, sizeof(err)), SCOUT_ERR_SYSTEM);
-	place_down(&place);
 }
 END_TEST
 
@@ -362,7 +343,6 @@ END_TEST
 START_TEST(another_ipc_namespace_has_another_server)
 {
 	struct scout__instance paths;
-	struct place place;
 	char err[1024] = "";
 
 	place_up(&place);
@@ -374,7 +354,6 @@ START_TEST(another_ipc_namespace_has_another_server)
 	} else {
 		ck_assert_int_eq(errno, EPERM);
 	}
-	place_down(&place);
 }
 END_TEST
 

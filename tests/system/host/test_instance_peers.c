@@ -22,28 +22,37 @@
 
 #define JOINERS 12
 
+static struct place place;
+
+static void
+teardown(void)
+{
+	if (place.folder[0])
+		place_down(&place);
+}
+
 static int
-new_client(struct place *place, const char *keys, struct scout_client **ret_client, char *err, size_t err_len)
+new_client(const char *keys, struct scout_client **ret_client, char *err, size_t err_len)
 {
 	struct scout_client_config cfg;
 
 	scout_client_config_init(&cfg);
 	cfg.lookup_timeout_ms = 20000; /* a loaded machine is no reason for a miss */
-	cfg.endpoint = place->endpoint;
-	cfg.server_program = place->program;
+	cfg.endpoint = place.endpoint;
+	cfg.server_program = place.program;
 	cfg.server_keys = keys;
 	cfg.log = place_log;
-	cfg.log_user = place;
+	cfg.log_user = &place;
 	return scout_client_new(&cfg, ret_client, err, err_len);
 }
 
 static struct scout_client *
-client_of(struct place *place, const char *keys)
+client_of(const char *keys)
 {
 	struct scout_client *client = NULL;
 	char err[1024] = "";
 
-	ck_assert_msg(new_client(place, keys, &client, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_msg(new_client(keys, &client, err, sizeof(err)) == 0, "%s", err);
 	return client;
 }
 
@@ -72,13 +81,13 @@ look_up(struct scout_client *client, const char *id)
 }
 
 static uint64_t
-status_of(const struct place *place, const char *name)
+status_of(const char *name)
 {
 	char command[512], line[256], want[64];
 	uint64_t value = UINT64_MAX;
 	FILE *out;
 
-	(void)snprintf(command, sizeof(command), "%s --status %s 2>/dev/null", place->program, place->endpoint);
+	(void)snprintf(command, sizeof(command), "%s --status %s 2>/dev/null", place.program, place.endpoint);
 	(void)snprintf(want, sizeof(want), "%s ", name);
 	out = popen(command, "r");
 	ck_assert_ptr_nonnull(out);
@@ -89,15 +98,16 @@ status_of(const struct place *place, const char *name)
 	return value;
 }
 
+CHECKED_FIXTURE(NULL, teardown);
+
 START_TEST(a_client_starts_the_server_and_finds_the_next_one)
 {
 	struct scout_client_counters counters;
 	struct scout_client *client;
-	struct place place;
 	pid_t first;
 
 	place_up(&place);
-	client = client_of(&place, NULL);
+	client = client_of(NULL);
 	wait_ready(client);
 	ck_assert_int_eq(look_up(client, "a").reason, SCOUT_REASON_MISS);
 	first = place_server(&place);
@@ -108,27 +118,26 @@ START_TEST(a_client_starts_the_server_and_finds_the_next_one)
 	ck_assert_int_eq(look_up(client, "b").reason, SCOUT_REASON_MISS);
 	ck_assert_int_ne(place_server(&place), first);
 	scout_client_free(client);
-	place_down(&place);
 }
 END_TEST
 
 static struct scout_worker *
-worker_of(struct place *place)
+worker_of(void)
 {
 	struct scout_worker *worker = NULL;
 	struct scout_worker_config cfg;
 	char err[1024] = "";
 
 	scout_worker_config_init(&cfg);
-	cfg.endpoint = place->endpoint;
-	cfg.server_program = place->program;
+	cfg.endpoint = place.endpoint;
+	cfg.server_program = place.program;
 	ck_assert_msg(scout_worker_new(&cfg, &worker, err, sizeof(err)) == 0, "%s", err);
 	return worker;
 }
 
 /* A client, or a worker, in a process of its own, until @gate ends. */
 static pid_t
-joiner(struct place *place, int i, const int gate[2], const int joined[2])
+joiner(int i, const int gate[2], const int joined[2])
 {
 	pid_t pid = fork();
 	struct scout_client *client = NULL;
@@ -139,9 +148,9 @@ joiner(struct place *place, int i, const int gate[2], const int joined[2])
 		return pid;
 	(void)close(gate[1]);
 	if (i % 2)
-		client = client_of(place, NULL);
+		client = client_of(NULL);
 	else
-		worker = worker_of(place);
+		worker = worker_of();
 	(void)!write(joined[1], &byte, 1);
 	(void)!read(gate[0], &byte, 1);
 	scout_client_free(client);
@@ -151,7 +160,6 @@ joiner(struct place *place, int i, const int gate[2], const int joined[2])
 
 START_TEST(all_peers_of_the_host_join_one_server)
 {
-	struct place place;
 	pid_t pids[JOINERS];
 	int gate[2], joined[2], status;
 	char byte;
@@ -160,10 +168,10 @@ START_TEST(all_peers_of_the_host_join_one_server)
 	ck_assert_int_eq(pipe(gate), 0);
 	ck_assert_int_eq(pipe(joined), 0);
 	for (int i = 0; i < JOINERS; i++)
-		pids[i] = joiner(&place, i, gate, joined);
+		pids[i] = joiner(i, gate, joined);
 	for (int i = 0; i < JOINERS; i++)
 		ck_assert_int_eq(read(joined[0], &byte, 1), 1);
-	wait_until(status_of(&place, "peers") == JOINERS)
+	wait_until(status_of("peers") == JOINERS)
 		;
 	ck_assert_uint_eq(count_words(place_server_log(&place), "ready on"), 1);
 	(void)close(gate[0]);
@@ -172,7 +180,6 @@ START_TEST(all_peers_of_the_host_join_one_server)
 		ck_assert_int_eq(waitpid(pids[i], &status, 0), pids[i]);
 		ck_assert_int_eq(status, 0);
 	}
-	place_down(&place);
 }
 END_TEST
 
@@ -182,17 +189,15 @@ END_TEST
  */
 START_TEST(a_peer_that_joins_a_server_that_ends_gets_the_next_one)
 {
-	struct place place;
-
 	for (int round = 0; round < 7; round++) {
 		struct scout_client *client;
 
 		place_up(&place);
-		client = client_of(&place, "idle_exit_s=1");
+		client = client_of("idle_exit_s=1");
 		wait_ready(client);
 		scout_client_free(client);
 		(void)poll(NULL, 0, 992 + 2 * round);
-		client = client_of(&place, "idle_exit_s=1");
+		client = client_of("idle_exit_s=1");
 		wait_ready(client);
 		ck_assert_int_eq(look_up(client, "a").reason, SCOUT_REASON_MISS);
 		(void)place_server(&place);
@@ -207,15 +212,14 @@ START_TEST(no_password_of_a_store_is_shown)
 {
 	struct scout_client *client, *other;
 	const char *words;
-	struct place place;
 	char err[1024] = "";
 
 	place_up(&place);
-	client = client_of(&place, "l1_bytes=8Mi l2=redis://me:hunter2@127.0.0.1:1");
+	client = client_of("l1_bytes=8Mi l2=redis://me:hunter2@127.0.0.1:1");
 	wait_ready(client);
 	words = proc_text(place_server(&place), "cmdline");
 	ck_assert_msg(strstr(words, "l2=redis://me:***@127.0.0.1:1") && !strstr(words, "hunter"), "%s", words);
-	other = client_of(&place, "l1_bytes=8Mi l2=redis://me:hunter3@127.0.0.1:1");
+	other = client_of("l1_bytes=8Mi l2=redis://me:hunter3@127.0.0.1:1");
 	wait_ready(other);
 	place_wait_warned(
 		&place,
@@ -226,7 +230,6 @@ START_TEST(no_password_of_a_store_is_shown)
 	words = place_server_log(&place);
 	ck_assert_msg(strstr(words, "redis://me:***@") && !strstr(words, "hunter"), "%s", words);
 	ck_assert_msg(!strstr(place.warnings, "hunter") && !strstr(err, "hunter"), "%s %s", place.warnings, err);
-	place_down(&place);
 }
 END_TEST
 
@@ -235,13 +238,12 @@ END_TEST
 START_TEST(without_kvscoutd_lookups_end_and_one_warning_says_why)
 {
 	struct scout_client *client;
-	struct place place;
 	char err[1024] = "";
 	struct scout_hit hit;
 
 	place_up(&place);
 	place.program = "/nonexistent/kvscoutd";
-	client = client_of(&place, NULL);
+	client = client_of(NULL);
 	place_wait_warned(&place, place.program);
 	ck_assert_int_eq(scout_client_wait_ready(client, 100, err, sizeof(err)), SCOUT_ERR_TIMEOUT);
 	ck_assert_msg(strstr(err, "/nonexistent/kvscoutd"), "%s", err);
@@ -253,20 +255,18 @@ START_TEST(without_kvscoutd_lookups_end_and_one_warning_says_why)
 	}
 	scout_client_free(client);
 	ck_assert_msg(place.n_warnings == 1, "%s", place.warnings);
-	place_down(&place);
 }
 END_TEST
 
 START_TEST(a_server_that_cannot_start_is_one_warning_with_its_words)
 {
 	struct scout_client *client;
-	struct place place;
 	struct scout_hit hit;
 	char err[1024] = "";
 	uint64_t begin_us = scout__now_us();
 
 	place_up(&place);
-	client = client_of(&place, "eviction=nonsense");
+	client = client_of("eviction=nonsense");
 	wait_until(look_up(client, "a").reason == SCOUT_REASON_UNREACHABLE)
 		;
 	hit = look_up(client, "b");
@@ -279,7 +279,6 @@ START_TEST(a_server_that_cannot_start_is_one_warning_with_its_words)
 	scout_client_free(client);
 	ck_assert_uint_eq(count_words(place.warnings, "nonsense"), 1);
 	ck_assert_uint_le(count_words(place_server_log(&place), "kvscoutd: eviction"), place_most_starts(begin_us));
-	place_down(&place);
 }
 END_TEST
 
@@ -292,7 +291,6 @@ START_TEST(beside_a_server_of_another_version_it_runs_without_a_cache_until_that
 		.version = "9.9.9",
 	};
 	struct scout_client *client;
-	struct place place;
 	char err[1024] = "";
 	int fd;
 
@@ -300,7 +298,7 @@ START_TEST(beside_a_server_of_another_version_it_runs_without_a_cache_until_that
 	record.since_ms = scout__boot_ms();
 	fd = place_lock(&place);
 	ck_assert(scout__record_write(fd, &record));
-	client = client_of(&place, NULL);
+	client = client_of(NULL);
 	ck_assert_int_eq(scout_client_wait_ready(client, wait_limit_ms(), err, sizeof(err)), SCOUT_ERR_VERSION);
 	ck_assert_int_eq(look_up(client, "a").reason, SCOUT_REASON_REFUSED);
 	ck_assert_int_eq(look_up(client, "b").error, SCOUT_ERR_VERSION);
@@ -310,7 +308,6 @@ START_TEST(beside_a_server_of_another_version_it_runs_without_a_cache_until_that
 	(void)place_server(&place);
 	scout_client_free(client);
 	ck_assert_msg(place.n_warnings == 1 && strstr(place.warnings, "9.9.9"), "%s", place.warnings);
-	place_down(&place);
 }
 END_TEST
 
@@ -319,12 +316,11 @@ START_TEST(a_stopped_server_is_named_with_what_to_do)
 {
 	struct scout_client *client, *late;
 	char command[512], text[4096], todo[64], err[1024] = "";
-	struct place place;
 	FILE *out;
 	pid_t pid;
 
 	place_up(&place);
-	client = client_of(&place, NULL);
+	client = client_of(NULL);
 	wait_ready(client);
 	pid = place_server(&place);
 	(void)snprintf(todo, sizeof(todo), "kill -CONT %d", (int)pid);
@@ -332,7 +328,7 @@ START_TEST(a_stopped_server_is_named_with_what_to_do)
 	wait_until(look_up(client, "a").reason == SCOUT_REASON_UNREACHABLE)
 		;
 	place_wait_warned(&place, todo);
-	late = client_of(&place, NULL);
+	late = client_of(NULL);
 	wait_until(scout_client_wait_ready(late, 100, err, sizeof(err)) == SCOUT_ERR_TIMEOUT && strstr(err, todo))
 		;
 	ck_assert_msg(strstr(err, place.paths.socket) != NULL, "%s", err);
@@ -346,7 +342,6 @@ START_TEST(a_stopped_server_is_named_with_what_to_do)
 	wait_ready(late);
 	scout_client_free(late);
 	scout_client_free(client);
-	place_down(&place);
 }
 END_TEST
 
@@ -358,7 +353,6 @@ START_TEST(auto_is_the_only_endpoint_and_of_one_node)
 	struct scout_worker_config worker_cfg;
 	struct scout_client *client = NULL;
 	struct scout_worker *worker = NULL;
-	struct place place;
 	char err[1024] = "";
 
 	place_up(&place);
@@ -373,10 +367,8 @@ START_TEST(auto_is_the_only_endpoint_and_of_one_node)
 	worker_cfg.server_program = "/nonexistent/kvscoutd";
 	ck_assert_int_eq(scout_worker_new(&worker_cfg, &worker, err, sizeof(err)), SCOUT_ERR_CONFIG_RANGE);
 	ck_assert_msg(strstr(err, "other nodes") && strstr(err, "set endpoint"), "%s", err);
-	ck_assert_int_eq(new_client(&place, "listen=tcp://127.0.0.1:1", &client, err, sizeof(err)),
-			 SCOUT_ERR_CONFIG_KEY);
+	ck_assert_int_eq(new_client("listen=tcp://127.0.0.1:1", &client, err, sizeof(err)), SCOUT_ERR_CONFIG_KEY);
 	ck_assert_ptr_null(client);
 	ck_assert_ptr_null(worker);
-	place_down(&place);
 }
 END_TEST

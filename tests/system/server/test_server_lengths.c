@@ -9,49 +9,59 @@
 static const struct scout__group all = {SCOUT_POLICY_ALL, 1, PAGE, 0, 0};
 static const struct scout__group window = {SCOUT_POLICY_WINDOW, 1, PAGE, 2 * PAGE + 1, 0}; /* two objects */
 
+static struct groups_rig rig;
+
+static void
+teardown(void)
+{
+	if (rig.server)
+		groups_down(&rig);
+}
+
 static struct groups_answer
-look(struct groups_rig *rig, uint64_t ticket, uint32_t n, uint32_t skip, uint16_t more)
+look(uint64_t ticket, uint32_t n, uint32_t skip, uint16_t more)
 {
 	const struct scout__lookup_msg m = {.ticket = ticket, .n = n, .skip = skip, .more = more};
 	struct groups_answer answer;
 
-	ck_assert_msg(groups_lookup(&rig->client, &m, &answer) == SCOUT_WIRE_OK, "%s", rig->client.text);
+	ck_assert_msg(groups_lookup(&rig.client, &m, &answer) == SCOUT_WIRE_OK, "%s", rig.client.text);
 	return answer;
 }
 
 static uint64_t
-promised(struct groups_rig *rig)
+promised(void)
 {
-	return wire_status(&rig->client, "l1.bytes_promised") / SHARD_BYTES;
+	return wire_status(&rig.client, "l1.bytes_promised") / SHARD_BYTES;
 }
 
 /* A full group and a window: the prompt of 10 has all of the first, and objects 3 and 4 of the other. */
 static void
-up_window(struct groups_rig *rig)
+up_window(void)
 {
 	const struct scout__groups groups = {2, {all, window}};
 
-	groups_up(rig, 16, &groups, PAGE);
-	groups_store(&rig->worker, 0, 0, 10);
-	groups_store(&rig->worker, 1, 3, 5);
+	groups_up(&rig, 16, &groups, PAGE);
+	groups_store(&rig.worker, 0, 0, 10);
+	groups_store(&rig.worker, 1, 3, 5);
 }
+
+CHECKED_FIXTURE(NULL, teardown);
 
 START_TEST(a_window_ends_where_its_objects_are)
 {
 	struct groups_answer answer;
-	struct groups_rig rig;
 	uint32_t kept;
 
-	up_window(&rig);
-	answer = look(&rig, 9, 10, 0, 3);
+	up_window();
+	answer = look(9, 10, 0, 3);
 	/* At 5 the window has 3 and 4. A length of 4 needs 2 and 3 of it. */
 	ck_assert_uint_eq(answer.hit, 5);
 	ck_assert_uint_eq(answer.l1, 5 + 2);
 	ck_assert_uint_eq(answer.l2, 0);
 	ck_assert_uint_eq(answer.n_more, 0);
-	ck_assert_uint_eq(promised(&rig), 7);
+	ck_assert_uint_eq(promised(), 7);
 	/* What the GPU has counts as present: at 4, object 2 is there, and 3 is in the pool. */
-	answer = look(&rig, 10, 10, 3, 3);
+	answer = look(10, 10, 3, 3);
 	ck_assert_uint_eq(answer.hit, 5);
 	ck_assert_uint_eq(answer.l1, 2 + 2);
 	ck_assert_uint_eq(answer.n_more, 1);
@@ -60,8 +70,7 @@ START_TEST(a_window_ends_where_its_objects_are)
 	ck_assert_uint_eq(kept, 2);
 	rig_finish(&rig.client, 10);
 	rig_finish(&rig.client, 9);
-	ck_assert_uint_eq(promised(&rig), 0);
-	groups_down(&rig);
+	ck_assert_uint_eq(promised(), 0);
 }
 END_TEST
 
@@ -69,16 +78,15 @@ START_TEST(a_restore_takes_all_groups_in_one_hold)
 {
 	struct scout__retrieve_msg m = {.ticket = 9, .n_parts = 2, .parts = {{0, 0, 5}, {1, 3, 5}}};
 	struct wire_grants g, bad;
-	struct groups_rig rig;
 
-	up_window(&rig);
-	ck_assert_uint_eq(look(&rig, 9, 10, 0, 0).hit, 5);
+	up_window();
+	ck_assert_uint_eq(look(9, 10, 0, 0).hit, 5);
 	ck_assert_int_eq(groups_retrieve(&rig.worker, &m, &g), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(g.n, 7);
 	ck_assert_uint_eq(g.n_granted, 7);
 	for (uint32_t i = 0; i < g.n; i++)
 		ck_assert_uint_eq(wire_generation(&rig.worker, &g.grants[i]), g.grants[i].generation);
-	ck_assert_uint_eq(promised(&rig), 0);
+	ck_assert_uint_eq(promised(), 0);
 	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_held"), 7 * SHARD_BYTES);
 	/* The same objects of both groups, and one that the second group does not have. */
 	m.parts[1].from = 2;
@@ -93,7 +101,6 @@ START_TEST(a_restore_takes_all_groups_in_one_hold)
 	m.parts[1].to = 11;
 	ck_assert_int_eq(groups_retrieve(&rig.worker, &m, &bad), SCOUT_WIRE_RANGE);
 	ck_assert_msg(strstr(rig.worker.text, "group 1") && strstr(rig.worker.text, "has 10"), "%s", rig.worker.text);
-	groups_down(&rig);
 }
 END_TEST
 
@@ -106,14 +113,13 @@ START_TEST(of_a_window_only_what_the_answer_needs_can_be_retrieved)
 		{.ticket = 10, .n_parts = 2, .parts = {{0, 0, 10}, {1, 8, 10}}},
 	};
 	struct wire_grants g;
-	struct groups_rig rig;
 	uint32_t kept;
 
 	groups_up(&rig, 16, &groups, PAGE);
 	groups_store(&rig.worker, 0, 0, 10);
 	groups_store(&rig.worker, 1, 0, 10);
 	for (uint64_t ticket = 9; ticket < 11; ticket++)
-		ck_assert_uint_eq(look(&rig, ticket, 10, 0, 0).hit, 10);
+		ck_assert_uint_eq(look(ticket, 10, 0, 0).hit, 10);
 	/* The first four of the full group were given back and are there. Objects 6 and 7 of the window nothing needed. */
 	ck_assert_int_eq(wire_admit(&rig.client, 9, 4, 10, &kept), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(kept, 6 + 2);
@@ -131,7 +137,6 @@ START_TEST(of_a_window_only_what_the_answer_needs_can_be_retrieved)
 		ck_assert_int_eq(g.grants[i].state, i >= 10 ? SCOUT_GRANT_MISSING : SCOUT_GRANT_GRANTED);
 	ck_assert_int_eq(wire_retrieve_done(&rig.worker, g.id, 0), SCOUT_WIRE_OK);
 	free(g.grants);
-	groups_down(&rig);
 }
 END_TEST
 
@@ -140,7 +145,6 @@ START_TEST(max_promised_makes_the_length_shorter)
 	const struct scout__groups groups = {2, {all, window}};
 	struct scout_server_config cfg = rig_config(64);
 	struct groups_answer answer;
-	struct groups_rig rig;
 
 	cfg.extent_bytes = 16 * SHARD_BYTES;
 	cfg.max_promised = 8 * SHARD_BYTES;
@@ -148,13 +152,12 @@ START_TEST(max_promised_makes_the_length_shorter)
 	groups_store(&rig.worker, 0, 0, 10);
 	groups_store(&rig.worker, 1, 0, 10);
 	/* Six objects of the first group, and the two of the window before the length. */
-	answer = look(&rig, 9, 10, 0, 0);
+	answer = look(9, 10, 0, 0);
 	ck_assert_uint_eq(answer.hit, 6);
 	ck_assert_uint_eq(answer.limited, 1);
-	ck_assert_uint_eq(promised(&rig), 8);
+	ck_assert_uint_eq(promised(), 8);
 	rig_finish(&rig.client, 9);
-	ck_assert_uint_eq(promised(&rig), 0);
-	groups_down(&rig);
+	ck_assert_uint_eq(promised(), 0);
 }
 END_TEST
 
@@ -162,17 +165,16 @@ START_TEST(a_length_that_nothing_restores_is_no_hit)
 {
 	const struct scout__groups groups = {2, {all, {SCOUT_POLICY_STATE, 1, 4 * PAGE, 0, 0}}};
 	struct groups_answer answer;
-	struct groups_rig rig;
 	uint32_t kept;
 
 	groups_up(&rig, 16, &groups, PAGE);
 	groups_store(&rig.worker, 0, 0, 10);
-	answer = look(&rig, 9, 10, 0, 4);
+	answer = look(9, 10, 0, 4);
 	ck_assert_uint_eq(answer.hit, 0);
 	ck_assert_uint_eq(answer.l1, 0);
-	ck_assert_uint_eq(promised(&rig), 0);
+	ck_assert_uint_eq(promised(), 0);
 	groups_store(&rig.worker, 1, 0, 2); /* states at 4 and 8 */
-	answer = look(&rig, 10, 10, 0, 4);
+	answer = look(10, 10, 0, 4);
 	ck_assert_uint_eq(answer.hit, 8);
 	ck_assert_uint_eq(answer.l1, 8 + 1);
 	ck_assert_uint_eq(answer.n_more, 1);
@@ -182,8 +184,7 @@ START_TEST(a_length_that_nothing_restores_is_no_hit)
 	ck_assert_uint_eq(kept, 4 + 1);
 	ck_assert_int_eq(wire_admit(&rig.client, 10, 0, 0, &kept), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(kept, 0);
-	ck_assert_uint_eq(promised(&rig), 0);
-	groups_down(&rig);
+	ck_assert_uint_eq(promised(), 0);
 }
 END_TEST
 
@@ -192,7 +193,6 @@ START_TEST(hashes_before_first_are_not_named_and_those_beyond_do_not_count)
 	const struct scout__groups groups = {1, {{SCOUT_POLICY_ALL, 1, PAGE, 0, PAGE}}};
 	struct scout__lookup_msg m = {.ticket = 9, .first = 2, .n = 6, .skip = 2, .beyond = 1};
 	struct groups_answer answer;
-	struct groups_rig rig;
 
 	groups_up(&rig, 16, &groups, PAGE);
 	groups_store(&rig.worker, 0, 2, 8);
@@ -208,7 +208,6 @@ START_TEST(hashes_before_first_are_not_named_and_those_beyond_do_not_count)
 	m.beyond = 4;
 	ck_assert_int_eq(groups_lookup(&rig.client, &m, &answer), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(answer.hit, 4);
-	groups_down(&rig);
 }
 END_TEST
 
@@ -217,14 +216,12 @@ START_TEST(a_margin_may_need_more_than_the_hit_has)
 	const struct scout__groups groups = {1, {{SCOUT_POLICY_ALL, 1, PAGE, 0, 40 * PAGE}}};
 	const struct scout__lookup_msg m = {.ticket = 9, .n = 41, .beyond = 40};
 	struct groups_answer answer;
-	struct groups_rig rig;
 
 	groups_up(&rig, 64, &groups, PAGE);
 	groups_store(&rig.worker, 0, 0, 41);
 	ck_assert_int_eq(groups_lookup(&rig.client, &m, &answer), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(answer.hit, 1);
 	ck_assert_uint_eq(answer.l1, 41);
-	groups_down(&rig);
 }
 END_TEST
 
@@ -232,25 +229,23 @@ START_TEST(a_renewal_finds_what_was_stored_since)
 {
 	struct scout__lookup_msg m = {.ticket = 9, .n = 10};
 	struct groups_answer answer;
-	struct groups_rig rig;
 
-	up_window(&rig);
-	ck_assert_uint_eq(look(&rig, 9, 10, 0, 0).hit, 5);
+	up_window();
+	ck_assert_uint_eq(look(9, 10, 0, 0).hit, 5);
 	m.flags = SCOUT_LOOKUP_RENEW;
 	ck_assert_int_eq(groups_lookup(&rig.client, &m, &answer), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(answer.hit, 5);
-	ck_assert_uint_eq(promised(&rig), 7);
+	ck_assert_uint_eq(promised(), 7);
 	groups_store(&rig.worker, 1, 6, 8);
 	ck_assert_int_eq(groups_lookup(&rig.client, &m, &answer), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(answer.hit, 8);
 	ck_assert_uint_eq(answer.l1, 8 + 2);
 	/* What was promised before stays promised. */
-	ck_assert_uint_eq(promised(&rig), 8 + 4);
+	ck_assert_uint_eq(promised(), 8 + 4);
 	m.n = 9;
 	ck_assert_int_eq(groups_lookup(&rig.client, &m, &answer), SCOUT_WIRE_RANGE);
 	rig_finish(&rig.client, 9);
-	ck_assert_uint_eq(promised(&rig), 0);
-	groups_down(&rig);
+	ck_assert_uint_eq(promised(), 0);
 }
 END_TEST
 
@@ -260,12 +255,11 @@ START_TEST(an_expected_length_is_waited_for)
 		.ticket = 9, .n = 10, .expect = 8, .poll_timeout_ms = 30000, .poll_interval_ms = 10};
 	struct scout__lookup_reply answer;
 	struct wire_reply *reply;
-	struct groups_rig rig;
 	struct scout__op op;
 	const char *field;
 	uint64_t corr;
 
-	up_window(&rig);
+	up_window();
 	corr = wire_add_lookup(&rig.client, &m, 1);
 	wire_flush(&rig.client);
 	wire_wait_status(&rig.worker, "l1.bytes_promised", 7 * SHARD_BYTES);
@@ -277,8 +271,7 @@ START_TEST(an_expected_length_is_waited_for)
 	ck_assert_uint_eq(answer.hit, 8);
 	wire_reply_free(reply);
 	/* The window of 5 is given back: no length of the answer needs it. */
-	ck_assert_uint_eq(promised(&rig), 8 + 2);
-	groups_down(&rig);
+	ck_assert_uint_eq(promised(), 8 + 2);
 }
 END_TEST
 
@@ -286,11 +279,10 @@ START_TEST(a_lookup_ahead_says_what_there_is_of_each_group)
 {
 	const struct scout__lookup_msg m = {.ticket = 9, .n = 10, .flags = SCOUT_LOOKUP_AHEAD};
 	struct wire_reply *reply;
-	struct groups_rig rig;
 	uint64_t corr;
 	uint32_t kept;
 
-	up_window(&rig);
+	up_window();
 	corr = wire_add_lookup(&rig.client, &m, 1);
 	wire_flush(&rig.client);
 	reply = wire_wait(&rig.client, corr);
@@ -300,29 +292,26 @@ START_TEST(a_lookup_ahead_says_what_there_is_of_each_group)
 	ck_assert_uint_eq(reply->body[SCOUT__LOOKUP_REPLY_BYTES], 10);
 	ck_assert_mem_eq(reply->body + SCOUT__LOOKUP_REPLY_BYTES + 8, "\xff\x03\0\0\x18\0\0\0", 8);
 	wire_reply_free(reply);
-	ck_assert_uint_eq(promised(&rig), 12);
+	ck_assert_uint_eq(promised(), 12);
 	/* The GPU has 4: the window of 5 needs object 3, which is there, and 4. */
 	ck_assert_int_eq(wire_admit(&rig.client, 9, 4, 5, &kept), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(kept, 2);
-	ck_assert_uint_eq(promised(&rig), 2);
+	ck_assert_uint_eq(promised(), 2);
 	rig_finish(&rig.client, 9);
-	ck_assert_uint_eq(promised(&rig), 0);
-	groups_down(&rig);
+	ck_assert_uint_eq(promised(), 0);
 }
 END_TEST
 
 START_TEST(a_clear_drops_all_groups)
 {
 	struct scout__clear_reply clear;
-	struct groups_rig rig;
 
-	up_window(&rig);
-	ck_assert_uint_eq(look(&rig, 9, 10, 0, 0).hit, 5);
+	up_window();
+	ck_assert_uint_eq(look(9, 10, 0, 0).hit, 5);
 	ck_assert_int_eq(wire_clear(&rig.client, 77, &clear), SCOUT_WIRE_OK);
 	wire_wait_status(&rig.client, "l1.chunks", 0);
-	ck_assert_uint_eq(look(&rig, 10, 10, 0, 0).hit, 0);
-	ck_assert_uint_eq(promised(&rig), 0);
-	groups_down(&rig);
+	ck_assert_uint_eq(look(10, 10, 0, 0).hit, 0);
+	ck_assert_uint_eq(promised(), 0);
 }
 END_TEST
 
@@ -333,9 +322,9 @@ START_TEST(a_worker_stores_only_groups_that_it_registered)
 	const struct scout__groups groups = {2, {all, window}};
 	struct scout_server_config cfg = rig_config(64);
 	struct wire_peer second, client;
-	struct groups_rig rig = {.hash_tokens = PAGE};
 	struct wire_grants g;
 
+	rig.hash_tokens = PAGE;
 	cfg.extent_bytes = 16 * SHARD_BYTES;
 	rig.server = rig_start(&cfg);
 	for (int i = 0; i < 2; i++) { /* rank 0 has both groups, rank 1 the first only */
@@ -361,11 +350,10 @@ START_TEST(a_worker_stores_only_groups_that_it_registered)
 	rig.client = client;
 	groups_store(&rig.worker, 0, 0, 4);
 	groups_store(&rig.worker, 1, 0, 4);
-	ck_assert_uint_eq(look(&rig, 9, 4, 0, 0).hit, 0); /* rank 1 has not stored its shards */
+	ck_assert_uint_eq(look(9, 4, 0, 0).hit, 0); /* rank 1 has not stored its shards */
 	groups_store(&second, 0, 0, 4);
-	ck_assert_uint_eq(look(&rig, 10, 4, 0, 0).hit, 4);
+	ck_assert_uint_eq(look(10, 4, 0, 0).hit, 4);
 	wire_close(&second);
-	groups_down(&rig);
 }
 END_TEST
 
@@ -375,10 +363,10 @@ START_TEST(readers_of_a_group_share_its_shard)
 	const struct scout__groups groups = {2, {all, {SCOUT_POLICY_ALL, 2, PAGE, 0, 0}}};
 	const struct scout__retrieve_msg m = {.ticket = 9, .n_parts = 1, .parts = {{1, 0, 4}}};
 	struct scout_server_config cfg = rig_config(64);
-	struct groups_rig rig = {.hash_tokens = PAGE};
 	struct wire_peer second;
 	struct wire_grants g[2];
 
+	rig.hash_tokens = PAGE;
 	cfg.extent_bytes = 16 * SHARD_BYTES;
 	rig.server = rig_start(&cfg);
 	for (int i = 0; i < 3; i++) {
@@ -397,18 +385,17 @@ START_TEST(readers_of_a_group_share_its_shard)
 	groups_store(&rig.worker, 0, 0, 4);
 	groups_store(&second, 0, 0, 4);
 	groups_store(&second, 1, 0, 4);
-	ck_assert_uint_eq(look(&rig, 9, 4, 0, 0).hit, 4);
+	ck_assert_uint_eq(look(9, 4, 0, 0).hit, 4);
 	for (int i = 0; i < 2; i++) {
 		ck_assert_int_eq(groups_retrieve(i ? &second : &rig.worker, &m, &g[i]), SCOUT_WIRE_OK);
 		ck_assert_uint_eq(g[i].n_granted, 4);
 	}
 	ck_assert_uint_eq(g[0].grants[0].offset, g[1].grants[0].offset);
 	/* Both readers have used their units: four chunks of the first group are left, two shards each. */
-	ck_assert_uint_eq(promised(&rig), 8);
+	ck_assert_uint_eq(promised(), 8);
 	free(g[0].grants);
 	free(g[1].grants);
 	wire_close(&second);
-	groups_down(&rig);
 }
 END_TEST
 
@@ -483,7 +470,7 @@ draw_groups(uint64_t *seed)
 
 /* One question, compared with needs(). */
 static void
-compare(struct groups_rig *rig, const uint32_t *has, uint64_t ticket, uint64_t *seed)
+compare(const uint32_t *has, uint64_t ticket, uint64_t *seed)
 {
 	struct scout__lookup_msg m = {.ticket = ticket, .n = N_HASHES, .beyond = (uint32_t)(xorshift(seed) % 5)};
 	uint32_t length = N_HASHES - m.beyond, n_more = 0, kept, at;
@@ -495,13 +482,13 @@ compare(struct groups_rig *rig, const uint32_t *has, uint64_t ticket, uint64_t *
 		m.first = (uint32_t)(xorshift(seed) % (m.skip + 1));
 		m.n -= m.first;
 	}
-	ck_assert_msg(groups_lookup(&rig->client, &m, &answer) == SCOUT_WIRE_OK, "%s", rig->client.text);
-	while (length > m.skip && needs(&rig->groups, has, m.skip, length) < 0)
+	ck_assert_msg(groups_lookup(&rig.client, &m, &answer) == SCOUT_WIRE_OK, "%s", rig.client.text);
+	while (length > m.skip && needs(&rig.groups, has, m.skip, length) < 0)
 		length--;
 	ck_assert_uint_eq(answer.hit, length);
-	ck_assert_uint_eq(answer.l1, length > m.skip ? (uint32_t)needs(&rig->groups, has, m.skip, length) : 0);
+	ck_assert_uint_eq(answer.l1, length > m.skip ? (uint32_t)needs(&rig.groups, has, m.skip, length) : 0);
 	for (at = length; at > m.skip + 1 && n_more < m.more;) {
-		if (needs(&rig->groups, has, m.skip, --at) < 0)
+		if (needs(&rig.groups, has, m.skip, --at) < 0)
 			continue;
 		ck_assert_uint_lt(n_more, answer.n_more);
 		ck_assert_uint_eq(answer.more[n_more], at);
@@ -512,12 +499,12 @@ compare(struct groups_rig *rig, const uint32_t *has, uint64_t ticket, uint64_t *
 	if (n_more)
 		length = answer.more[n_more - 1];
 	if (length > m.skip) {
-		ck_assert_int_eq(wire_admit(&rig->client, ticket, m.skip, length, &kept), SCOUT_WIRE_OK);
-		ck_assert_uint_eq(kept, (uint32_t)needs(&rig->groups, has, m.skip, length));
-		ck_assert_uint_eq(promised(rig), kept);
+		ck_assert_int_eq(wire_admit(&rig.client, ticket, m.skip, length, &kept), SCOUT_WIRE_OK);
+		ck_assert_uint_eq(kept, (uint32_t)needs(&rig.groups, has, m.skip, length));
+		ck_assert_uint_eq(promised(), kept);
 	}
-	rig_finish(&rig->client, ticket);
-	ck_assert_uint_eq(promised(rig), 0);
+	rig_finish(&rig.client, ticket);
+	ck_assert_uint_eq(promised(), 0);
 }
 
 START_LOOP_TEST(lengths_are_those_of_the_protocol, 0, 10)
@@ -527,7 +514,6 @@ START_LOOP_TEST(lengths_are_those_of_the_protocol, 0, 10)
 	for (uint32_t round = 0; round < 8; round++) {
 		struct scout__groups groups = draw_groups(&seed);
 		uint32_t has[SCOUT_MAX_GROUPS] = {0};
-		struct groups_rig rig;
 
 		groups_up(&rig, OBJECTS, &groups, PAGE);
 		for (uint32_t g = 0; g < groups.n; g++)
@@ -537,7 +523,7 @@ START_LOOP_TEST(lengths_are_those_of_the_protocol, 0, 10)
 					groups_store(&rig.worker, (uint16_t)g, i, i + 1);
 				}
 		for (uint64_t ticket = 1; ticket <= 25; ticket++)
-			compare(&rig, has, ticket, &seed);
+			compare(has, ticket, &seed);
 		groups_down(&rig);
 	}
 }

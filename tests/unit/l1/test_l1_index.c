@@ -9,6 +9,8 @@
 
 /* One test for each rule of chunk_index.h. test_l1_index_model.c has the random operations. */
 
+CHECKED_FIXTURE(NULL, stop);
+
 START_TEST(index_chunk_is_a_hit_when_all_ranks_are_readable)
 {
 	uint32_t entry;
@@ -30,7 +32,6 @@ START_TEST(index_chunk_is_a_hit_when_all_ranks_are_readable)
 	ck_assert_uint_eq(scout__index_find(cache, 1, key(1)), SCOUT__NO_ENTRY);
 	ck_assert_int_eq(reserve(1, 0, &again), SCOUT__RESERVE_PRESENT);
 	ck_assert_uint_eq(again, entry);
-	stop();
 }
 END_TEST
 
@@ -51,7 +52,6 @@ START_TEST(index_first_writer_wins_until_it_gives_up)
 	ck_assert_uint_eq(other, entry);
 	ck_assert(!scout__index_commit(cache, entry, 0));
 	ck_assert(scout__index_commit(cache, entry, 1));
-	stop();
 }
 END_TEST
 
@@ -76,7 +76,6 @@ START_TEST(index_entry_whose_only_store_was_given_up_goes_at_once)
 	scout__index_abort(cache, entry, 1);
 	ck_assert_uint_eq(find(1), entry);
 	ck_assert_uint_eq(l1.policy->victim(cache->order.policy), entry);
-	stop();
 }
 END_TEST
 
@@ -96,7 +95,6 @@ START_TEST(index_quarantine_keeps_the_slot_from_everybody)
 	scout__index_abort(cache, entry, 0);
 	ck_assert_uint_eq(find(1), SCOUT__NO_ENTRY);
 	ck_assert_int_eq(reserve(2, 0, &other), SCOUT__RESERVE_GRANTED);
-	stop();
 }
 END_TEST
 
@@ -128,7 +126,6 @@ START_TEST(index_generation_is_bumped_before_a_grant_and_when_a_shard_is_discard
 	ck_assert_int_eq(reserve(3, 0, &other), SCOUT__RESERVE_GRANTED);
 	ck_assert_uint_eq(other, entry);
 	ck_assert_uint_ge(word(entry, 0), seen + 2);
-	stop();
 }
 END_TEST
 
@@ -141,7 +138,6 @@ START_TEST(index_generation_skips_0_when_it_wraps)
 	cache->slot_gen[0] = UINT32_MAX;
 	ck_assert_int_eq(reserve(1, 0, &entry), SCOUT__RESERVE_GRANTED);
 	ck_assert_uint_eq(word(entry, 0), 1);
-	stop();
 }
 END_TEST
 
@@ -158,7 +154,6 @@ START_TEST(index_handle_of_a_dropped_entry_is_not_valid_for_its_successor)
 	ck_assert_uint_eq(store(1), entry);
 	ck_assert(!scout__index_valid(cache, handle));
 	ck_assert(scout__index_valid(cache, scout__index_handle(cache, entry)));
-	stop();
 }
 END_TEST
 
@@ -180,7 +175,6 @@ START_TEST(index_promise_counts_bytes_once_and_units_for_each_rank_and_reader)
 	ck_assert_uint_eq(l1.promised_bytes, 0);
 	scout__index_unpromise(cache, entry, 0);
 	ck_assert(scout__index_drop(cache, entry));
-	stop();
 }
 END_TEST
 
@@ -205,7 +199,6 @@ START_TEST(index_promised_bytes_never_exceed_max_promised)
 	l1.max_promised--;
 	ck_assert(!scout__index_promise(cache, entries[2]));
 	l1.max_promised++;
-	stop();
 }
 END_TEST
 
@@ -222,7 +215,6 @@ START_TEST(index_promise_units_that_would_overflow_are_refused)
 	ck_assert(scout__index_promise(cache, entry));
 	scout__index_unpromise(cache, entry, UINT32_MAX);
 	ck_assert_uint_eq(l1.promised_bytes, 0);
-	stop();
 }
 END_TEST
 
@@ -244,7 +236,6 @@ START_TEST(index_holds_that_would_overflow_are_refused)
 		scout__index_unhold(cache, entry);
 	}
 	ck_assert(scout__index_drop(cache, entry));
-	stop();
 }
 END_TEST
 
@@ -270,7 +261,6 @@ START_TEST(index_pinned_entries_are_never_evicted)
 	ck_assert_int_eq(reserve(4, 0, &entry), SCOUT__RESERVE_GRANTED);
 	ck_assert_uint_eq(entry, entries[1]);
 	ck_assert_uint_eq(find(0), entries[0]);
-	stop();
 }
 END_TEST
 
@@ -289,7 +279,6 @@ START_TEST(index_touch_tail_first_leaves_the_head_of_a_prefix_for_last)
 		ck_assert_uint_eq(find(i), SCOUT__NO_ENTRY);
 		ck_assert_uint_eq(entry, entries[i]);
 	}
-	stop();
 }
 END_TEST
 
@@ -308,7 +297,6 @@ START_TEST(index_touch_of_a_pinned_or_dropped_entry_changes_nothing)
 	scout__index_touch(cache, second, &(struct scout__touch){.how = SCOUT__ACCESS_STORED});
 	scout__index_check(cache);
 	scout__index_unpromise(cache, first, 1);
-	stop();
 }
 END_TEST
 
@@ -333,7 +321,6 @@ START_TEST(index_places_never_overlap)
 		for (uint32_t j = 0; j < i; j++)
 			ck_assert(places[i].segment != places[j].segment || places[i].offset != places[j].offset);
 	}
-	stop();
 }
 END_TEST
 
@@ -402,7 +389,6 @@ START_TEST(index_run_ends_at_the_first_key_that_is_not_there)
 		}
 	}
 	scout__index_prefetch(cache, 0, hashes);
-	stop();
 	free(hashes);
 }
 END_TEST

@@ -64,6 +64,8 @@ unpromise(uint32_t entry)
 	scout__index_unpromise(cache, entry, cache->n_ranks * cache->readers);
 }
 
+CHECKED_FIXTURE(NULL, stop);
+
 START_TEST(an_expected_chunk_counts_is_no_hit_and_goes_with_its_promise)
 {
 	uint32_t entry = SCOUT__NO_ENTRY;
@@ -82,7 +84,6 @@ START_TEST(an_expected_chunk_counts_is_no_hit_and_goes_with_its_promise)
 	unpromise(entry);
 	ck_assert_uint_eq(n_let_go, 1);
 	ck_assert_uint_eq(cache->n_entries, 0);
-	stop();
 }
 END_TEST
 
@@ -104,7 +105,6 @@ START_TEST(an_expected_chunk_needs_room_and_a_promise)
 	ck_assert_int_eq(expect(2, false, &b), SCOUT__RESERVE_GRANTED);
 	unpromise(a);
 	unpromise(b);
-	stop();
 }
 END_TEST
 
@@ -126,7 +126,6 @@ START_TEST(a_load_holds_its_slot_and_bumps_its_word)
 	ck_assert(scout__index_commit(cache, entry, 0));
 	ck_assert_uint_eq(n_let_go, 1);
 	ck_assert(scout__index_is_hit(cache, entry));
-	stop();
 }
 END_TEST
 
@@ -146,7 +145,6 @@ START_TEST(a_late_load_does_not_count_and_keeps_its_slot)
 	ck_assert_uint_eq(cache->n_entries, 1);
 	scout__index_abort(cache, entry, 0);
 	ck_assert_uint_eq(cache->n_entries, 0);
-	stop();
 }
 END_TEST
 
@@ -169,7 +167,6 @@ START_TEST(a_store_takes_the_place_of_an_expected_shard)
 	unpromise(entry);
 	ck_assert_uint_eq(cache->entries[entry].expected, 0);
 	ck_assert(cache->entries[entry].in_order);
-	stop();
 }
 END_TEST
 
@@ -190,7 +187,6 @@ START_TEST(temporary_chunks_go_before_all_others_however_recent)
 	(void)store(4);
 	ck_assert_uint_eq(scout__index_find(cache, 0, key(3)), SCOUT__NO_ENTRY);
 	ck_assert_uint_ne(scout__index_find(cache, 0, key(1)), SCOUT__NO_ENTRY);
-	stop();
 }
 END_TEST
 
@@ -225,7 +221,6 @@ START_TEST(what_is_being_saved_keeps_its_place_and_its_slot)
 		scout__index_saved(cache, i);
 	ck_assert_int_eq(scout__index_reserve(cache, 0, key(6), 0, NULL, &other), SCOUT__RESERVE_GRANTED);
 	scout__index_abort(cache, other, 0);
-	stop();
 }
 END_TEST
 
@@ -243,7 +238,6 @@ START_TEST(what_is_spoiled_while_it_is_saved_goes_when_it_is_saved)
 	scout__index_check(cache);
 	scout__index_saved(cache, a);
 	ck_assert_uint_eq(cache->n_entries, 0);
-	stop();
 }
 END_TEST
 
@@ -288,7 +282,6 @@ START_TEST(the_policy_hears_of_the_end_of_what_is_spoiled_while_it_is_pinned)
 	ck_assert_uint_eq(n_created, 1);
 	ck_assert_uint_eq(n_gone, 1);
 	l1.policy = &scout__evict_lru;
-	stop();
 }
 END_TEST
 
@@ -371,7 +364,6 @@ START_TEST(everything_holds_whatever_happens)
 	}
 	end_all();
 	ck_assert_uint_gt(n_let_go, 1000);
-	stop();
 }
 END_TEST
 
@@ -467,7 +459,6 @@ START_TEST(room_that_is_not_grown_yet_is_room)
 		ck_assert(scout__index_is_hit(cache, entries[i]));
 		unpromise(entries[i]);
 	}
-	stop();
 }
 END_TEST
 
@@ -496,7 +487,6 @@ START_TEST(bare_slot_whose_promise_ends_is_free_when_its_memory_comes)
 	for (uint32_t i = 0; i < 6; i++)
 		if (i != 1 && i != 4)
 			unpromise(entries[i]);
-	stop();
 }
 END_TEST
 
@@ -552,6 +542,5 @@ START_TEST(memory_that_does_not_come_leaves_nothing_expected)
 		(void)store(i);
 		scout__index_check(cache);
 	}
-	stop();
 }
 END_TEST

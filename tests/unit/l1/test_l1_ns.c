@@ -38,6 +38,8 @@ end(void)
 	}
 }
 
+CHECKED_FIXTURE(NULL, end);
+
 START_TEST(a_namespace_with_two_groups_has_one_share)
 {
 	struct scout__chunk_index *a, *b, *c;
@@ -54,7 +56,6 @@ START_TEST(a_namespace_with_two_groups_has_one_share)
 	ck_assert_uint_eq(a->extents.n_slots + b->extents.n_slots, 40);
 	ck_assert(a->extents.n_slots > 0 && b->extents.n_slots > 0);
 	ck_assert_uint_eq(ns[0].slot_bytes, 40 * 64);
-	end();
 }
 END_TEST
 
@@ -80,7 +81,6 @@ START_TEST(a_namespace_gets_what_its_share_says)
 		fill(a, 40000 + i, 1);
 	ck_assert_uint_eq(a->extents.n_slots, 60);
 	ck_assert_uint_eq(b->extents.n_slots + c->extents.n_slots, 40);
-	end();
 }
 END_TEST
 
@@ -98,7 +98,6 @@ START_TEST(when_all_have_their_own_they_share_all_of_it_in_proportion)
 	/* 60 and 30, as 20 to 10. */
 	ck_assert_uint_eq(a->extents.n_slots, 60);
 	ck_assert_uint_eq(b->extents.n_slots, 30);
-	end();
 }
 END_TEST
 
@@ -134,7 +133,6 @@ START_TEST(a_pool_that_grows_ahead_has_memory_for_the_same_tokens_in_each_group)
 	ck_assert_uint_le(small->extents.n_slots, 60);
 	ck_assert_uint_ge(large->extents.n_slots, 44);
 	ck_assert_uint_le(large->extents.n_slots, 54);
-	end();
 }
 END_TEST
 
@@ -156,7 +154,6 @@ START_TEST(a_pool_that_grows_ahead_gives_each_namespace_its_share)
 	grow_ahead();
 	ck_assert_uint_eq(a->extents.n_slots, 20);
 	ck_assert_uint_eq(b->extents.n_slots, 40);
-	end();
 }
 END_TEST
 
@@ -173,7 +170,6 @@ START_TEST(a_pool_does_not_grow_ahead_for_a_namespace_without_peers)
 	ck_assert_uint_eq(b->extents.n_slots, 10);
 	ck_assert_uint_eq(a->extents.n_slots, 90);
 	a->idle = true;
-	end();
 }
 END_TEST
 
@@ -189,7 +185,6 @@ START_TEST(equal_groups_have_equal_parts)
 	fill_by_turns((struct scout__chunk_index *[]){b, a}, 2, 300);
 	ck_assert_uint_eq(a->extents.n_slots, 40);
 	ck_assert_uint_eq(b->extents.n_slots, 40);
-	end();
 }
 END_TEST
 
@@ -223,7 +218,6 @@ START_TEST(groups_have_room_for_the_same_tokens)
 	fill_by_turns((struct scout__chunk_index *[]){b, a}, 2, 1000);
 	ck_assert_uint_ge(b->extents.n_slots, 36);
 	ck_assert_uint_le(a->extents.n_slots, 52);
-	end();
 }
 END_TEST
 
@@ -245,6 +239,5 @@ START_TEST(equal_groups_do_not_take_from_each_other_in_turns)
 		(void)request(b, i * 7919 % 300);
 	}
 	ck_assert_uint_le(l1.extents_withdrawn - moved, 4);
-	end();
 }
 END_TEST

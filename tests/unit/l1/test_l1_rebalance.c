@@ -14,6 +14,8 @@
  * when it likes.
  */
 
+CHECKED_FIXTURE(NULL, stop);
+
 START_TEST(an_index_alone_gets_exactly_the_whole_pool)
 {
 	struct scout__chunk_index *a;
@@ -26,7 +28,6 @@ START_TEST(an_index_alone_gets_exactly_the_whole_pool)
 	fill(a, 100, 1);
 	ck_assert_uint_eq(l1.evictions, 1);
 	ck_assert_uint_eq(l1.extents_withdrawn, 0);
-	stop();
 }
 END_TEST
 
@@ -48,7 +49,6 @@ START_TEST(an_index_below_its_share_takes_one_extent_for_each_that_it_fills)
 	ck_assert_uint_eq(b->extents.n_slots, 40);
 	ck_assert_uint_eq(count_present(b, 1000, 40), 40);
 	ck_assert_uint_eq(count_present(a, 0, 80), 40);
-	stop();
 }
 END_TEST
 
@@ -63,7 +63,6 @@ START_TEST(indexes_at_their_share_evict_their_own)
 	ck_assert_uint_eq(l1.extents_withdrawn, 4);
 	ck_assert_uint_eq(a->extents.n_slots, 50);
 	ck_assert_uint_eq(b->extents.n_slots, 40);
-	stop();
 }
 END_TEST
 
@@ -81,7 +80,6 @@ START_TEST(the_coldest_extent_goes)
 	ck_assert_uint_eq(count_present(a, 0, 30), 30);
 	ck_assert_uint_eq(count_present(a, 30, 10), 0);
 	ck_assert_uint_eq(count_present(a, 40, 40), 40);
-	stop();
 }
 END_TEST
 
@@ -113,7 +111,6 @@ START_TEST(an_extent_with_a_pinned_entry_stays)
 	for (uint32_t i = 0; i < 8; i++)
 		if (i != 6)
 			scout__index_unpromise(a, pinned[i], 1);
-	stop();
 }
 END_TEST
 
@@ -141,7 +138,6 @@ START_TEST(everything_pinned_is_no_room_and_counted)
 	for (uint32_t i = 0; i < 8; i++)
 		if (i != 5)
 			scout__index_unhold(a, scout__index_find(a, 0, key(i)));
-	stop();
 }
 END_TEST
 
@@ -176,7 +172,6 @@ START_LOOP_TEST(a_pin_while_an_extent_is_drained_keeps_it, 0, 7)
 	scout__index_unpromise(a, scout__index_find(a, 0, key(7)), 1);
 	fill(a, 200, 20);
 	ck_assert_uint_eq(count_present(a, 200, 20), 16);
-	stop();
 }
 END_TEST
 
@@ -202,7 +197,6 @@ START_TEST(an_index_that_nobody_uses_loses_first)
 	fill(c, 2018, 22);
 	ck_assert_uint_eq(c->extents.n_slots, 40);
 	ck_assert_uint_eq(a->extents.n_slots, 40);
-	stop();
 }
 END_TEST
 
@@ -236,7 +230,6 @@ START_TEST(memory_that_is_not_back_yet_is_not_given_twice)
 	take_grown();
 	ck_assert_uint_eq(b->extents.n_slots, 10);
 	ck_assert(store(b, 1000));
-	stop();
 }
 END_TEST
 
@@ -266,7 +259,6 @@ START_TEST(another_index_is_asked_when_the_first_one_s_memory_is_late)
 	scout__rebalance_freed(&l1, extent);
 	take_grown();
 	ck_assert_uint_eq(b->extents.n_slots, 10);
-	stop();
 }
 END_TEST
 
@@ -281,7 +273,6 @@ START_TEST(a_large_chunk_gets_several_small_extents)
 	ck_assert_uint_eq(l1.extents_withdrawn, 5);
 	ck_assert_uint_eq(a->extents.n_slots, 590);
 	ck_assert_uint_eq(b->extents.n_slots, 1);
-	stop();
 }
 END_TEST
 
@@ -413,6 +404,5 @@ START_LOOP_TEST(random_traffic_keeps_every_account, 0, 20)
 	ck_assert_uint_eq(indexes[0]->extents.n_slots, indexes[0]->max_entries);
 	ck_assert_uint_eq(count_present(indexes[0], 11000 - indexes[0]->max_entries, indexes[0]->max_entries),
 			  indexes[0]->max_entries);
-	stop();
 }
 END_TEST

@@ -6,6 +6,8 @@
 
 #include "check_main.h"
 
+CHECKED_FIXTURE(NULL, rig_close);
+
 START_TEST(s3fifo_evicts_what_nobody_read_in_order_of_insertion)
 {
 	static const uint32_t order[] = {5, 0, 15, 7};
@@ -17,7 +19,6 @@ START_TEST(s3fifo_evicts_what_nobody_read_in_order_of_insertion)
 	for (uint32_t i = 0; i < 4; i++)
 		rig_stored(order[3 - i]);
 	rig_expect(order, 4);
-	rig_close();
 }
 END_TEST
 
@@ -30,7 +31,6 @@ START_TEST(s3fifo_read_once_goes_round_into_the_main_queue)
 	rig_read(2);
 	/* 0 moves on and 1 goes; 2 moves on: more than half of three, so 0 goes; then 3, the last small one. */
 	rig_expect((const uint32_t[]){1, 0, 3, 2}, 4);
-	rig_close();
 }
 END_TEST
 
@@ -47,7 +47,6 @@ START_TEST(s3fifo_reads_are_worth_as_many_rounds_in_the_main_queue)
 	rig_read(0);
 	rig_read(1);
 	rig_expect((const uint32_t[]){2, 1, 0, 3}, 4);
-	rig_close();
 }
 END_TEST
 
@@ -62,7 +61,6 @@ START_TEST(s3fifo_what_comes_back_soon_enters_the_main_queue)
 	/* Older in time are 1, 2 and 3, and 0 is the only one in the main queue. */
 	rig_create(4, 200);
 	rig_expect((const uint32_t[]){1, 2, 3, 4, 0}, 5);
-	rig_close();
 }
 END_TEST
 
@@ -93,7 +91,6 @@ START_TEST(s3fifo_entry_keeps_its_queue_and_its_reads_while_pinned)
 	rig_pin(0);
 	rig_unpin(0);
 	rig_expect((const uint32_t[]){1, 2, 3, 0}, 4);
-	rig_close();
 }
 END_TEST
 
@@ -114,7 +111,6 @@ START_TEST(s3fifo_victim_of_a_cache_that_was_read_completely_is_found_in_few_ste
 	ck_assert_uint_le(spent, 65);
 	ck_assert_uint_eq(rig_ops->victim(rig_state), victim);
 	rig_ops->check(rig_state, RIG_MAX_ENTRIES);
-	rig_close();
 }
 END_TEST
 
@@ -244,6 +240,5 @@ START_LOOP_TEST(s3fifo_does_what_a_naive_model_does, 0, 40)
 		rig_ops->check(rig_state, model.n[0] + model.n[1]);
 	}
 	scout__ghost_fini(&model.ghost);
-	rig_close();
 }
 END_TEST

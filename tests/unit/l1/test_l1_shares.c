@@ -105,6 +105,8 @@ count(uint32_t tenant)
 	return n;
 }
 
+CHECKED_FIXTURE(NULL, end);
+
 START_LOOP_TEST(a_flood_takes_nothing_of_a_guaranteed_share, 0, POLICIES)
 {
 	begin(policies[_i]);
@@ -120,7 +122,6 @@ START_LOOP_TEST(a_flood_takes_nothing_of_a_guaranteed_share, 0, POLICIES)
 	ck_assert(find(2, 999) != SCOUT__NO_ENTRY && find(2, 0) == SCOUT__NO_ENTRY);
 	ck_assert_uint_eq(ns.accounts[account[1]].evicted_over + ns.accounts[account[1]].evicted_under, 0);
 	ck_assert_uint_eq(ns.accounts[account[2]].evicted_over, l1.evictions);
-	end();
 }
 END_TEST
 
@@ -131,7 +132,6 @@ START_LOOP_TEST(without_a_share_a_flood_takes_everything, 0, 1)
 	fill(2, 0, 1000);
 	ck_assert_uint_eq(count(1), 0);
 	ck_assert_uint_eq(cache->order.n_set_aside, 0);
-	end();
 }
 END_TEST
 
@@ -148,7 +148,6 @@ START_LOOP_TEST(a_share_that_is_not_used_is_lent_and_comes_back_as_it_is_asked_f
 		ck_assert_uint_eq(count(2), 99 - i);
 	}
 	scout__index_check(cache);
-	end();
 }
 END_TEST
 
@@ -167,7 +166,6 @@ START_LOOP_TEST(at_its_guarantee_a_tenant_replaces_its_own_where_all_are_guarant
 		ck_assert_uint_eq(count(1), 50);
 		ck_assert_uint_eq(count(2), 50);
 	}
-	end();
 }
 END_TEST
 
@@ -187,7 +185,6 @@ START_TEST(what_was_set_aside_goes_first_when_its_tenant_is_above_its_guarantee)
 	fill(2, 2000, 39);
 	ck_assert_uint_eq(count(1), 0);
 	ck_assert_uint_eq(cache->order.n_set_aside, 0);
-	end();
 }
 END_TEST
 
@@ -214,7 +211,6 @@ START_LOOP_TEST(a_touch_a_pin_and_a_drop_find_what_is_set_aside, 0, POLICIES)
 	ck_assert_uint_eq(cache->order.n_set_aside, 37);
 	ck_assert_uint_eq(count(1), 39);
 	scout__index_check(cache);
-	end();
 }
 END_TEST
 
@@ -233,7 +229,6 @@ START_LOOP_TEST(a_guarantee_yields_only_when_all_else_is_pinned, 0, POLICIES)
 		scout__index_unpromise(cache, find(2, i), 1);
 	fill(2, 2000, 100);
 	ck_assert_uint_eq(count(1), 39);
-	end();
 }
 END_TEST
 
@@ -254,7 +249,6 @@ START_LOOP_TEST(an_idle_tenant_lends_what_it_has_until_it_asks_again, 0, POLICIE
 	fill(1, 1000, 40 - count(1));
 	fill(2, 3000, 100);
 	ck_assert_uint_eq(count(1), 40);
-	end();
 }
 END_TEST
 
@@ -277,7 +271,6 @@ START_LOOP_TEST(tenants_without_their_own_share_what_the_named_ones_leave, 0, PO
 	ck_assert_uint_eq(count(1), 70);
 	ck_assert_uint_eq(count(2), 15);
 	ck_assert_uint_eq(count(3), 15);
-	end();
 }
 END_TEST
 
@@ -294,7 +287,6 @@ START_LOOP_TEST(chunks_of_older_weights_are_protected_no_more, 0, POLICIES)
 		ck_assert_int_eq(store(10, i), SCOUT__RESERVE_GRANTED);
 	ck_assert_uint_eq(ns.accounts[0].bytes, 0);
 	ck_assert_uint_eq(ns.accounts[account[2]].bytes, CHUNKS * cache->chunk_bytes);
-	end();
 }
 END_TEST
 
@@ -319,7 +311,6 @@ START_TEST(a_long_run_of_protected_chunks_is_passed_in_turns)
 	(void)scout__index_commit(cache, entry, 0);
 	ck_assert_uint_eq(ns.accounts[account[1]].bytes, 3000 * cache->chunk_bytes);
 	ck_assert(find(2, 0) == SCOUT__NO_ENTRY);
-	end();
 }
 END_TEST
 
@@ -385,6 +376,5 @@ START_LOOP_TEST(random_traffic_keeps_every_guarantee, 0, 12)
 		(void)count(t);
 	while (n_pinned > 0)
 		scout__index_unpromise(cache, pinned[--n_pinned], 1);
-	end();
 }
 END_TEST

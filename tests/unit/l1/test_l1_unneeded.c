@@ -34,6 +34,8 @@ begin(const char *policy)
 	return index;
 }
 
+CHECKED_FIXTURE(NULL, stop);
+
 START_LOOP_TEST(unneeded_objects_leave_first_and_in_their_order, 0, 3)
 {
 	struct scout__chunk_index *index = begin(policies[_i]);
@@ -51,7 +53,6 @@ START_LOOP_TEST(unneeded_objects_leave_first_and_in_their_order, 0, 3)
 	ck_assert_uint_eq(l1.evictions_unneeded, 8);
 	fill(index, 200, 1);
 	ck_assert_uint_eq(l1.evictions_unneeded, 8);
-	stop();
 }
 END_TEST
 
@@ -72,7 +73,6 @@ START_LOOP_TEST(a_promise_a_hold_and_a_touch_take_it_back, 0, 3)
 	fill(index, 100, 17);
 	for (uint32_t i = 0; i < 20; i++)
 		ck_assert_int_eq(entry_of(index, i) != SCOUT__NO_ENTRY, i == 3 || i == 5 || i == 7);
-	stop();
 }
 END_TEST
 
@@ -93,7 +93,6 @@ START_LOOP_TEST(what_is_promised_is_needed_and_what_is_held_becomes_unneeded, 0,
 	ck_assert(scout__index_drop(index, entry_of(index, 5)));
 	ck_assert_uint_eq(index->unneeded.n, 0);
 	scout__index_check(index);
-	stop();
 }
 END_TEST
 
@@ -118,7 +117,6 @@ START_LOOP_TEST(what_became_unneeded_under_a_hold_is_taken_back_by_another_use, 
 	fill(index, 100, 1);
 	ck_assert_uint_eq(entry_of(index, 3), SCOUT__NO_ENTRY);
 	ck_assert_uint_eq(l1.evictions_unneeded, 1);
-	stop();
 }
 END_TEST
 
@@ -140,11 +138,12 @@ START_LOOP_TEST(what_is_saved_stays_unneeded, 0, 3)
 	ck_assert_uint_eq(entry_of(index, 9), SCOUT__NO_ENTRY);
 	ck_assert_uint_eq(l1.evictions_unneeded, 1);
 	scout__index_check(index);
-	stop();
 }
 END_TEST
 
 /* What one of two groups does not need for a whole turn of evictions is the other one's. */
+CHECKED_FIXTURE(NULL, NULL);
+
 START_LOOP_TEST(what_stays_unneeded_gives_an_extent_away, 0, 3)
 {
 	struct scout__chunk_index *a, *b;

@@ -47,6 +47,8 @@ end_all(uint64_t now_us)
 	}
 }
 
+CHECKED_FIXTURE(NULL, teardown);
+
 START_TEST(what_moves_is_not_late_however_long_it_takes)
 {
 	uint64_t now_us = 100;
@@ -73,7 +75,6 @@ START_TEST(what_moves_is_not_late_however_long_it_takes)
 	tick(now_us + 10 * S);
 	ck_assert_uint_eq(n_late[0], 1);
 	ck_assert_uint_eq(logged("no progress for 1000 ms"), 1);
-	teardown();
 }
 END_TEST
 
@@ -108,7 +109,6 @@ START_TEST(waiting_for_a_slow_store_counts_against_nothing)
 	ck_assert_uint_eq(counters()->late, 0);
 	check_switched(SCOUT__L2_CLOSED, SCOUT__L2_CLOSED);
 	ck_assert_str_eq(log_text, "test: L2 script:///a: works\n");
-	teardown();
 }
 END_TEST
 
@@ -124,7 +124,6 @@ START_TEST(a_question_waits_for_no_load)
 	ck_assert_uint_eq(script->n, 3);
 	ck_assert_ptr_eq(script->ops[2], &ops[6]);
 	end_all(200);
-	teardown();
 }
 END_TEST
 
@@ -154,7 +153,6 @@ START_TEST(what_waits_for_hanging_writes_is_refused)
 	ck_assert_uint_eq(logged("writes off, next try in "), 1);
 	ck_assert_uint_eq(logged(" ms: it hangs: nothing that it has begun makes progress\n"), 1);
 	ck_assert_uint_eq(overdue(), 1);
-	teardown();
 }
 END_TEST
 
@@ -175,7 +173,6 @@ START_TEST(a_write_has_the_time_that_its_url_gives)
 	tick(100 + 3 * S);
 	ck_assert_uint_eq(n_late[0], 1);
 	end_all(100 + 3 * S);
-	teardown();
 }
 END_TEST
 
@@ -207,7 +204,6 @@ START_TEST(what_is_stuck_behind_hanging_loads_is_given_up_without_a_failure)
 	ck_assert_uint_eq(n_ended, 7);
 	ck_assert_uint_eq(counters()->late, 4);
 	ck_assert_uint_eq(scout__l2_store_of(l2, 0)->n_running, 0);
-	teardown();
 }
 END_TEST
 
@@ -234,7 +230,6 @@ START_TEST(one_that_hangs_says_nothing_about_those_behind_it)
 	ck_assert_uint_eq(overdue(), 1);
 	check_switched(SCOUT__L2_CLOSED, SCOUT__L2_CLOSED);
 	end_all(now_us);
-	teardown();
 }
 END_TEST
 
@@ -262,7 +257,6 @@ START_TEST(what_comes_behind_what_is_late_is_looked_at)
 	ck_assert_int_eq(ops[4].result, SCOUT__L2_REFUSED);
 	check_switched(SCOUT__L2_OPEN, SCOUT__L2_OPEN);
 	end_all(102 + 2 * S);
-	teardown();
 }
 END_TEST
 
@@ -281,7 +275,6 @@ START_TEST(questions_and_the_disk_hang_each_by_itself)
 	ck_assert_uint_eq(n_late[2], 0);
 	check_switched(SCOUT__L2_OPEN, SCOUT__L2_CLOSED);
 	end_all(200 + S);
-	teardown();
 }
 END_TEST
 
@@ -309,6 +302,5 @@ START_TEST(an_adapter_that_never_says_that_it_begins_is_not_judged)
 		tick(now_us);
 	ck_assert_uint_eq(overdue(), 0);
 	end_all(100 * S);
-	teardown();
 }
 END_TEST
