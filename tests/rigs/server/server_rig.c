@@ -145,6 +145,7 @@ rig_down(struct rig *rig)
 	wire_close(&rig->client);
 	wire_close(&rig->worker);
 	scout_server_stop(rig->server);
+	rig->server = NULL;
 }
 
 uint64_t

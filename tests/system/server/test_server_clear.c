@@ -18,9 +18,19 @@
 
 /* ---- without L2 ---- */
 
+static struct rig rig;
+
+static void
+rig_teardown(void)
+{
+	if (rig.server)
+		rig_down(&rig);
+}
+
+CHECKED_FIXTURE(NULL, rig_teardown);
+
 START_TEST(clear_makes_everything_older_unreadable)
 {
-	struct rig rig;
 	struct scout__clear_reply m;
 
 	rig_up_promised(&rig, 8, 4);
@@ -34,13 +44,11 @@ START_TEST(clear_makes_everything_older_unreadable)
 	wire_wait_status(&rig.client, "l1.bytes_promised", 0);
 	wire_wait_status(&rig.client, "l1.chunks", 0);
 	ck_assert_uint_eq(wire_status(&rig.client, "clears"), 1);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(one_name_clears_once_whoever_sends_it)
 {
-	struct rig rig;
 	struct scout__clear_reply first, again;
 
 	rig_up(&rig, 8);
@@ -51,14 +59,12 @@ START_TEST(one_name_clears_once_whoever_sends_it)
 	(void)clear_by(&rig.worker, CLEAR_X);
 	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 4);
 	ck_assert_uint_eq(wire_status(&rig.client, "clears"), 1);
-	rig_down(&rig);
 }
 END_TEST
 
 /* A name that was left does not come back: that of one that was asleep over a later clear. */
 START_TEST(a_late_clear_clears_nothing_and_does_not_join)
 {
-	struct rig rig;
 	struct scout__clear_reply m;
 	struct wire_grants g;
 
@@ -72,14 +78,12 @@ START_TEST(a_late_clear_clears_nothing_and_does_not_join)
 	m = clear_by(&rig.worker, CLEAR_Y);
 	ck_assert_uint_ge(m.clear.joined, m.clear.cleared);
 	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 1), 1);
-	rig_down(&rig);
 }
 END_TEST
 
 /* Of one peer's clears the later one wins, also where another peer has said it before the earlier one came. @_i: who is late. */
 START_LOOP_TEST(a_clear_that_overtakes_another_on_its_way_wins, 0, 2)
 {
-	struct rig rig;
 	struct wire_peer *ahead, *late;
 	struct scout__clear_reply m;
 
@@ -99,14 +103,12 @@ START_LOOP_TEST(a_clear_that_overtakes_another_on_its_way_wins, 0, 2)
 	ck_assert_uint_eq(clear_by(ahead, CLEAR_Y).clear.cleared, m.clear.cleared);
 	ck_assert_uint_eq(clear_by(late, CLEAR_Y).clear.cleared, m.clear.cleared);
 	ck_assert_uint_eq(rig_peek(&rig.client, 1, 2), 2);
-	rig_down(&rig);
 }
 END_TEST
 
 /* Late is its clear, not what it computes: it is in as soon as the namespace has that name again. */
 START_TEST(a_worker_whose_clear_was_overtaken_is_in_when_its_name_comes_back)
 {
-	struct rig rig;
 	struct wire_peer late;
 	struct wire_grants g;
 
@@ -119,14 +121,12 @@ START_TEST(a_worker_whose_clear_was_overtaken_is_in_when_its_name_comes_back)
 	ck_assert_uint_eq(clear_by(&rig.worker, CLEAR_Y).clear.generation, CLEAR_Y);
 	ck_assert_uint_eq(rig_store(&late, 0, 1, 1), 1);
 	wire_close(&late);
-	rig_down(&rig);
 }
 END_TEST
 
 /* Two engines: one loads new weights and clears; what the other has computed must not get in. */
 START_TEST(a_worker_that_has_not_joined_neither_stores_nor_loads)
 {
-	struct rig rig;
 	struct wire_peer other;
 	struct wire_grants g;
 	uint32_t readable;
@@ -153,13 +153,11 @@ START_TEST(a_worker_that_has_not_joined_neither_stores_nor_loads)
 	free(g.grants);
 	ck_assert_uint_eq(rig_store(&other, 0, 5, 4), 4);
 	wire_close(&other);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(a_worker_that_names_the_weights_is_always_in)
 {
-	struct rig rig;
 	struct wire_peer other;
 	struct wire_grants g;
 
@@ -178,13 +176,11 @@ START_TEST(a_worker_that_names_the_weights_is_always_in)
 	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 8), SCOUT_WIRE_OK);
 	ck_assert_int_eq(wire_store(&rig.worker, 0, 5, 1, &g), SCOUT_WIRE_WEIGHTS);
 	wire_close(&other);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(a_worker_that_comes_after_a_clear_is_in)
 {
-	struct rig rig;
 	struct wire_peer late;
 
 	rig_up(&rig, 8);
@@ -193,7 +189,6 @@ START_TEST(a_worker_that_comes_after_a_clear_is_in)
 	ck_assert_uint_eq(late.clear.generation, CLEAR_X);
 	ck_assert_uint_eq(rig_store(&late, 0, 1, 2), 2);
 	wire_close(&late);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -201,7 +196,6 @@ END_TEST
 START_TEST(a_restarted_server_learns_of_a_clear_from_its_peers)
 {
 	struct scout_server_config cfg = rig_config(8);
-	struct rig rig;
 	struct wire_peer out, fresh;
 	struct scout__clear_state knows, missed;
 	struct wire_grants g;
@@ -232,7 +226,6 @@ START_TEST(a_restarted_server_learns_of_a_clear_from_its_peers)
 	ck_assert_uint_eq(rig_store(&rig.worker, 0, 5, 1), 1); /* it said HELLO after the clear */
 	wire_close(&out);
 	wire_close(&fresh);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -240,7 +233,6 @@ START_TEST(a_clear_ends_a_lookup_that_is_not_answered)
 {
 	const struct scout__lookup_msg m = {
 		.ticket = 5, .n = 2, .expect = 2, .poll_timeout_ms = 60000, .poll_interval_ms = 1000};
-	struct rig rig;
 	struct wire_peer other;
 	struct wire_reply *reply;
 	uint64_t corr;
@@ -255,13 +247,11 @@ START_TEST(a_clear_ends_a_lookup_that_is_not_answered)
 	ck_assert_int_eq(reply->status, SCOUT_WIRE_CLEARED);
 	wire_reply_free(reply);
 	wire_close(&other);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(clears_that_make_no_sense_are_refused)
 {
-	struct rig rig;
 	struct scout__clear_reply m;
 
 	rig_up(&rig, 8);
@@ -273,7 +263,6 @@ START_TEST(clears_that_make_no_sense_are_refused)
 	ck_assert_int_eq(wire_simple(&rig.client, SCOUT_OP_RESET, 8), SCOUT_WIRE_OK);
 	ck_assert_int_eq(wire_clear(&rig.worker, CLEAR_X, &m), SCOUT_WIRE_WEIGHTS);
 	ck_assert_uint_eq(wire_status(&rig.client, "clears"), 0);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -294,7 +283,6 @@ START_TEST(a_stamp_far_ahead_of_the_clock_is_refused)
 	uint64_t far[] = {SCOUT_MAX_HEARD_STAMP, wall_us() + SCOUT_MAX_STAMP_AHEAD_US + 60000000};
 	uint64_t near_us = wall_us() + SCOUT_MAX_STAMP_AHEAD_US - 60000000;
 	struct wire_peer other;
-	struct rig rig;
 
 	rig_up(&rig, 8);
 	for (int i = 0; i < 2; i++) {
@@ -321,7 +309,6 @@ START_TEST(a_stamp_far_ahead_of_the_clock_is_refused)
 		ck_assert_int_eq(wire_hello(&other), SCOUT_WIRE_OK);
 	}
 	wire_close(&other);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -329,7 +316,6 @@ END_TEST
 START_TEST(a_stamp_of_one_namespace_is_no_clock_of_another)
 {
 	struct wire_peer one, other;
-	struct rig rig;
 
 	rig_up(&rig, 8);
 	wire_open(&one, rig.endpoint);
@@ -343,7 +329,6 @@ START_TEST(a_stamp_of_one_namespace_is_no_clock_of_another)
 	ck_assert_uint_le(other.clear.joined, wall_us());
 	wire_close(&one);
 	wire_close(&other);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -420,7 +405,6 @@ START_TEST(a_record_later_than_what_the_first_peer_knows_puts_nobody_out)
 	struct scout__clear_state older, latest;
 	struct wire_peer first;
 	struct node node;
-	struct rig rig;
 
 	node_up(&node, url);
 	older = clear_by(&node.rig.worker, CLEAR_X).clear;
@@ -455,7 +439,6 @@ START_TEST(a_record_that_could_not_be_read_is_not_written_over)
 	struct scout__clear_state older;
 	struct wire_peer first;
 	struct node node;
-	struct rig rig;
 
 	node_up(&node, url);
 	older = clear_by(&node.rig.worker, CLEAR_X).clear;

@@ -24,6 +24,15 @@ struct reader {
 	uint32_t n_stored, n_removed, n_cleared, n_dropped, n_lost;
 };
 
+static struct rig rig;
+
+static void
+rig_teardown(void)
+{
+	if (rig.server)
+		rig_down(&rig);
+}
+
 static uint64_t
 key_of(const struct wire_peer *p, const uint8_t *hash)
 {
@@ -161,9 +170,10 @@ store_prompt(struct wire_peer *p, uint64_t ticket, const uint64_t *keys, uint32_
 
 CASE_TIMEOUT(60);
 
+CHECKED_FIXTURE(NULL, rig_teardown);
+
 START_TEST(a_reader_knows_what_lookups_find_through_evictions_and_clears)
 {
-	struct rig rig;
 	struct reader early = {.n_lost = 0}, late = {.n_lost = 0};
 
 	rig_up(&rig, 16);
@@ -189,13 +199,11 @@ START_TEST(a_reader_knows_what_lookups_find_through_evictions_and_clears)
 	ck_assert_uint_eq(late.n_stored, 16); /* only what is there */
 	ck_assert_uint_eq(early.n_lost + late.n_lost, 0);
 	ck_assert_mem_eq(early.media, late.media, sizeof(early.media));
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(descriptions_reach_readers_that_come_early_or_late)
 {
-	struct rig rig;
 	struct reader early = {.n_lost = 0}, late = {.n_lost = 0};
 
 	rig_up(&rig, 4);
@@ -215,7 +223,6 @@ START_TEST(descriptions_reach_readers_that_come_early_or_late)
 	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 1), 1);
 	catch_up(&late);
 	ck_assert_str_eq(late.said[1], "");
-	rig_down(&rig);
 }
 END_TEST
 
@@ -224,7 +231,6 @@ START_TEST(descriptions_beyond_feed_bytes_are_not_kept)
 	struct scout_server_config cfg = rig_config(KEYS);
 	struct reader r = {.n_lost = 0};
 	char text[1001];
-	struct rig rig;
 	uint32_t kept = 0;
 
 	cfg.feed_bytes = 16384;
@@ -245,7 +251,6 @@ START_TEST(descriptions_beyond_feed_bytes_are_not_kept)
 		ck_assert_uint_le(kept, 16384 / (sizeof(text) - 1));
 		(void)clear_by(&rig.worker, CLEAR_X + (unsigned)round);
 	}
-	rig_down(&rig);
 }
 END_TEST
 
@@ -253,7 +258,6 @@ START_TEST(a_reader_that_is_too_slow_is_told_and_starts_over)
 {
 	struct scout_server_config cfg = rig_config(8);
 	struct reader r = {.n_lost = 0};
-	struct rig rig;
 
 	cfg.feed_bytes = 16384;
 	rig_up_with(&rig, &cfg);
@@ -265,7 +269,6 @@ START_TEST(a_reader_that_is_too_slow_is_told_and_starts_over)
 	check_against_lookups(&r);
 	ck_assert_uint_eq(r.n_lost, 1);
 	ck_assert_uint_eq(r.n_stored, 8);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -299,7 +302,6 @@ START_TEST(after_a_restart_old_numbers_are_lost)
 {
 	struct scout_server_config cfg = rig_config(8);
 	struct reader r = {.n_lost = 0};
-	struct rig rig;
 
 	rig_up_with(&rig, &cfg);
 	r.p = &rig.client;
@@ -314,7 +316,6 @@ START_TEST(after_a_restart_old_numbers_are_lost)
 	ck_assert_uint_eq(pull(&r), SCOUT_FEED_LOST);
 	check_against_lookups(&r);
 	ck_assert_uint_eq(r.media[1], 0);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -322,7 +323,6 @@ END_TEST
 START_TEST(a_namespace_that_is_made_anew_has_a_feed_that_starts_over)
 {
 	struct reader r = {.n_lost = 0};
-	struct rig rig;
 
 	rig_up(&rig, 8);
 	r.p = &rig.client;
@@ -334,7 +334,6 @@ START_TEST(a_namespace_that_is_made_anew_has_a_feed_that_starts_over)
 	catch_up(&r);
 	for (uint64_t key = 1; key <= 4; key++)
 		ck_assert_uint_eq(r.media[key], 0);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -391,7 +390,6 @@ n_reachable(const struct reader *r)
 START_TEST(a_new_reader_is_told_parents_first_whatever_was_stored_and_evicted)
 {
 	uint32_t n = 0;
-	struct rig rig;
 
 	rig_up(&rig, 100);
 	srand(7);
@@ -411,7 +409,6 @@ START_TEST(a_new_reader_is_told_parents_first_whatever_was_stored_and_evicted)
 		n += n_reachable(&late);
 	}
 	ck_assert_uint_gt(n, 40 * 50);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -423,7 +420,6 @@ START_TEST(a_prompt_of_256_comes_in_its_order_across_pages_and_readers_and_store
 	uint64_t keys[CHAIN];
 	struct scout__lookup_reply hit;
 	char text[401] = {0};
-	struct rig rig;
 
 	memset(text, 'x', sizeof(text) - 1);
 	cfg.eviction = "lru";
@@ -451,7 +447,6 @@ START_TEST(a_prompt_of_256_comes_in_its_order_across_pages_and_readers_and_store
 	catch_up(&readers[0]);
 	ck_assert_uint_eq(readers[0].n_lost, 1);
 	ck_assert_uint_eq(n_reachable(&readers[0]), CHAIN);
-	rig_down(&rig);
 }
 END_TEST
 

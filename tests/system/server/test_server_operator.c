@@ -13,6 +13,15 @@
 
 static const struct scout__str name_space = {"test", 4};
 
+static struct rig rig;
+
+static void
+rig_teardown(void)
+{
+	if (rig.server)
+		rig_down(&rig);
+}
+
 /* Ask; *ret_op is valid until the next call. */
 static int
 ask(struct wire_peer *p, struct scout__op *ret_op)
@@ -92,13 +101,14 @@ set_tenant(struct wire_peer *p, const char *tenant)
 	p->tenant = (struct scout__str){tenant, (uint16_t)strlen(tenant)};
 }
 
+CHECKED_FIXTURE(NULL, rig_teardown);
+
 START_TEST(peers_are_listed_with_what_they_hold)
 {
 	struct scout__list_reply m;
 	struct scout__peer_item client, worker;
 	struct wire_peer operator;
 	struct wire_grants g;
-	struct rig rig;
 
 	rig_up_promised(&rig, 8, 4);
 	ck_assert_int_eq(wire_retrieve(&rig.worker, 9, 0, 2, &g), SCOUT_WIRE_OK);
@@ -140,7 +150,6 @@ START_TEST(peers_are_listed_with_what_they_hold)
 		ck_assert_uint_eq(client.sessions, 0);
 	free(g.grants);
 	wire_close(&operator);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -181,7 +190,6 @@ START_TEST(a_frame_lists_or_drops_once)
 {
 	static const uint8_t opcodes[] = {SCOUT_OP_STATUS, SCOUT_OP_PEERS, SCOUT_OP_TENANTS, SCOUT_OP_DROP,
 					  SCOUT_OP_FEED,   SCOUT_OP_RESET, SCOUT_OP_CLEAR};
-	struct rig rig;
 
 	rig_up(&rig, 8);
 	for (unsigned i = 0; i < 5; i++) {
@@ -196,7 +204,6 @@ START_TEST(a_frame_lists_or_drops_once)
 			wire_reply_free(reply);
 		}
 	}
-	rig_down(&rig);
 }
 END_TEST
 
@@ -205,7 +212,6 @@ START_TEST(what_is_dropped_is_given_back_in_steps)
 {
 	struct scout__lookup_msg m = {.ticket = 1, .n = STEPS * 8192};
 	struct wire_peer stranger;
-	struct rig rig;
 
 	rig_up(&rig, STEPS * 128);
 	wire_open(&stranger, rig.endpoint);
@@ -227,7 +233,6 @@ START_TEST(what_is_dropped_is_given_back_in_steps)
 		ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_used"), 0);
 	}
 	wire_close(&stranger);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -235,7 +240,6 @@ START_TEST(tenants_are_listed_the_largest_first)
 {
 	struct scout__tenant_item item;
 	struct scout__list_reply m;
-	struct rig rig;
 
 	rig_up(&rig, 16);
 	ck_assert_uint_eq(ask_tenants(&rig.client).n, 0);
@@ -259,14 +263,12 @@ START_TEST(tenants_are_listed_the_largest_first)
 		ck_assert_mem_eq(item.tenant.p, rows[i].name, item.tenant.len);
 		ck_assert_uint_eq(item.bytes, (uint64_t)rows[i].chunks * SHARD_BYTES);
 	}
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(a_namespace_that_is_not_there_is_named)
 {
 	struct scout__op op;
-	struct rig rig;
 	const struct scout__str none = {"none", 4};
 
 	rig_up(&rig, 8);
@@ -276,14 +278,12 @@ START_TEST(a_namespace_that_is_not_there_is_named)
 	scout__put_drop(wire_begin(&rig.client, SCOUT_OP_DROP),
 			&(struct scout__drop_msg){.generation = 1, .name_space = none});
 	ck_assert_int_eq(ask(&rig.client, &op), SCOUT_WIRE_STATE);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(a_drop_ends_what_was_cached_and_the_worker_stores_on)
 {
 	struct wire_peer operator;
-	struct rig rig;
 
 	rig_up_promised(&rig, 8, 4);
 	wire_open(&operator, rig.endpoint);
@@ -295,14 +295,11 @@ START_TEST(a_drop_ends_what_was_cached_and_the_worker_stores_on)
 	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 4), 4);
 	ck_assert_uint_eq(rig_peek(&rig.client, 1, 4), 4);
 	wire_close(&operator);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(a_drop_of_one_tenant_leaves_the_others)
 {
-	struct rig rig;
-
 	rig_up(&rig, 16);
 	rig_store(&rig.worker, 0, 1, 3);
 	set_tenant(&rig.worker, "gone");
@@ -322,7 +319,6 @@ START_TEST(a_drop_of_one_tenant_leaves_the_others)
 	ck_assert_uint_eq(rig_peek(&rig.client, 1, 3), 3);
 	/* A tenant that has nothing. */
 	ck_assert_uint_eq(drop(&rig.client, DROP_Y, "unknown"), 0);
-	rig_down(&rig);
 }
 END_TEST
 

@@ -15,9 +15,19 @@
 
 #include "server_rig.h"
 
+static struct rig rig;
+
+static void
+rig_teardown(void)
+{
+	if (rig.server)
+		rig_down(&rig);
+}
+
+CHECKED_FIXTURE(NULL, rig_teardown);
+
 START_TEST(a_lease_of_an_unknown_token_is_refused)
 {
-	struct rig rig;
 	struct wire_peer p;
 
 	rig_up(&rig, 8);
@@ -25,13 +35,11 @@ START_TEST(a_lease_of_an_unknown_token_is_refused)
 	memcpy(p.lease_path, rig.client.lease_path, sizeof(p.lease_path));
 	ck_assert_int_eq(wire_lease(&p), SCOUT_LEASE_GONE);
 	wire_close(&p);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(garbage_on_the_lease_connection_ends_it)
 {
-	struct rig rig;
 	char byte;
 
 	rig_up(&rig, 8);
@@ -39,13 +47,11 @@ START_TEST(garbage_on_the_lease_connection_ends_it)
 	ck_assert_int_eq(send(rig.client.lease_fd, "nonsense", 8, MSG_NOSIGNAL), 8);
 	ck_assert_int_eq(recv(rig.client.lease_fd, &byte, 1, 0), 0);
 	ck_assert_int_eq(wire_ping(&rig.client), SCOUT_WIRE_OK);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(goodbye_frees_sessions_and_holds_at_once)
 {
-	struct rig rig;
 	struct wire_peer watcher;
 	struct wire_grants g;
 	uint64_t id;
@@ -67,14 +73,12 @@ START_TEST(goodbye_frees_sessions_and_holds_at_once)
 	ck_assert_uint_eq(wire_status(&watcher, "l1.chunks"), 4);
 	free(g.grants);
 	wire_close(&watcher);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(a_living_process_keeps_its_holds_without_a_connection)
 {
 	struct scout_server_config cfg = rig_config(4);
-	struct rig rig;
 	struct wire_peer other, again;
 	struct wire_grants g;
 	struct scout__hello was;
@@ -113,6 +117,7 @@ START_TEST(a_living_process_keeps_its_holds_without_a_connection)
 	wire_close(&other);
 	wire_close(&rig.client);
 	scout_server_stop(rig.server);
+	rig.server = NULL;
 }
 END_TEST
 
@@ -121,7 +126,6 @@ START_TEST(what_an_unsendable_answer_promised_is_taken_back)
 	struct scout__lookup_msg m = {
 		.ticket = 9, .n = 5, .expect = 5, .poll_timeout_ms = 60000, .poll_interval_ms = 60000};
 	struct wire_peer gone, watcher;
-	struct rig rig;
 
 	rig_up(&rig, 8);
 	rig_store(&rig.worker, 0, 1, 4);
@@ -141,7 +145,6 @@ START_TEST(what_an_unsendable_answer_promised_is_taken_back)
 	ck_assert_uint_eq(wire_status(&watcher, "sessions"), 0);
 	ck_assert_uint_eq(wire_status(&watcher, "peers"), 3);
 	wire_close(&watcher);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -161,7 +164,6 @@ START_TEST(a_peer_that_does_not_read_loses_what_it_was_not_told)
 	};
 	struct scout_server_config cfg = rig_config(4);
 	struct wire_peer deaf, watcher;
-	struct rig rig;
 	uint64_t ticket = 0;
 	uint32_t frames = 0;
 
@@ -195,7 +197,6 @@ START_TEST(a_peer_that_does_not_read_loses_what_it_was_not_told)
 		;
 	wire_close(&deaf);
 	wire_close(&watcher);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -550,7 +551,6 @@ START_TEST(the_identity_of_a_peer_that_is_gone_makes_no_peer)
 	struct wire_peer chosen, thief;
 	struct scout__hello was;
 	uint32_t readable = 0;
-	struct rig rig;
 	uint64_t id;
 
 	rig_up(&rig, 8);
@@ -578,7 +578,6 @@ START_TEST(the_identity_of_a_peer_that_is_gone_makes_no_peer)
 	assert_wire(wire_store_done(&chosen, id, 2, 2, &readable), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(readable, 2);
 	wire_close(&chosen);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -587,7 +586,6 @@ START_TEST(after_a_lost_reply_to_its_first_hello_a_client_is_a_new_peer)
 	struct scout_server_config cfg = rig_config(4);
 	struct wire_peer lost, again;
 	struct scout__hello was;
-	struct rig rig;
 
 	cfg.peer_timeout_ms = 100;
 	rig_up_with(&rig, &cfg);
@@ -609,7 +607,6 @@ START_TEST(after_a_lost_reply_to_its_first_hello_a_client_is_a_new_peer)
 	wire_wait_status(&rig.client, "peers.forgotten", 1); /* the old one ends as after a crash */
 	ck_assert_uint_eq(wire_status(&rig.client, "peers"), 3);
 	wire_close(&again);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -621,7 +618,6 @@ START_LOOP_TEST(what_nobody_can_be_answered_is_cancelled_in_steps, 0, 2)
 	struct scout_server_config cfg = rig_config(8);
 	struct scout__lookup_msg m = {.n = 4};
 	struct wire_peer again;
-	struct rig rig;
 	uint64_t turns;
 
 	cfg.reply_delay_us = 60000000;
@@ -651,6 +647,5 @@ START_LOOP_TEST(what_nobody_can_be_answered_is_cancelled_in_steps, 0, 2)
 	ck_assert_uint_eq(wire_status(&rig.worker, "ops.waiting"), _i);
 	ck_assert_uint_eq(wire_status(&rig.worker, "l1.bytes_promised"), _i * 4 * SHARD_BYTES);
 	wire_close(&again);
-	rig_down(&rig);
 }
 END_TEST

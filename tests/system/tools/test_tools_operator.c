@@ -22,6 +22,15 @@
 
 static char said[65536]; /* by the last command, on both streams */
 
+static struct rig rig;
+
+static void
+rig_teardown(void)
+{
+	if (rig.server)
+		rig_down(&rig);
+}
+
 /* Run `kvscout COMMAND --endpoint ENDPOINT ARGUMENTS`; returns its exit status. */
 static int
 run(const char *command, const char *endpoint, const char *arguments)
@@ -125,10 +134,10 @@ lookup(const char *endpoint, const char *more)
 	return run("lookup", endpoint, arguments);
 }
 
+CHECKED_FIXTURE(NULL, rig_teardown);
+
 START_TEST(lookup_says_what_is_cached_and_leaves_nothing_behind)
 {
-	struct rig rig;
-
 	(void)write_tokens(NULL);
 	rig_up(&rig, 8);
 	ck_assert_int_eq(lookup(rig.endpoint, ""), 5);
@@ -155,14 +164,11 @@ START_TEST(lookup_says_what_is_cached_and_leaves_nothing_behind)
 		"{\"tokens\": 100, \"cached_tokens\": 96, \"chunk_tokens\": 16, \"l1_chunks\": 6, \"l2_chunks\": 0, "
 		"\"reason\": \"hit\"}");
 	ck_assert_int_eq(unlink(write_tokens("")), 0);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(lookup_of_what_cannot_be_looked_up_says_why)
 {
-	struct rig rig;
-
 	rig_up(&rig, 8);
 	rig_store(&rig.worker, 0, 1, 1);
 	ck_assert_int_eq(lookup(rig.endpoint, ""), 1);
@@ -183,7 +189,6 @@ START_TEST(lookup_of_what_cannot_be_looked_up_says_why)
 	ck_assert_int_eq(run("lookup", rig.endpoint, ""), 2);
 	ASSERT_SAID("--tokens-file is missing");
 	ck_assert_int_eq(unlink(write_tokens("")), 0);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -200,7 +205,7 @@ START_TEST(lookup_asks_with_the_groups_of_the_namespace)
 	struct scout_server_config cfg = rig_config(8);
 	struct scout_server *server = rig_start(&cfg);
 	struct wire_peer early;
-	struct groups_rig rig;
+	struct groups_rig world;
 
 	(void)write_tokens(NULL);
 	wire_open(&early, scout_server_endpoint(server));
@@ -210,14 +215,14 @@ START_TEST(lookup_asks_with_the_groups_of_the_namespace)
 	ASSERT_SAID("nothing is cached in \"test\" yet");
 	wire_close(&early);
 	scout_server_stop(server);
-	groups_up(&rig, 16, &groups, BLOCK);
-	groups_store(&rig.worker, 0, 0, 2);
-	ck_assert_int_eq(lookup(scout_server_endpoint(rig.server), ""), 5);
+	groups_up(&world, 16, &groups, BLOCK);
+	groups_store(&world.worker, 0, 0, 2);
+	ck_assert_int_eq(lookup(scout_server_endpoint(world.server), ""), 5);
 	ASSERT_SAID("0 of 100 tokens are cached");
-	ck_assert_uint_eq(wire_status(&rig.client, "refused.groups_differ"), UINT64_MAX);
-	ck_assert_uint_eq(wire_status(&rig.client, "l1.chunks"), 2);
+	ck_assert_uint_eq(wire_status(&world.client, "refused.groups_differ"), UINT64_MAX);
+	ck_assert_uint_eq(wire_status(&world.client, "l1.chunks"), 2);
 	ck_assert_int_eq(unlink(write_tokens("")), 0);
-	groups_down(&rig);
+	groups_down(&world);
 }
 END_TEST
 
@@ -226,7 +231,6 @@ START_TEST(peers_are_listed)
 	static const char long_name[] = "a-namespace-of-many-bytes";
 	struct wire_peer other;
 	struct wire_grants g;
-	struct rig rig;
 	char pid[64];
 
 	rig_up_promised(&rig, 8, 4);
@@ -246,7 +250,6 @@ START_TEST(peers_are_listed)
 	ASSERT_SAID("\"kv_rank\": -1, \"sessions\": 1, \"holds\": 0, ");
 	free(g.grants);
 	wire_close(&other);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -255,7 +258,6 @@ START_TEST(verify_says_what_comparisons_found)
 	const uint8_t found[4] = {SCOUT_FOUND_COMPARED, SCOUT_FOUND_COMPARED | 2, 0,
 				  SCOUT_FOUND_COMPARED | SCOUT_FOUND_DIFFERS | SCOUT_FOUND_BOUNDS};
 	struct wire_grants g;
-	struct rig rig;
 	char by[64];
 
 	rig_up_promised(&rig, 8, 4);
@@ -276,14 +278,12 @@ START_TEST(verify_says_what_comparisons_found)
 	ck_assert_int_eq(run("verify", rig.endpoint, "--namespace tes"), 1);
 	ASSERT_SAID("lists no namespace of this name");
 	free(g.grants);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(a_pool_that_cannot_grow_is_told_as_that)
 {
 	struct rlimit limit;
-	struct rig rig;
 
 	rig_up(&rig, 16);
 	ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
@@ -296,14 +296,11 @@ START_TEST(a_pool_that_cannot_grow_is_told_as_that)
 	ASSERT_SAID("attention  the pool cannot grow beyond ");
 	ASSERT_SAID(": File too large\n");
 	ASSERT_SAID("stores got no room: the pool cannot grow\n");
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(status_and_top_say_what_happened)
 {
-	struct rig rig;
-
 	rig_up(&rig, 16);
 	ck_assert_int_eq(run("status", rig.endpoint, ""), 0);
 	ASSERT_SAID("lookups    none\n");
@@ -339,14 +336,11 @@ START_TEST(status_and_top_say_what_happened)
 	ASSERT_SAID("  (no tenant)                                4.0 KiB    6.2 %\n");
 	ASSERT_SAID("\nclient ");
 	ASSERT_SAID("\nworker ");
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(status_says_what_more_memory_would_hit)
 {
-	struct rig rig;
-
 	rig_up(&rig, 16);
 	rig_store(&rig.worker, 0, 1, 16);
 	ck_assert_uint_eq(rig_peek(&rig.client, 1, 20), 16);
@@ -359,7 +353,6 @@ START_TEST(status_says_what_more_memory_would_hit)
 	assert_narrow();
 	ASSERT_SAID("hit ratio  40.0 % of the chunks asked for: 40.0 % in memory, 0.0 % in L2 only\n");
 	ASSERT_SAID("           with four times the memory: 80.0 % or more\n");
-	rig_down(&rig);
 }
 END_TEST
 
@@ -395,7 +388,6 @@ START_TEST(top_keeps_to_the_lines_of_a_terminal)
 {
 	static char names[8][64];
 	struct wire_peer peers[8];
-	struct rig rig;
 
 	rig_up(&rig, 16);
 	for (int i = 0; i < 8; i++) {
@@ -418,14 +410,11 @@ START_TEST(top_keeps_to_the_lines_of_a_terminal)
 	ASSERT_SAID("  organi~abcde7\n");
 	for (int i = 0; i < 8; i++)
 		wire_close(&peers[i]);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(clear_drops_a_tenant_or_all)
 {
-	struct rig rig;
-
 	rig_up(&rig, 16);
 	rig_store(&rig.worker, 0, 1, 1);
 	rig.worker.tenant = (struct scout__str){"chat", 4};
@@ -443,7 +432,6 @@ START_TEST(clear_drops_a_tenant_or_all)
 	ck_assert_int_eq(run("clear", rig.endpoint, "--namespace=test"), 0);
 	ASSERT_SAID("dropped 8.0 KiB from memory\n");
 	wire_wait_status(&rig.client, "l1.chunks", 0);
-	rig_down(&rig);
 }
 END_TEST
 
