@@ -47,8 +47,9 @@
 #include "clock.h"
 #include "restorable.h"
 
-uint32_t
-scout__slot_hit(const struct scout_client *client, const struct scout__lookup_slot *slot)
+/* The length that a slot's answer says, in hashes. */
+static uint32_t
+slot_hit(const struct scout_client *client, const struct scout__lookup_slot *slot)
 {
 	uint32_t hash_tokens = client->cfg.hash_tokens, hit;
 
@@ -62,8 +63,9 @@ scout__slot_hit(const struct scout_client *client, const struct scout__lookup_sl
 	return hit;
 }
 
-int
-scout__client_answered(const struct scout_client *client, const char *id, uint32_t *ret_slot)
+/* Find the slot of a request that is answered and not admitted. 0, SCOUT_ERR_REQUEST_ID, SCOUT_ERR_STATE. */
+static int
+answered(const struct scout_client *client, const char *id, uint32_t *ret_slot)
 {
 	const struct scout__lookup_slot *slot;
 	uint32_t i;
@@ -90,7 +92,7 @@ lengths_of(const struct scout_client *client, const char *id, uint64_t *ret_toke
 	uint64_t hash_tokens = client->cfg.hash_tokens;
 	size_t known = 1;
 	uint32_t i, hit;
-	int rc = scout__client_answered(client, id, &i);
+	int rc = answered(client, id, &i);
 
 	if (rc)
 		return rc;
@@ -99,7 +101,7 @@ lengths_of(const struct scout_client *client, const char *id, uint64_t *ret_toke
 		return 0;
 	ret_tokens[0] = slot->landed.hit.tokens;
 	n = n < slot->question.want ? n : slot->question.want;
-	hit = scout__slot_hit(client, slot);
+	hit = slot_hit(client, slot);
 	if (client->is_run)
 		/* A length within the part that the GPU has does not count, and the longest length is not repeated. */
 		while (known < n && hit > client->stride && hit - client->stride > slot->question.skip) {
@@ -153,14 +155,14 @@ static int
 admit(struct scout_client *client, const char *id, int64_t from_token, int64_t to_token)
 {
 	uint32_t hash_tokens = client->cfg.hash_tokens, i, hit;
-	int rc = scout__client_answered(client, id, &i);
+	int rc = answered(client, id, &i);
 	struct scout__lookup_slot *slot;
 	uint64_t from, to;
 
 	if (rc)
 		return rc;
 	slot = &client->slots[i];
-	hit = scout__slot_hit(client, slot);
+	hit = slot_hit(client, slot);
 	from = clamp_token(&slot->landed.hit, from_token, (uint64_t)hit * hash_tokens);
 	to = clamp_token(&slot->landed.hit, to_token, (uint64_t)hit * hash_tokens);
 	/* For windows and states only a promised length can be admitted; an empty range gives back all. */

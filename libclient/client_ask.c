@@ -386,8 +386,9 @@ ask_ahead(struct scout_client *client, const struct scout_query *q)
 	return rc == SCOUT_NOT_YET ? 0 : rc;
 }
 
-int
-scout__client_ask(struct scout_client *client, const struct scout_query *q, struct scout_hit *ret_hit)
+/* scout_try_lookup(), scout_lookup_ahead() and scout_poll_lookup() with structures of this version; pointers may be NULL. */
+static int
+client_ask(struct scout_client *client, const struct scout_query *q, struct scout_hit *ret_hit)
 {
 	if (!client || !q || !ret_hit)
 		return SCOUT_ERR_INVALID;
@@ -405,8 +406,8 @@ scout__client_ask(struct scout_client *client, const struct scout_query *q, stru
 	return scout__client_leave(client, read_slot(client, guess, q, ret_hit));
 }
 
-int
-scout__client_ask_ahead(struct scout_client *client, const struct scout_query *q)
+static int
+client_ask_ahead(struct scout_client *client, const struct scout_query *q)
 {
 	if (!client || !q)
 		return SCOUT_ERR_INVALID;
@@ -459,8 +460,8 @@ poll_lookup(struct scout_client *client, const char *id, uint64_t computed_token
 	return poll_slot(client, i, computed_tokens, ret_hit);
 }
 
-int
-scout__client_poll(struct scout_client *client, const char *id, uint64_t computed_tokens, struct scout_hit *ret_hit)
+static int
+client_poll(struct scout_client *client, const char *id, uint64_t computed_tokens, struct scout_hit *ret_hit)
 {
 	if (!client || !ret_hit)
 		return SCOUT_ERR_INVALID;
@@ -519,7 +520,7 @@ wait_lookup(struct scout_client *client, const struct scout_query *query, struct
 	int rc;
 
 	/* This repeats only if a server restarts just after it has answered. */
-	while ((rc = scout__client_ask(client, query, ret_hit)) == SCOUT_NOT_YET) {
+	while ((rc = client_ask(client, query, ret_hit)) == SCOUT_NOT_YET) {
 		struct scout__lookup_slot *slot = slot_of(client, query->id);
 
 		scout__client_push_on(client);
@@ -532,7 +533,7 @@ wait_lookup(struct scout_client *client, const struct scout_query *query, struct
 static int
 lookup_in_step(struct scout_client *client, const struct scout_query *query, struct scout_hit *ret_hit)
 {
-	int rc = scout__client_ask(client, query, ret_hit);
+	int rc = client_ask(client, query, ret_hit);
 	uint64_t start_us, took_us;
 	uint32_t left_us;
 	bool landed;
@@ -548,7 +549,7 @@ lookup_in_step(struct scout_client *client, const struct scout_query *query, str
 	took_us = scout__now_us() - start_us;
 	if (client->in_step)
 		client->step_left_us = took_us < left_us ? left_us - (uint32_t)took_us : 0;
-	return landed ? scout__client_ask(client, query, ret_hit) : rc;
+	return landed ? client_ask(client, query, ret_hit) : rc;
 }
 
 static int
@@ -591,8 +592,8 @@ scout_try_lookup_sized(struct scout_client *client, const struct scout_query *qu
 		       struct scout_hit *ret_hit, size_t hit_size)
 {
 	if (query_size == sizeof(*query) && hit_size == sizeof(*ret_hit))
-		return scout__client_ask(client, query, ret_hit);
-	return ask_sized(scout__client_ask, client, query, query_size, ret_hit, hit_size);
+		return client_ask(client, query, ret_hit);
+	return ask_sized(client_ask, client, query, query_size, ret_hit, hit_size);
 }
 
 int
@@ -619,10 +620,10 @@ scout_poll_lookup_sized(struct scout_client *client, const char *id, uint64_t co
 	if (!ret_hit)
 		return SCOUT_ERR_INVALID;
 	if (hit_size == sizeof(hit))
-		return scout__client_poll(client, id, computed_tokens, ret_hit);
+		return client_poll(client, id, computed_tokens, ret_hit);
 	rc = scout__sized_check(SCOUT__SIZE_UP_TO(struct scout_hit, endpoint), hit_size);
 	if (rc == 0)
-		rc = scout__client_poll(client, id, computed_tokens, &hit);
+		rc = client_poll(client, id, computed_tokens, &hit);
 	if (rc == 0)
 		scout__sized_write(ret_hit, hit_size, &hit, sizeof(hit));
 	return rc;
@@ -637,7 +638,7 @@ scout_lookup_ahead_sized(struct scout_client *client, const struct scout_query *
 	if (!query)
 		return SCOUT_ERR_INVALID;
 	if (query_size == sizeof(own))
-		return scout__client_ask_ahead(client, query);
+		return client_ask_ahead(client, query);
 	rc = scout__sized_read(&own, sizeof(own), SCOUT__SIZE_UP_TO(struct scout_query, from_token), query, query_size);
-	return rc == 0 ? scout__client_ask_ahead(client, &own) : rc;
+	return rc == 0 ? client_ask_ahead(client, &own) : rc;
 }

@@ -244,9 +244,6 @@ uint64_t scout__client_ticket(struct scout_client *client);
 
 /* ---- client_answer.c: caller ---- */
 
-/* The length that a slot's answer says, in hashes. */
-uint32_t scout__slot_hit(const struct scout_client *client, const struct scout__lookup_slot *slot);
-
 /* The two maps of group @g in slot->objects.bits, which is not NULL. A bit for each object. */
 struct scout__group_maps {
 	uint8_t *there;
@@ -266,13 +263,6 @@ void scout__renew_ask(struct scout_client *client, uint32_t slot, const struct s
 void scout__renew_forget(struct scout_client *client, struct scout__lookup_slot *slot);
 
 /* ---- client_ask.c: caller ---- */
-
-/* scout_try_lookup() and scout_lookup_ahead() with structures of this version; pointers may be NULL. */
-int scout__client_ask(struct scout_client *client, const struct scout_query *q, struct scout_hit *ret_hit);
-int scout__client_ask_ahead(struct scout_client *client, const struct scout_query *q);
-/* scout_poll_lookup() likewise. */
-int scout__client_poll(struct scout_client *client, const char *id, uint64_t computed_tokens,
-		       struct scout_hit *ret_hit);
 
 /* A server is known to be gone, as client->down says: write the answer of a new slot. */
 void scout__answer_unreachable(struct scout_client *client, struct scout__lookup_slot *slot, unsigned down);
@@ -305,8 +295,6 @@ scout__client_leave(struct scout_client *client, int rc)
 
 /* The request is over; a later one with the same id finds nothing of it. */
 void scout__client_forget(struct scout_client *client, uint32_t slot);
-/* Find the slot of a request that is answered and not admitted. 0, SCOUT_ERR_REQUEST_ID, SCOUT_ERR_STATE. */
-int scout__client_answered(const struct scout_client *client, const char *id, uint32_t *ret_slot);
 
 /* ---- reason.c: any thread ---- */
 

@@ -67,8 +67,6 @@ struct scout__metrics_facts {
 
 /* The newest values that the loop gives in time, and all facts. HTTP thread. */
 const struct scout__stats *scout__metrics_look(struct scout__metrics *m, struct scout__metrics_facts *ret_facts);
-/* Whether the loop turns, and serves; @reason says why not. Any thread. */
-bool scout__metrics_healthy(const struct scout__metrics *m, char *reason, size_t len);
 const struct scout__log *scout__metrics_log(const struct scout__metrics *m);
 /* "127.0.0.1:9570", with the port that the kernel chose. */
 const char *scout__metrics_address(const struct scout__metrics *m);

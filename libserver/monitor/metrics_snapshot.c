@@ -162,8 +162,9 @@ refresh(struct scout__metrics *m)
 	}
 }
 
-bool
-scout__metrics_healthy(const struct scout__metrics *m, char *reason, size_t len)
+/* Whether the loop turns, and serves; @reason says why not. */
+static bool
+is_healthy(const struct scout__metrics *m, char *reason, size_t len)
 {
 	int phase = atomic_load_explicit(&m->phase, memory_order_acquire);
 	uint64_t age = heartbeat_age_us(m);
@@ -238,7 +239,7 @@ scout__metrics_look(struct scout__metrics *m, struct scout__metrics_facts *ret_f
 		.open_fds = open_fds(),
 		.max_fds = max_fds(),
 	};
-	ret_facts->healthy = scout__metrics_healthy(m, ret_facts->reason, sizeof(ret_facts->reason));
+	ret_facts->healthy = is_healthy(m, ret_facts->reason, sizeof(ret_facts->reason));
 	if (atomic_load_explicit(&m->phase, memory_order_acquire) != SCOUT__METRICS_STARTING)
 		ret_facts->loop_cpu_us = scout__clock_ns(m->loop_clock) / 1000;
 	return m->last;

@@ -355,7 +355,6 @@ void scout__redis_job_finish(struct redis *r, struct redis_job *job, enum scout_
 /* How many commands the job takes, and which. */
 uint32_t scout__redis_job_parts(const struct redis_job *job);
 enum redis_kind scout__redis_job_kind(const struct redis_job *job);
-void scout__redis_jobs_push(struct redis_jobs *list, struct redis_job *job);
 struct redis_job *scout__redis_jobs_pop(struct redis_jobs *list);
 
 /* ---- redis_command.c ---- */
@@ -450,8 +449,6 @@ void scout__redis_refresh_done(struct redis *r, struct redis_node *node, const s
 uint64_t scout__redis_slots_tick(struct redis *r) SCOUT_ON_REDIS;
 
 /* ---- redis_route.c ---- */
-/* Give @command to the node that serves its slot now. It fails if there is none, or that node is down. */
-void scout__redis_command_route(struct redis *r, struct redis_command *command) SCOUT_ON_REDIS;
 /* Give @command to this node. */
 void scout__redis_command_send_to(struct redis *r, struct redis_command *command,
 				  struct redis_node *node) SCOUT_ON_REDIS;

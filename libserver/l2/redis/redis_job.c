@@ -66,8 +66,8 @@ scout__redis_job_part(struct redis *r, struct redis_job *job, uint32_t index, bo
 		scout__redis_job_finish(r, job, job->result, job->detail);
 }
 
-void
-scout__redis_jobs_push(struct redis_jobs *list, struct redis_job *job)
+static void
+jobs_push(struct redis_jobs *list, struct redis_job *job)
 {
 	job->next = NULL;
 	*list->tail = job;
@@ -163,9 +163,9 @@ scout__redis_job_begin(struct redis *r, struct scout__l2_op *op)
 		job->slot = scout__redis_slot(job->key, SCOUT__REDIS_KEY_BYTES);
 	}
 	if (op->what == SCOUT__L2_STORE)
-		scout__redis_jobs_push(&r->hashing, job);
+		jobs_push(&r->hashing, job);
 	else
-		scout__redis_jobs_push(&r->waiting[scout__redis_lane_of(scout__redis_job_kind(job))], job);
+		jobs_push(&r->waiting[scout__redis_lane_of(scout__redis_job_kind(job))], job);
 }
 
 void
@@ -204,7 +204,7 @@ scout__redis_jobs_hash(struct redis *r)
 
 			scout__l2_header_put(job->header, job->op->key, job->op->bytes, sum);
 			(void)scout__redis_jobs_pop(&r->hashing);
-			scout__redis_jobs_push(&r->waiting[REDIS_STORE], job);
+			jobs_push(&r->waiting[REDIS_STORE], job);
 		}
 	}
 }

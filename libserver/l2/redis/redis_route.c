@@ -26,8 +26,9 @@ scout__redis_command_send_to(struct redis *r, struct redis_command *command, str
 	scout__redis_link_touch(r, link);
 }
 
-void
-scout__redis_command_route(struct redis *r, struct redis_command *command)
+/* Give @command to the node that serves its slot now. It fails if there is none, or that node is down. */
+static void
+route(struct redis *r, struct redis_command *command) SCOUT_ON_REDIS
 {
 	uint16_t index = r->mode == REDIS_SINGLE ? 0 : r->slots[command->slot];
 
@@ -67,7 +68,7 @@ issue_one(struct redis *r, struct redis_jobs *list) SCOUT_ON_REDIS
 	}
 	if (kind == REDIS_GET || kind == REDIS_SET)
 		command->bytes = SCOUT__L2_HEADER_BYTES + job->op->bytes;
-	scout__redis_command_route(r, command);
+	route(r, command);
 	return true;
 }
 
@@ -96,6 +97,6 @@ uint64_t
 scout__redis_route_tick(struct redis *r)
 {
 	while (r->delayed.head && r->delayed.head->since_us <= r->now_us)
-		scout__redis_command_route(r, scout__redis_queue_pop(&r->delayed));
+		route(r, scout__redis_queue_pop(&r->delayed));
 	return r->delayed.head ? r->delayed.head->since_us : UINT64_MAX;
 }
