@@ -85,6 +85,12 @@ static const char *const cluster_words[] = {"auto", "yes", "no", NULL};
 
 #define FIELD(name) offsetof(struct redis_options, name)
 
+#define PEM(key, of)                                                                                                   \
+	{                                                                                                              \
+		.name = #key, .type = SCOUT_OPTION_STRING, .offset = FIELD(tls.key), .min = 1, .max = 4095,            \
+		.doc = "rediss:// only: PEM file of " of,                                                              \
+	}
+
 static const struct scout__option url_options[] = {
 	SCOUT__OPTION(U32, ttl, .max = 315360000, .def_text = "none",
 		      .doc = "Objects expire this many seconds after they were stored; 0: never"),
@@ -96,30 +102,9 @@ static const struct scout__option url_options[] = {
 		      .doc = "File whose one line is the password; only its owner may read it"),
 	SCOUT__OPTION(STRING, user, .min = 1, .max = PASSWORD_BYTES,
 		      .doc = "User of the password in that file; without it, the default user"),
-	{
-		.name = "ca_file",
-		.type = SCOUT_OPTION_STRING,
-		.offset = offsetof(struct redis_options, tls.ca_file),
-		.min = 1,
-		.max = 4095,
-		.doc = "rediss:// only: PEM file of the authorities whose certificates are accepted; without it, the system's",
-	},
-	{
-		.name = "cert_file",
-		.type = SCOUT_OPTION_STRING,
-		.offset = offsetof(struct redis_options, tls.cert_file),
-		.min = 1,
-		.max = 4095,
-		.doc = "rediss:// only: PEM file of our own certificate, and of those that lead to the authority",
-	},
-	{
-		.name = "key_file",
-		.type = SCOUT_OPTION_STRING,
-		.offset = offsetof(struct redis_options, tls.key_file),
-		.min = 1,
-		.max = 4095,
-		.doc = "rediss:// only: PEM file of the key of cert_file; only its owner may read it",
-	},
+	PEM(ca_file, "the authorities whose certificates are accepted; without it, the system's"),
+	PEM(cert_file, "our own certificate, and of those that lead to the authority"),
+	PEM(key_file, "the key of cert_file; only its owner may read it"),
 	SCOUT__OPTION(
 		STRING, server_name, .min = 1, .max = 4095,
 		.doc = "rediss:// only: name that the certificate of each node must have; without it, the host of the node"),
