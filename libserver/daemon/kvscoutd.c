@@ -270,6 +270,13 @@ split_option(int argc, char **argv, int *i, char *ret_key, size_t key_size, cons
 	return 0;
 }
 
+static int
+leave(int code, int *ret_exit)
+{
+	*ret_exit = code;
+	return 1;
+}
+
 /* Returns 0: go on; else exit with *ret_exit. */
 static int
 read_options(struct scout_server_config *cfg, int argc, char **argv, int *ret_exit)
@@ -286,19 +293,14 @@ read_options(struct scout_server_config *cfg, int argc, char **argv, int *ret_ex
 		if (strcmp(option, "--help") == 0 || strcmp(option, "-h") == 0 || strcmp(option, "--version") == 0) {
 			if (option[2] == 'v')
 				(void)printf("kvscoutd %s\n", scout_version());
-			*ret_exit = option[2] == 'v' ? printed() : help();
-			return 1;
+			return leave(option[2] == 'v' ? printed() : help(), ret_exit);
 		}
-		if (split_option(argc, argv, &i, key, sizeof(key), &value, err, sizeof(err)) != 0) {
-			*ret_exit = usage(err);
-			return 1;
-		}
+		if (split_option(argc, argv, &i, key, sizeof(key), &value, err, sizeof(err)) != 0)
+			return leave(usage(err), ret_exit);
 		if (!value)
 			(void)snprintf(err, sizeof(err), "--%s needs a value", key);
-		if (value && strcmp(key, "curve_keygen") == 0) {
-			*ret_exit = scout__keygen(value);
-			return 1;
-		}
+		if (value && strcmp(key, "curve_keygen") == 0)
+			return leave(scout__keygen(value), ret_exit);
 		if (value && strcmp(key, "status") == 0) {
 			ask = value;
 			continue;
@@ -306,24 +308,17 @@ read_options(struct scout_server_config *cfg, int argc, char **argv, int *ret_ex
 		rc = value ? set_option(cfg, key, value, err, sizeof(err)) : SCOUT_ERR_CONFIG_SYNTAX;
 		if (rc == SCOUT_ERR_CONFIG_KEY && strcmp(key, "config") != 0)
 			(void)snprintf(err, sizeof(err), "unknown option \"%.*s\"", (int)strcspn(option, "="), option);
-		if (rc) {
-			*ret_exit = usage(err);
-			return 1;
-		}
+		if (rc)
+			return leave(usage(err), ret_exit);
 		scout__instance_note_key(&instance, key, value);
 	}
-	if (ask && scout__list_check_one_endpoint("status", ask, err, sizeof(err)) != 0) {
-		*ret_exit = usage(err);
-		return 1;
-	}
-	if (ask) {
-		*ret_exit = ask_status(ask, cfg->curve_secret_file);
-		return 1;
-	}
-	if (is_instance && cfg->listen != instance.listen) {
-		*ret_exit = usage("listen cannot be set: clients and workers with endpoint=auto look in one place");
-		return 1;
-	}
+	if (ask && scout__list_check_one_endpoint("status", ask, err, sizeof(err)) != 0)
+		return leave(usage(err), ret_exit);
+	if (ask)
+		return leave(ask_status(ask, cfg->curve_secret_file), ret_exit);
+	if (is_instance && cfg->listen != instance.listen)
+		return leave(usage("listen cannot be set: clients and workers with endpoint=auto look in one place"),
+			     ret_exit);
 	return 0;
 }
 
