@@ -244,7 +244,7 @@ scout_client_new(const struct scout_client_config *cfg, struct scout_client **re
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "cfg and ret_client must not be NULL");
 	client = aligned_alloc(_Alignof(struct scout_client), sizeof(*client));
 	if (!client)
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+		return scout__fail_no_memory(err, err_len);
 	memset(client, 0, sizeof(*client));
 	client->event_fd = -1;
 	scout__cond_init(&client->ready_cond);

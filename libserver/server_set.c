@@ -53,7 +53,7 @@ scout_server_set(struct scout_server *server, const char *key, const char *value
 	scout__shares_fini(&shares);
 	copy = copy ? copy : strdup(value);
 	if (!copy)
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+		return scout__fail_no_memory(err, err_len);
 	free(atomic_exchange(&server->set[i], copy));
 	scout__eventfd_raise(server->told.fd);
 	return 0;

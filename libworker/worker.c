@@ -199,7 +199,7 @@ scout_worker_new(const struct scout_worker_config *cfg, struct scout_worker **re
 		return scout__fail(err, err_len, SCOUT_ERR_INVALID, "cfg or ret_worker is NULL");
 	w = calloc(1, sizeof(*w));
 	if (!w)
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+		return scout__fail_no_memory(err, err_len);
 	w->done_fd = -1;
 	w->epoll_fd = -1;
 	w->next_seq = 1;

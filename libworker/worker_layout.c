@@ -187,7 +187,7 @@ take_table(struct scout_worker *w, const struct scout_table *from, struct scout_
 	if (n_blocks <= SIZE_MAX / sizeof(*table->uses))
 		table->uses = scout__lazy_alloc(n_blocks * sizeof(*table->uses));
 	if (!table->marks || !table->uses)
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+		return scout__fail_no_memory(err, err_len);
 	(void)snprintf(table->layout_tag, sizeof(table->layout_tag), "%s", from->layout_tag ? from->layout_tag : "");
 	return 0;
 }
@@ -204,7 +204,7 @@ scout__worker_take_tables(struct scout_worker *w, const struct scout_table *tabl
 	w->planes = calloc(n_planes, sizeof(*w->planes));
 	w->tables = calloc(n_tables, sizeof(*w->tables));
 	if (!w->planes || !w->tables)
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+		return scout__fail_no_memory(err, err_len);
 	n_planes = 0;
 	/* Sort by group: the caller's tables may come in any order. */
 	for (uint32_t group = 0; group < w->groups.n && rc == 0; group++)

@@ -135,7 +135,7 @@ scout__courier_new(const struct scout__courier_config *cfg, struct scout__courie
 	int rc;
 
 	if (!c)
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+		return scout__fail_no_memory(err, err_len);
 	rc = load_keys(c, cfg, err, err_len);
 	if (rc == 0 && !scout__doorbell_open(&c->bell))
 		rc = scout__fail(err, err_len, SCOUT_ERR_SYSTEM,

@@ -171,7 +171,7 @@ scout__spawn_server(const struct scout__instance *instance, const char *program,
 	int rc;
 
 	if (!argv)
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+		return scout__fail_no_memory(err, err_len);
 	rc = posix_spawn_file_actions_init(&actions);
 	if (rc)
 		goto out_free;

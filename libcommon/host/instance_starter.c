@@ -92,7 +92,7 @@ scout__starter_new(const struct scout__starter_config *cfg, struct scout__starte
 		return rc;
 	s = calloc(1, sizeof(*s));
 	if (!s)
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+		return scout__fail_no_memory(err, err_len);
 	s->log = cfg->log;
 	rc = scout__instance_find(cfg->endpoint, &s->instance, err, err_len);
 	if (rc)
@@ -103,7 +103,7 @@ scout__starter_new(const struct scout__starter_config *cfg, struct scout__starte
 	if (asprintf(&s->endpoint, "ipc://%s", s->instance.socket) < 0)
 		s->endpoint = NULL;
 	if (!s->endpoint || !s->keys || !s->asked != !cfg->endpoint || !s->program != !cfg->server_program) {
-		rc = scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+		rc = scout__fail_no_memory(err, err_len);
 		goto err_free;
 	}
 	*ret_starter = s;

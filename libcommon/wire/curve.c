@@ -77,7 +77,7 @@ scout__curve_read_secret(const char *path, char ret_key[SCOUT__CURVE_KEY + 1], c
 		return fd;
 	if (!file) {
 		(void)close(fd); /* read only: nothing is lost */
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+		return scout__fail_no_memory(err, err_len);
 	}
 	rc = read_secret(file, path, ret_key, err, err_len);
 	(void)fclose(file); /* read only: nothing is lost */

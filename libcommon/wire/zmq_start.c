@@ -49,7 +49,7 @@ check_descriptors(uint32_t n, char *err, size_t err_len)
 	bool enough;
 
 	if (!fds)
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+		return scout__fail_no_memory(err, err_len);
 	while (i < n && (fds[i] = eventfd(0, EFD_CLOEXEC)) >= 0)
 		i++;
 	enough = i == n;

@@ -160,7 +160,7 @@ init_port(struct scout__l2_port *port, struct scout__l2 *l2, const char *text, u
 	if (rc)
 		return rc;
 	if (scout__ring_init(&port->done, l2->max_ops + 1) != 0) {
-		rc = scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+		rc = scout__fail_no_memory(err, err_len);
 		goto err_free_url;
 	}
 	SCOUT_ASSERT(pthread_mutex_init(&port->mu, NULL) == 0);
@@ -240,7 +240,7 @@ scout__l2_new(const struct scout__l2_adapter *const *adapters, const char *const
 		return fail_count(n, err, err_len);
 	l2 = calloc(1, sizeof(*l2));
 	if (!l2)
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+		return scout__fail_no_memory(err, err_len);
 	l2->adapters = adapters;
 	l2->log = log;
 	l2->timeout_us = UINT64_C(1000) * timeout_ms;

@@ -318,7 +318,7 @@ scout__http_start(struct scout__metrics *m, int listen_fd, struct scout__http **
 	if (!http || !http->lost) {
 		free(http);
 		(void)close(listen_fd);
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+		return scout__fail_no_memory(err, err_len);
 	}
 	http->metrics = m;
 	http->daemon = start_daemon(http, listen_fd);

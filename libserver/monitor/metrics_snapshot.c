@@ -269,7 +269,7 @@ make(struct scout_server *s, struct scout__metrics *m, char *err, size_t err_len
 	m->stats = calloc(1, sizeof(*m->stats));
 	m->last = calloc(1, sizeof(*m->last));
 	if (!m->stats || !m->last)
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+		return scout__fail_no_memory(err, err_len);
 	m->asked.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	m->answered_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (m->asked.fd < 0 || m->answered_fd < 0 || scout__watch_add(s, &m->asked) != 0)
@@ -301,7 +301,7 @@ scout__metrics_open(struct scout_server *s, char *err, size_t err_len)
 		return 0;
 	m = calloc(1, sizeof(*m));
 	if (!m)
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+		return scout__fail_no_memory(err, err_len);
 	m->log = s->log;
 	m->server = s;
 	m->start_time_s = (uint64_t)time(NULL);

@@ -94,12 +94,12 @@ scout__fetch_start(struct scout_server *s, const struct scout__l2_adapter *const
 		return 0;
 	t = calloc(1, sizeof(*t));
 	if (!t)
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+		return scout__fail_no_memory(err, err_len);
 	fetch_init(s, t);
 	s->fetch = t;
 	t->bad = calloc(SCOUT__BAD_KEYS, sizeof(*t->bad));
 	if (!t->bad || scout__map_init(&t->bad_map, SCOUT__BAD_KEYS) != 0)
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+		return scout__fail_no_memory(err, err_len);
 	rc = open_adapters(s, t, adapters, err, err_len);
 	if (rc)
 		return rc;

@@ -133,7 +133,7 @@ scout__conns_open(struct scout_server *s, uint32_t reserved, char *err, size_t e
 	if (rc)
 		return rc;
 	if (make_table(&s->transport->conns, s->transport->conns_limit) != 0)
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+		return scout__fail_no_memory(err, err_len);
 	s->transport->monitor = zmq_socket(s->transport->zctx, ZMQ_PAIR);
 	/* No high-water mark: the I/O thread would wait for us there, with a lock that closing needs. */
 	if (!s->transport->monitor || zmq_setsockopt(s->transport->monitor, ZMQ_RCVHWM, &zero, sizeof(zero)) != 0 ||

@@ -68,7 +68,7 @@ read_clients(struct scout_server *s, char *err, size_t err_len)
 	file = fdopen(rc, "r");
 	if (!file) {
 		(void)close(rc); /* read only: nothing is lost */
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+		return scout__fail_no_memory(err, err_len);
 	}
 	while ((rc = scout__curve_next_key(file, &line, key)) == 1)
 		if ((rc = add_client(s, key)) != 0)

@@ -254,7 +254,7 @@ probe(const struct scout__files_root *root, const char *path, bool direct, char 
 		return scout__fail(err, err_len, code_of(errno), "%s cannot be written (%s)", path,
 				   scout__errno_text(errno));
 	if (posix_memalign(&block, SCOUT__FILES_PAYLOAD, SCOUT__FILES_PAYLOAD)) {
-		rc = scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+		rc = scout__fail_no_memory(err, err_len);
 	} else {
 		memset(block, 0, SCOUT__FILES_PAYLOAD);
 		if (pwrite(fd, block, SCOUT__FILES_PAYLOAD, 0) < 0 && direct && errno == EINVAL)

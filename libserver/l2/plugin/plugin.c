@@ -290,7 +290,7 @@ name_it(struct scout__plugin *plugin, const struct scout__l2_url *url, char *err
 		plugin->path = strdup(url->path);
 	if (rc || (plugin->name && plugin->path))
 		return rc;
-	return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+	return scout__fail_no_memory(err, err_len);
 }
 
 static int
@@ -304,7 +304,7 @@ plugin_open(const struct scout__l2_open *args, void **ret_adapter, char *err, si
 		return rc;
 	plugin = calloc(1, sizeof(*plugin));
 	if (!plugin)
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+		return scout__fail_no_memory(err, err_len);
 	plugin->log = args->log;
 	plugin->tries = is_s3(args->url) ? S3_TRIES : 1;
 	rc = name_it(plugin, args->url, err, err_len);

@@ -63,5 +63,5 @@ scout__s3_library(char **ret_path, char *err, size_t err_len)
 			": this kvscout was built without the headers of libcurl (Debian: libcurl4-openssl-dev), "
 			"which -Ds3=enabled needs");
 	*ret_path = strdup(path);
-	return *ret_path ? 0 : scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+	return *ret_path ? 0 : scout__fail_no_memory(err, err_len);
 }

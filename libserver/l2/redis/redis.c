@@ -468,7 +468,7 @@ open_with(const struct scout__l2_open *args, const struct redis_options *options
 	int rc;
 
 	if (!r)
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+		return scout__fail_no_memory(err, err_len);
 	r->port = args->port;
 	r->log = args->log;
 	r->max_ops = args->max_ops;

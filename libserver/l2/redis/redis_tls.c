@@ -78,7 +78,7 @@ tls_open(const struct redis_tls_options *options, void **ret_ctx, char *err, siz
 	ERR_clear_error();
 	if (!ctx || SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION) != 1) {
 		SSL_CTX_free(ctx);
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "out of memory");
+		return scout__fail_no_memory(err, err_len);
 	}
 	SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
 	(void)SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION);
