@@ -11,6 +11,21 @@
  * What fails, what ends in the middle, and what a new weights version does to it: nothing wrong, nothing left behind.
  */
 
+static struct l2_rig r;
+
+static void
+setup(void)
+{
+	r = l2_rig_of(64);
+}
+
+static void
+teardown(void)
+{
+	if (r.rig.server)
+		l2_down(&r);
+}
+
 static uint64_t
 ask_to_retrieve(struct wire_peer *p, uint64_t ticket, uint32_t from, uint32_t to)
 {
@@ -28,20 +43,20 @@ static int
 answer_of(struct wire_peer *p, uint64_t corr, uint32_t *ret_granted)
 {
 	struct wire_reply *reply = wire_wait(p, corr);
-	struct scout__reader r = {.p = reply->body, .left = reply->length};
+	struct scout__reader reader = {.p = reply->body, .left = reply->length};
 	int status = reply->status;
 	uint32_t n, granted = 0;
 
 	if (status == SCOUT_WIRE_OK) {
-		(void)scout__get_u64(&r);
-		n = scout__get_u32(&r);
-		(void)scout__get_u32(&r);
+		(void)scout__get_u64(&reader);
+		n = scout__get_u32(&reader);
+		(void)scout__get_u32(&reader);
 		for (uint32_t i = 0; i < n; i++) {
-			(void)scout__get_u32(&r);
-			granted += scout__get_u16(&r) == SCOUT_GRANT_GRANTED;
-			(void)scout__get_u16(&r);
-			(void)scout__get_u64(&r);
-			(void)scout__get_u64(&r);
+			(void)scout__get_u32(&reader);
+			granted += scout__get_u16(&reader) == SCOUT_GRANT_GRANTED;
+			(void)scout__get_u16(&reader);
+			(void)scout__get_u64(&reader);
+			(void)scout__get_u64(&reader);
 		}
 		*ret_granted = granted;
 	}
@@ -51,34 +66,35 @@ answer_of(struct wire_peer *p, uint64_t corr, uint32_t *ret_granted)
 
 /* Eight chunks in L2 only, and a lookup (ticket 1) that hits them. */
 static void
-eight_expected(struct l2_rig *r)
+eight_expected(void)
 {
-	l2_up_with_keys_in_order(r, 8);
-	l2_lookup(&r->rig.client, 1, 1, 8, 0, 8);
+	l2_up_with_keys_in_order(&r, 8);
+	l2_lookup(&r.rig.client, 1, 1, 8, 0, 8);
 }
 
 /* A retrieve of them, whose loads are under way until they are resumed. Returns what its answer will be named by. */
 static uint64_t
-eight_loading(struct l2_rig *r)
+eight_loading(void)
 {
 	uint64_t corr;
 
-	eight_expected(r);
-	l2_memory_pause(r->m, SCOUT__L2_LOAD);
-	corr = ask_to_retrieve(&r->rig.worker, 1, 0, 8);
-	l2_memory_wait(r->m, SCOUT__L2_LOAD, 8);
+	eight_expected();
+	l2_memory_pause(r.m, SCOUT__L2_LOAD);
+	corr = ask_to_retrieve(&r.rig.worker, 1, 0, 8);
+	l2_memory_wait(r.m, SCOUT__L2_LOAD, 8);
 	return corr;
 }
 
 /* ---- loads that fail: S9 ---- */
 
+CHECKED_FIXTURE(setup, teardown);
+
 START_LOOP_TEST(a_failed_load_is_missing_and_is_not_offered_again, 0, 4)
 {
 	static const enum scout__l2_result results[] = {SCOUT__L2_CORRUPT, SCOUT__L2_ABSENT, SCOUT__L2_ERROR,
 							SCOUT__L2_TIMEOUT};
-	struct l2_rig r = l2_rig_of(64);
 
-	eight_expected(&r);
+	eight_expected();
 	l2_memory_fail(r.m, SCOUT__L2_LOAD, 1, results[_i]);
 	/* Exactly the first is missing: the others are as good as before. */
 	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 1, 1, 0, 8), 7);
@@ -98,12 +114,11 @@ END_TEST
 
 START_TEST(a_bad_key_counts_again_after_its_time)
 {
-	struct l2_rig r = l2_rig_of(64);
 	struct scout__lookup_reply m = {.hit = 0};
 	uint64_t ticket = 1;
 
 	r.cfg.bad_key_ms = 20;
-	eight_expected(&r);
+	eight_expected();
 	l2_memory_fail(r.m, SCOUT__L2_LOAD, 1, SCOUT__L2_ERROR);
 	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 1, 1, 0, 1), 0);
 	rig_finish(&r.rig.client, 1);
@@ -112,18 +127,16 @@ START_TEST(a_bad_key_counts_again_after_its_time)
 		rig_finish(&r.rig.client, ticket);
 	}
 	l2_check_idle(&r);
-	l2_down(&r);
 }
 END_TEST
 
 START_TEST(a_load_that_is_late_is_missing_and_its_slot_is_left_alone)
 {
-	struct l2_rig r = l2_rig_of(64);
 	uint32_t granted = 9;
 	uint64_t corr;
 
 	r.cfg.l2_timeout_ms = L2_LATE_MS;
-	eight_expected(&r);
+	eight_expected();
 	l2_memory_pause(r.m, SCOUT__L2_LOAD);
 	corr = ask_to_retrieve(&r.rig.worker, 1, 0, 8);
 	ck_assert_int_eq(answer_of(&r.rig.worker, corr, &granted), SCOUT_WIRE_OK);
@@ -148,9 +161,7 @@ END_TEST
 
 START_TEST(an_object_deleted_behind_its_lookup_is_missing)
 {
-	struct l2_rig r = l2_rig_of(64);
-
-	eight_expected(&r);
+	eight_expected();
 	l2_memory_delete(r.m, 3);
 	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 1, 1, 0, 8), 7);
 	l2_end(&r, 1);
@@ -159,10 +170,9 @@ END_TEST
 
 START_TEST(a_store_that_is_switched_off_is_not_asked_and_comes_back)
 {
-	struct l2_rig r = l2_rig_of(64);
 	uint64_t ticket = 1;
 
-	eight_expected(&r);
+	eight_expected();
 	rig_finish(&r.rig.client, 1);
 	l2_store(&r.rig.worker, 1, 3);
 	l2_memory_fail(r.m, SCOUT__L2_EXISTS, UINT32_MAX, SCOUT__L2_ERROR);
@@ -184,11 +194,10 @@ END_TEST
 
 START_TEST(finish_in_the_middle_of_a_load_leaves_nothing)
 {
-	struct l2_rig r = l2_rig_of(64);
 	uint32_t granted = 9;
 	uint64_t corr;
 
-	corr = eight_loading(&r);
+	corr = eight_loading();
 	rig_finish(&r.rig.client, 1);
 	l2_memory_resume(r.m, SCOUT__L2_LOAD);
 	ck_assert_int_eq(answer_of(&r.rig.worker, corr, &granted), SCOUT_WIRE_OK);
@@ -201,9 +210,7 @@ END_TEST
 
 START_TEST(a_worker_that_goes_in_the_middle_of_a_load_leaves_nothing)
 {
-	struct l2_rig r = l2_rig_of(64);
-
-	(void)eight_loading(&r);
+	(void)eight_loading();
 	wire_lease_bye(&r.rig.worker);
 	wire_wait_status(&r.rig.client, "ops.waiting", 0);
 	l2_memory_resume(r.m, SCOUT__L2_LOAD);
@@ -213,9 +220,7 @@ END_TEST
 
 START_TEST(a_store_takes_the_place_of_what_is_expected)
 {
-	struct l2_rig r = l2_rig_of(64);
-
-	eight_expected(&r);
+	eight_expected();
 	l2_store(&r.rig.worker, 1, 4);
 	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 1, 1, 0, 8), 8);
 	ck_assert_uint_eq(l2_memory_count(r.m, SCOUT__L2_LOAD), 4);
@@ -225,8 +230,7 @@ END_TEST
 
 START_TEST(a_store_takes_the_place_of_a_load_that_has_not_begun)
 {
-	struct l2_rig r = l2_rig_of(512);
-
+	r = l2_rig_of(512);
 	r.cfg.prefetch = SCOUT_PREFETCH_ON_LOOKUP;
 	l2_up_with_keys(&r, 80);
 	l2_memory_pause(r.m, SCOUT__L2_LOAD);
@@ -245,12 +249,11 @@ END_TEST
 
 START_TEST(a_retrieve_waits_for_the_store_that_took_its_place)
 {
-	struct l2_rig r = l2_rig_of(64);
 	struct wire_grants g;
 	uint32_t granted = 9, readable;
 	uint64_t corr;
 
-	eight_expected(&r);
+	eight_expected();
 	ck_assert_int_eq(wire_store(&r.rig.worker, 0, 1, 1, &g), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(g.n_granted, 1);
 	corr = ask_to_retrieve(&r.rig.worker, 1, 0, 1);
@@ -270,11 +273,10 @@ END_TEST
 
 START_TEST(new_weights_end_a_question)
 {
-	struct l2_rig r = l2_rig_of(64);
 	const struct scout__lookup_msg m = {.ticket = 9, .n = 8};
 	uint64_t corr;
 
-	eight_expected(&r);
+	eight_expected();
 	rig_finish(&r.rig.client, 1);
 	l2_memory_pause(r.m, SCOUT__L2_EXISTS);
 	corr = wire_add_lookup(&r.rig.client, &m, 1);
@@ -287,17 +289,15 @@ START_TEST(new_weights_end_a_question)
 	l2_check_idle(&r);
 	l2_lookup(&r.rig.client, 10, 1, 8, 0, 0);
 	rig_finish(&r.rig.client, 10);
-	l2_down(&r);
 }
 END_TEST
 
 START_TEST(new_weights_in_the_middle_of_a_load_commit_nothing)
 {
-	struct l2_rig r = l2_rig_of(64);
 	uint32_t granted = 9;
 	uint64_t corr;
 
-	corr = eight_loading(&r);
+	corr = eight_loading();
 	ck_assert_int_eq(wire_simple(&r.rig.client, SCOUT_OP_RESET, 7), SCOUT_WIRE_OK);
 	l2_memory_resume(r.m, SCOUT__L2_LOAD);
 	ck_assert_int_eq(answer_of(&r.rig.worker, corr, &granted), SCOUT_WIRE_WEIGHTS);
@@ -305,15 +305,13 @@ START_TEST(new_weights_in_the_middle_of_a_load_commit_nothing)
 	ck_assert_uint_eq(wire_status(&r.rig.client, "l1.chunks"), 0);
 	l2_lookup(&r.rig.client, 2, 1, 8, 0, 0);
 	rig_finish(&r.rig.client, 2);
-	l2_down(&r);
 }
 END_TEST
 
 /* In the queue, or beyond it, where it is looked at when there is room. */
 START_LOOP_TEST(what_waits_to_be_written_is_dropped_with_its_weights, 0, 2)
 {
-	struct l2_rig r = l2_rig_of(512);
-
+	r = l2_rig_of(512);
 	if (_i)
 		r.cfg.l2_queue_bytes = 40 * SHARD_BYTES;
 	l2_up(&r);
@@ -331,14 +329,11 @@ START_LOOP_TEST(what_waits_to_be_written_is_dropped_with_its_weights, 0, 2)
 	ck_assert_uint_eq(wire_status(&r.rig.client, "l1.chunks"), 0);
 	l2_lookup(&r.rig.client, 1, 1, 100, 0, 0);
 	rig_finish(&r.rig.client, 1);
-	l2_down(&r);
 }
 END_TEST
 
 START_TEST(after_a_restart_the_version_says_what_is_found)
 {
-	struct l2_rig r = l2_rig_of(64);
-
 	l2_up(&r);
 	ck_assert_int_eq(wire_simple(&r.rig.client, SCOUT_OP_RESET, 1), SCOUT_WIRE_OK);
 	l2_store(&r.rig.worker, 1, 8);
@@ -361,8 +356,6 @@ END_TEST
 
 START_TEST(a_write_without_room_is_counted_and_not_tried_again)
 {
-	struct l2_rig r = l2_rig_of(64);
-
 	l2_up(&r);
 	l2_memory_fail(r.m, SCOUT__L2_STORE, 3, SCOUT__L2_FULL);
 	l2_store(&r.rig.worker, 1, 8);
@@ -377,8 +370,6 @@ END_TEST
 
 START_TEST(writes_ride_out_an_outage_without_their_slots)
 {
-	struct l2_rig r = l2_rig_of(64);
-
 	l2_up(&r);
 	l2_memory_fail(r.m, SCOUT__L2_STORE, SCOUT__L2_FAILURES + 1, SCOUT__L2_ERROR);
 	l2_store_in_pool(&r.rig.worker, 1, 40);
@@ -406,8 +397,6 @@ hear_of_replaced(void *user, int level, const char *line)
 
 START_TEST(what_the_pool_replaced_during_an_outage_is_not_written)
 {
-	struct l2_rig r = l2_rig_of(64);
-
 	r.cfg.log = hear_of_replaced;
 	l2_up(&r);
 	l2_memory_fail(r.m, SCOUT__L2_STORE, 1000, SCOUT__L2_ERROR);
@@ -423,14 +412,11 @@ START_TEST(what_the_pool_replaced_during_an_outage_is_not_written)
 	wait_until(atomic_load(&n_said) > 0)
 		;
 	l2_check_idle(&r);
-	l2_down(&r);
 }
 END_TEST
 
 START_TEST(a_write_that_a_store_refuses_again_and_again_is_given_up)
 {
-	struct l2_rig r = l2_rig_of(64);
-
 	l2_up(&r);
 	l2_memory_fail(r.m, SCOUT__L2_STORE, 6, SCOUT__L2_ERROR);
 	l2_store(&r.rig.worker, 1, 1);
@@ -438,13 +424,11 @@ START_TEST(a_write_that_a_store_refuses_again_and_again_is_given_up)
 	ck_assert_uint_eq(l2_memory_count(r.m, SCOUT__L2_STORE), 6);
 	ck_assert_uint_eq(l2_memory_objects(r.m), 0);
 	l2_check_idle(&r);
-	l2_down(&r);
 }
 END_TEST
 
 START_TEST(a_store_that_fails_keeps_nothing_from_another)
 {
-	struct l2_rig r = l2_rig_of(64);
 	struct l2_memory *other = l2_memory("b");
 
 	r.cfg.l2 = "memory://a memory://b";
@@ -464,14 +448,11 @@ START_TEST(a_store_that_fails_keeps_nothing_from_another)
 	ck_assert_uint_eq(l2_memory_objects(r.m), 48);
 	ck_assert_uint_eq(l2_memory_objects(other), 48);
 	l2_check_idle(&r);
-	l2_down(&r);
 }
 END_TEST
 
 START_TEST(what_is_being_written_is_not_overwritten)
 {
-	struct l2_rig r = l2_rig_of(64);
-
 	l2_up(&r);
 	l2_memory_pause(r.m, SCOUT__L2_STORE);
 	l2_store_in_pool(&r.rig.worker, 1, 16);
@@ -491,8 +472,7 @@ END_TEST
 
 START_TEST(stopping_writes_what_waits)
 {
-	struct l2_rig r = l2_rig_of(512);
-
+	r = l2_rig_of(512);
 	l2_up(&r);
 	l2_store_in_pool(&r.rig.worker, 1, 100);
 	l2_down(&r);
@@ -502,12 +482,12 @@ END_TEST
 
 START_TEST(stopping_in_the_middle_of_everything)
 {
-	struct l2_rig r = l2_rig_of(256);
 	const struct scout__lookup_msg m = {.ticket = 2, .n = 12};
 
+	r = l2_rig_of(256);
 	/* For so long the server waits for what is being written. */
 	r.cfg.l2_timeout_ms = L2_LATE_MS;
-	eight_expected(&r);
+	eight_expected();
 	l2_memory_pause(r.m, SCOUT__L2_LOAD);
 	l2_memory_pause(r.m, SCOUT__L2_STORE);
 	l2_memory_pause(r.m, SCOUT__L2_EXISTS);
@@ -518,20 +498,16 @@ START_TEST(stopping_in_the_middle_of_everything)
 	(void)ask_to_retrieve(&r.rig.worker, 1, 0, 8);
 	l2_memory_wait(r.m, SCOUT__L2_LOAD, 8);
 	l2_store_in_pool(&r.rig.worker, 100, 60);
-	l2_down(&r);
 }
 END_TEST
 
 START_TEST(an_adapter_that_hangs_does_not_keep_the_server)
 {
-	struct l2_rig r = l2_rig_of(64);
-
 	r.cfg.l2_timeout_ms = L2_LATE_MS;
-	eight_expected(&r);
+	eight_expected();
 	l2_memory_hang(r.m);
 	l2_memory_pause(r.m, SCOUT__L2_LOAD);
 	(void)ask_to_retrieve(&r.rig.worker, 1, 0, 8);
 	l2_memory_wait(r.m, SCOUT__L2_LOAD, 8);
-	l2_down(&r);
 }
 END_TEST

@@ -8,10 +8,25 @@
 
 /* ---- prefetch ---- */
 
+static struct l2_rig r;
+
+static void
+setup(void)
+{
+	r = l2_rig_of(64);
+}
+
+static void
+teardown(void)
+{
+	if (r.rig.server)
+		l2_down(&r);
+}
+
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(on_lookup_loads_start_with_the_answer)
 {
-	struct l2_rig r = l2_rig_of(64);
-
 	r.cfg.prefetch = SCOUT_PREFETCH_ON_LOOKUP;
 	l2_up_with_keys(&r, 8);
 	l2_memory_pause(r.m, SCOUT__L2_LOAD);
@@ -26,8 +41,6 @@ END_TEST
 
 START_TEST(before_answer_counts_what_has_arrived)
 {
-	struct l2_rig r = l2_rig_of(64);
-
 	r.cfg.prefetch = SCOUT_PREFETCH_BEFORE_ANSWER;
 	l2_up_with_keys(&r, 8);
 	l2_store(&r.rig.worker, 1, 2);
@@ -40,8 +53,6 @@ END_TEST
 
 START_TEST(before_answer_ends_where_a_load_fails)
 {
-	struct l2_rig r = l2_rig_of(64);
-
 	r.cfg.prefetch = SCOUT_PREFETCH_BEFORE_ANSWER;
 	l2_up_with_keys_in_order(&r, 8);
 	l2_store(&r.rig.worker, 1, 2);
@@ -52,14 +63,11 @@ START_TEST(before_answer_ends_where_a_load_fails)
 	rig_finish(&r.rig.client, 1);
 	l2_check_idle(&r);
 	ck_assert_uint_eq(l2_memory_objects(r.m), 7);
-	l2_down(&r);
 }
 END_TEST
 
 START_TEST(before_answer_gives_back_what_does_not_come_in_time)
 {
-	struct l2_rig r = l2_rig_of(64);
-
 	r.cfg.prefetch = SCOUT_PREFETCH_BEFORE_ANSWER;
 	r.cfg.l2_timeout_ms = L2_LATE_MS;
 	l2_up_with_keys(&r, 8);
@@ -82,59 +90,54 @@ END_TEST
 
 /* Pool of 64, all of it used: keys 1 to 8 are loaded, what else there is was stored. */
 static void
-load_into_full_pool(struct l2_rig *r)
+load_into_full_pool(void)
 {
-	l2_up(r);
-	l2_store(&r->rig.worker, 1, 8);
-	l2_restart(r);
-	l2_lookup(&r->rig.client, 1, 1, 8, 0, 8);
-	ck_assert_uint_eq(l2_retrieve(&r->rig.worker, 1, 1, 0, 8), 8);
-	rig_finish(&r->rig.client, 1);
+	l2_up(&r);
+	l2_store(&r.rig.worker, 1, 8);
+	l2_restart(&r);
+	l2_lookup(&r.rig.client, 1, 1, 8, 0, 8);
+	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 1, 1, 0, 8), 8);
+	rig_finish(&r.rig.client, 1);
 	for (uint64_t key = 1000; key < 1056; key += 8)
-		l2_store(&r->rig.worker, key, 8);
-	ck_assert_uint_eq(wire_status(&r->rig.client, "l1.chunks"), 64);
+		l2_store(&r.rig.worker, key, 8);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l1.chunks"), 64);
 	/* The loaded ones are the most recent. */
-	l2_lookup(&r->rig.client, 2, 1, 8, 8, 0);
-	rig_finish(&r->rig.client, 2);
-	l2_store(&r->rig.worker, 2000, 8);
-	ck_assert_uint_eq(wire_status(&r->rig.client, "l1.evictions"), 8);
+	l2_lookup(&r.rig.client, 2, 1, 8, 8, 0);
+	rig_finish(&r.rig.client, 2);
+	l2_store(&r.rig.worker, 2000, 8);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l1.evictions"), 8);
 }
 
 /* How many of @n keys from @first on are in the pool, whatever L2 has. */
 static uint32_t
-in_pool(struct l2_rig *r, uint64_t first, uint32_t n)
+in_pool(uint64_t first, uint32_t n)
 {
 	uint32_t found = 0;
 
-	l2_memory_hide_all(r->m);
+	l2_memory_hide_all(r.m);
 	for (uint32_t i = 0; i < n; i++)
-		found += rig_peek(&r->rig.client, first + i, 1);
+		found += rig_peek(&r.rig.client, first + i, 1);
 	return found;
 }
 
 START_TEST(retained_objects_are_like_any_other)
 {
-	struct l2_rig r = l2_rig_of(64);
-
 	r.cfg.eviction = "lru";
-	load_into_full_pool(&r);
-	ck_assert_uint_eq(in_pool(&r, 1, 8), 8);
-	ck_assert_uint_eq(in_pool(&r, 1000, 56), 48);
-	l2_down(&r);
+	load_into_full_pool();
+	ck_assert_uint_eq(in_pool(1, 8), 8);
+	ck_assert_uint_eq(in_pool(1000, 56), 48);
 }
 END_TEST
 
 START_LOOP_TEST(temporary_objects_go_first_and_finish_does_not_touch_them, 0, 3)
 {
 	static const char *const policies[] = {"lru", "s3fifo", "hdc"};
-	struct l2_rig r = l2_rig_of(64);
 
 	r.cfg.eviction = policies[_i];
 	r.cfg.l2_objects = SCOUT_L2_TEMPORARY;
-	load_into_full_pool(&r);
-	ck_assert_uint_eq(in_pool(&r, 1, 8), 0);
-	ck_assert_uint_eq(in_pool(&r, 1000, 56), 56);
-	l2_down(&r);
+	load_into_full_pool();
+	ck_assert_uint_eq(in_pool(1, 8), 0);
+	ck_assert_uint_eq(in_pool(1000, 56), 56);
 }
 END_TEST
 
@@ -149,7 +152,6 @@ open_reader(struct wire_peer *p, const char *endpoint, uint16_t reader)
 
 START_TEST(eight_readers_of_a_temporary_object_are_one_load)
 {
-	struct l2_rig r = l2_rig_of(64);
 	struct wire_peer client, readers[READERS];
 	struct scout_server *server;
 	struct wire_grants g[READERS];
@@ -205,7 +207,6 @@ END_TEST
 
 START_TEST(a_failed_load_is_tried_on_the_next_adapter_that_has_it)
 {
-	struct l2_rig r = l2_rig_of(64);
 	struct l2_memory *b = l2_memory("b");
 
 	r.cfg.l2 = "memory://a memory://b";
@@ -227,13 +228,11 @@ START_TEST(a_failed_load_is_tried_on_the_next_adapter_that_has_it)
 	/* What was damaged is gone, and nothing is a bad key. */
 	ck_assert_uint_eq(l2_memory_objects(r.m), 5);
 	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.bad_keys"), 0);
-	l2_down(&r);
 }
 END_TEST
 
 START_TEST(who_has_all_need_not_wait_for_who_is_slow)
 {
-	struct l2_rig r = l2_rig_of(64);
 	struct l2_memory *b = l2_memory("b");
 
 	r.cfg.l2 = "memory://a memory://b";
@@ -246,7 +245,6 @@ START_TEST(who_has_all_need_not_wait_for_who_is_slow)
 	l2_memory_resume(b, SCOUT__L2_EXISTS);
 	l2_check_idle(&r);
 	l2_memory_wait_unpinned(b);
-	l2_down(&r);
 }
 END_TEST
 
@@ -256,7 +254,7 @@ END_TEST
 
 /* A lookup of @n keys from 1 on that expects them all; its corr. */
 static uint64_t
-poll_for(struct l2_rig *r, uint64_t ticket, uint32_t n, uint32_t timeout_ms, uint32_t interval_ms)
+poll_for(uint64_t ticket, uint32_t n, uint32_t timeout_ms, uint32_t interval_ms)
 {
 	const struct scout__lookup_msg m = {
 		.ticket = ticket,
@@ -265,16 +263,16 @@ poll_for(struct l2_rig *r, uint64_t ticket, uint32_t n, uint32_t timeout_ms, uin
 		.poll_timeout_ms = timeout_ms,
 		.poll_interval_ms = interval_ms,
 	};
-	uint64_t corr = wire_add_lookup(&r->rig.client, &m, 1);
+	uint64_t corr = wire_add_lookup(&r.rig.client, &m, 1);
 
-	wire_flush(&r->rig.client);
+	wire_flush(&r.rig.client);
 	return corr;
 }
 
 static uint32_t
-polled_hit(struct l2_rig *r, uint64_t corr)
+polled_hit(uint64_t corr)
 {
-	struct wire_reply *reply = wire_wait(&r->rig.client, corr);
+	struct wire_reply *reply = wire_wait(&r.rig.client, corr);
 	const struct scout__op op = {.opcode = SCOUT_OP_LOOKUP,
 				     .kind = SCOUT_KIND_REPLY,
 				     .corr = corr,
@@ -291,21 +289,20 @@ polled_hit(struct l2_rig *r, uint64_t corr)
 
 /* What L2 has of keys 1 to @n, each stored by itself so that object i is key i + 1; hidden. */
 static void
-another_node_wrote(struct l2_rig *r, uint32_t n)
+another_node_wrote(uint32_t n)
 {
-	l2_up_with_keys_in_order(r, n);
-	l2_memory_hide_all(r->m);
+	l2_up_with_keys_in_order(&r, n);
+	l2_memory_hide_all(r.m);
 }
 
 START_TEST(keys_that_come_late_and_out_of_order_are_waited_for)
 {
 	static const unsigned order[] = {5, 1, 7, 0, 3, 2, 6, 4};
-	struct l2_rig r = l2_rig_of(64);
 	unsigned rounds;
 	uint64_t corr;
 
-	another_node_wrote(&r, 8);
-	corr = poll_for(&r, 1, 8, 20000, 2);
+	another_node_wrote(8);
+	corr = poll_for(1, 8, 20000, 2);
 	l2_memory_wait(r.m, SCOUT__L2_EXISTS, 3);
 	for (unsigned i = 0; i < 8; i++) {
 		ck_assert(!wire_has(&r.rig.client, corr));
@@ -315,7 +312,7 @@ START_TEST(keys_that_come_late_and_out_of_order_are_waited_for)
 		if (i < 7)
 			l2_memory_wait(r.m, SCOUT__L2_EXISTS, rounds + 2);
 	}
-	ck_assert_uint_eq(polled_hit(&r, corr), 8);
+	ck_assert_uint_eq(polled_hit(corr), 8);
 	/* The round that was under way when the last one came, and the next: within one interval. */
 	ck_assert_uint_le(l2_memory_count(r.m, SCOUT__L2_EXISTS), rounds + 2);
 	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, 1, 1, 0, 8), 8);
@@ -333,9 +330,9 @@ START_TEST(polling_asks_for_little_in_each_step)
 		LOOKUPS = 64,
 		KEYS = 512
 	};
-	struct l2_rig r = l2_rig_of(2 * KEYS);
 	struct l2_memory_asked first, all;
 
+	r = l2_rig_of(2 * KEYS);
 	l2_up(&r);
 	l2_memory_pause(r.m, SCOUT__L2_EXISTS);
 	for (uint32_t i = 0; i < LOOKUPS; i++) {
@@ -355,31 +352,27 @@ START_TEST(polling_asks_for_little_in_each_step)
 	all = l2_memory_asked(r.m);
 	ck_assert_uint_eq(all.keys - first.keys, (all.questions - first.questions) * SCOUT__POLL_WINDOW);
 	ck_assert_uint_eq(all.most_keys, first.most_keys);
-	l2_down(&r);
 }
 END_TEST
 
 START_TEST(polling_ends_with_what_there_is_in_order)
 {
-	struct l2_rig r = l2_rig_of(64);
 	uint64_t corr;
 
-	another_node_wrote(&r, 8);
+	another_node_wrote(8);
 	l2_memory_show(r.m, 0);
 	l2_memory_show(r.m, 1);
 	l2_memory_show(r.m, 3);
-	corr = poll_for(&r, 1, 8, 50, 5);
-	ck_assert_uint_eq(polled_hit(&r, corr), 2);
+	corr = poll_for(1, 8, 50, 5);
+	ck_assert_uint_eq(polled_hit(corr), 2);
 	l2_end(&r, 1);
 }
 END_TEST
 
 START_TEST(without_a_timeout_it_is_one_round)
 {
-	struct l2_rig r = l2_rig_of(64);
-
-	another_node_wrote(&r, 8);
-	ck_assert_uint_eq(polled_hit(&r, poll_for(&r, 1, 8, 0, 1)), 0);
+	another_node_wrote(8);
+	ck_assert_uint_eq(polled_hit(poll_for(1, 8, 0, 1)), 0);
 	ck_assert_uint_eq(l2_memory_count(r.m, SCOUT__L2_EXISTS), 1);
 	l2_end(&r, 1);
 }
@@ -387,14 +380,13 @@ END_TEST
 
 START_TEST(a_commit_wakes_who_waits_for_it_before_the_interval)
 {
-	struct l2_rig r = l2_rig_of(64);
 	uint64_t corr;
 
 	l2_up(&r);
-	corr = poll_for(&r, 1, 4, NEVER_MS, NEVER_MS);
+	corr = poll_for(1, 4, NEVER_MS, NEVER_MS);
 	l2_memory_wait(r.m, SCOUT__L2_EXISTS, 1);
 	l2_store_in_pool(&r.rig.worker, 1, 4);
-	ck_assert_uint_eq(polled_hit(&r, corr), 4);
+	ck_assert_uint_eq(polled_hit(corr), 4);
 	/* The pool said it: nobody was asked again. */
 	ck_assert_uint_eq(l2_memory_count(r.m, SCOUT__L2_EXISTS), 1);
 	l2_end(&r, 1);

@@ -11,10 +11,25 @@
 
 /* The server over two tiers: what is found, promised, loaded and written, and what becomes of it when somebody goes. */
 
+static struct l2_rig r;
+
+static void
+setup(void)
+{
+	r = l2_rig_of(64);
+}
+
+static void
+teardown(void)
+{
+	if (r.rig.server)
+		l2_down(&r);
+}
+
+CHECKED_FIXTURE(setup, teardown);
+
 START_TEST(what_was_stored_is_hit_after_a_restart)
 {
-	struct l2_rig r = l2_rig_of(64);
-
 	l2_up(&r);
 	l2_store(&r.rig.worker, 1, 8);
 	ck_assert_uint_eq(l2_memory_objects(r.m), 8);
@@ -31,14 +46,11 @@ START_TEST(what_was_stored_is_hit_after_a_restart)
 	rig_finish(&r.rig.client, 3);
 	ck_assert_uint_eq(l2_memory_count(r.m, SCOUT__L2_STORE), 8);
 	l2_check_idle(&r);
-	l2_down(&r);
 }
 END_TEST
 
 START_TEST(the_pool_s_part_comes_first_and_one_question_asks_for_the_rest)
 {
-	struct l2_rig r = l2_rig_of(64);
-
 	l2_up_with_keys(&r, 16);
 	l2_store(&r.rig.worker, 1, 4);
 	l2_store(&r.rig.worker, 8, 2);
@@ -53,8 +65,6 @@ END_TEST
 
 START_TEST(a_prompt_whose_head_takes_the_room_of_its_tail_is_hit_as_a_whole)
 {
-	struct l2_rig r = l2_rig_of(64);
-
 	r.cfg.eviction = "lru";
 	l2_up(&r);
 	l2_store(&r.rig.worker, 1, 10);
@@ -74,8 +84,6 @@ END_TEST
 
 START_TEST(a_second_lookup_finds_what_the_first_expects)
 {
-	struct l2_rig r = l2_rig_of(64);
-
 	l2_up_with_keys(&r, 4);
 	l2_lookup(&r.rig.client, 1, 1, 4, 0, 4);
 	l2_lookup(&r.rig.client, 2, 1, 4, 0, 4);
@@ -88,7 +96,6 @@ END_TEST
 
 START_TEST(one_load_serves_all_who_ask)
 {
-	struct l2_rig r = l2_rig_of(64);
 	uint64_t corr[3];
 
 	l2_up_with_keys(&r, 1);
@@ -117,28 +124,22 @@ START_TEST(one_load_serves_all_who_ask)
 	}
 	ck_assert_uint_eq(l2_memory_count(r.m, SCOUT__L2_LOAD), 1);
 	l2_check_idle(&r);
-	l2_down(&r);
 }
 END_TEST
 
 START_TEST(what_nobody_retrieves_leaves_nothing_behind)
 {
-	struct l2_rig r = l2_rig_of(64);
-
 	l2_up_with_keys(&r, 8);
 	l2_lookup(&r.rig.client, 1, 1, 8, 0, 8);
 	ck_assert_uint_eq(wire_status(&r.rig.client, "l1.chunks"), 8);
 	rig_finish(&r.rig.client, 1);
 	l2_check_idle(&r);
 	ck_assert_uint_eq(wire_status(&r.rig.client, "l1.chunks"), 0);
-	l2_down(&r);
 }
 END_TEST
 
 START_TEST(it_counts_only_as_far_as_room_is_promised)
 {
-	struct l2_rig r = l2_rig_of(64);
-
 	r.cfg.max_promised = 5 * SHARD_BYTES;
 	l2_up_with_keys(&r, 8);
 	l2_lookup(&r.rig.client, 1, 1, 8, 0, 5);
@@ -150,7 +151,6 @@ END_TEST
 
 START_TEST(a_renewal_asks_the_stores_too)
 {
-	struct l2_rig r = l2_rig_of(64);
 	struct scout__lookup_reply m;
 
 	r.cfg.max_promised = 5 * SHARD_BYTES;
@@ -170,7 +170,6 @@ END_TEST
 
 START_TEST(a_lookup_ahead_knows_where_each_chunk_is)
 {
-	struct l2_rig r = l2_rig_of(64);
 	struct scout__ahead_reply m;
 	uint8_t present[12];
 	uint32_t kept;
@@ -197,8 +196,6 @@ END_TEST
 
 START_TEST(a_slow_store_costs_only_its_part)
 {
-	struct l2_rig r = l2_rig_of(64);
-
 	r.cfg.l2_lookup_timeout_ms = 50;
 	l2_up_with_keys(&r, 8);
 	l2_store(&r.rig.worker, 1, 3);
@@ -213,7 +210,6 @@ END_TEST
 /* It is the budget that ends the wait: the timeouts of the store and of a question are later than this peer waits for any reply. */
 START_TEST(a_lookup_with_little_time_does_not_wait_for_a_slow_store)
 {
-	struct l2_rig r = l2_rig_of(64);
 	struct scout__lookup_reply m;
 
 	r.cfg.l2_timeout_ms = 600000;
@@ -233,7 +229,6 @@ END_TEST
 /* Its adapters have started by then. */
 START_TEST(a_server_that_cannot_start_stops_its_second_tier)
 {
-	struct l2_rig r = l2_rig_of(64);
 	struct scout_server *server = NULL;
 	char err[256] = "";
 
@@ -242,7 +237,6 @@ START_TEST(a_server_that_cannot_start_stops_its_second_tier)
 	ck_assert_ptr_null(server);
 	r.cfg.metrics = NULL;
 	l2_up(&r);
-	l2_down(&r);
 }
 END_TEST
 
@@ -268,7 +262,6 @@ END_TEST
 
 START_TEST(four_thousand_lookups_at_once_are_all_asked_for)
 {
-	struct l2_rig r = l2_rig_of(64);
 	struct scout__lookup_msg m = {.n = 1};
 	uint64_t corr[SCOUT_MAX_OPS];
 
@@ -293,13 +286,11 @@ START_TEST(four_thousand_lookups_at_once_are_all_asked_for)
 	for (unsigned i = 0; i < SCOUT_MAX_OPS; i++)
 		rig_finish(&r.rig.client, 1000 + i);
 	l2_check_idle(&r);
-	l2_down(&r);
 }
 END_TEST
 
 START_TEST(a_client_that_goes_while_it_is_asked_leaves_no_pin)
 {
-	struct l2_rig r = l2_rig_of(64);
 	const struct scout__lookup_msg m = {.ticket = 1, .n = 8};
 	struct wire_peer other;
 
@@ -317,7 +308,6 @@ START_TEST(a_client_that_goes_while_it_is_asked_leaves_no_pin)
 	l2_check_idle(&r);
 	ck_assert_uint_eq(wire_status(&r.rig.client, "l1.chunks"), 0);
 	wire_close(&other);
-	l2_down(&r);
 }
 END_TEST
 
@@ -325,9 +315,9 @@ END_TEST
 
 /* A client and a worker of each of RANKS KV ranks. */
 static struct scout_server *
-up_with_ranks(const struct l2_rig *r, struct wire_peer *client, struct wire_peer workers[RANKS])
+up_with_ranks(struct wire_peer *client, struct wire_peer workers[RANKS])
 {
-	struct scout_server_config cfg = r->cfg;
+	struct scout_server_config cfg = r.cfg;
 	struct scout_server *server = rig_start(&cfg);
 
 	wire_open(client, scout_server_endpoint(server));
@@ -380,7 +370,6 @@ told_of_l2(struct wire_peer *p, struct scout__feed_msg *next)
 
 START_TEST(what_one_store_has_is_told_while_another_is_off)
 {
-	struct l2_rig r = l2_rig_of(64);
 	struct scout__feed_msg next = {.feed = 0};
 
 	r.cfg.l2 = "memory://a memory://b";
@@ -395,17 +384,16 @@ START_TEST(what_one_store_has_is_told_while_another_is_off)
 	l2_memory_fail(r.m, SCOUT__L2_STORE, 0, SCOUT__L2_OK);
 	wire_wait_status(&r.rig.client, "l2.writes.waiting", 0);
 	ck_assert_uint_eq(told_of_l2(&r.rig.client, &next), 0); /* not again */
-	l2_down(&r);
 }
 END_TEST
 
 START_TEST(a_chunk_is_told_when_the_last_of_its_shards_is_written)
 {
-	struct l2_rig r = l2_rig_of(64 * RANKS);
 	struct wire_peer client, workers[RANKS];
-	struct scout_server *server = up_with_ranks(&r, &client, workers);
+	struct scout_server *server = up_with_ranks(&client, workers);
 	struct scout__feed_msg next = {.feed = 0};
 
+	r = l2_rig_of(64 * RANKS);
 	(void)told_of_l2(&client, &next);
 	l2_memory_fail(r.m, SCOUT__L2_STORE, 1, SCOUT__L2_ERROR);
 	for (uint16_t rank = 0; rank < RANKS; rank++) {
@@ -422,17 +410,17 @@ END_TEST
 
 START_TEST(the_shards_of_a_chunk_may_come_from_both_tiers)
 {
-	struct l2_rig r = l2_rig_of(64 * RANKS);
 	struct wire_peer client, workers[RANKS];
-	struct scout_server *server = up_with_ranks(&r, &client, workers);
+	struct scout_server *server = up_with_ranks(&client, workers);
 
+	r = l2_rig_of(64 * RANKS);
 	/* A chunk whose shards are not all there is no hit, in L2 either. */
 	for (uint16_t rank = 0; rank < RANKS; rank++)
 		l2_store(&workers[rank], 1, 4);
 	l2_store(&workers[0], 5, 1);
 	l2_store(&workers[1], 5, 1);
 	down_with_ranks(server, &client, workers);
-	server = up_with_ranks(&r, &client, workers);
+	server = up_with_ranks(&client, workers);
 	l2_store(&workers[1], 1, 2);
 	l2_lookup(&client, 1, 1, 6, 0, 4);
 	ck_assert_uint_eq(wire_status(&client, "l2.0.keys_asked"), 6 * RANKS - 2);
@@ -451,7 +439,6 @@ END_TEST
 /* Otherwise what was written under older weights would be found again. */
 START_TEST(a_client_that_changed_the_weights_says_so_to_a_server_that_restarted)
 {
-	struct l2_rig r = l2_rig_of(64);
 	struct scout_client_config cfg;
 	struct scout_client *client;
 	char folder[] = "/tmp/kvscout-l2-XXXXXX";
@@ -496,7 +483,6 @@ END_TEST
  */
 START_TEST(a_lookup_with_a_timeout_of_its_own_gets_what_takes_longer_to_load)
 {
-	struct l2_rig r = l2_rig_of(64);
 	struct scout_client_config cfg;
 	struct scout_client *client;
 	uint8_t hashes[8 * 16];
@@ -531,6 +517,5 @@ START_TEST(a_lookup_with_a_timeout_of_its_own_gets_what_takes_longer_to_load)
 	ck_assert_uint_eq(hit.l2_chunks, 8);
 	scout_client_free(client);
 	l2_check_idle(&r);
-	l2_down(&r);
 }
 END_TEST
