@@ -28,6 +28,8 @@ setup(void)
 static void
 teardown(void)
 {
+	if (f.server)
+		fault_down(&f);
 	redis_kill(&server);
 	redis_cluster_kill(&cluster);
 }
@@ -58,7 +60,6 @@ START_TEST(a_new_server_finds_and_loads_what_another_stored)
 	/* By now it is in the pool: Redis is not asked again. */
 	ck_assert_uint_eq(use(1, true), CHUNKS);
 	ck_assert_uint_eq(fault_status(&f, "l2.loads"), CHUNKS);
-	fault_down(&f);
 }
 END_TEST
 
@@ -84,7 +85,6 @@ START_TEST(what_goes_between_lookup_and_load_is_named_and_not_offered_again)
 	/* Stored again it is there again. */
 	check_pool(1);
 	check_healed(100);
-	fault_down(&f);
 }
 END_TEST
 
@@ -139,7 +139,6 @@ START_LOOP_TEST(damaged_objects_are_misses_and_are_removed, 0, (sizeof(damages) 
 	wait_until(redis_number(&server, "DBSIZE") <= (long long)(CHUNKS - fault_status(&f, "l2.0.load.corrupt")))
 		;
 	check_healed(200);
-	fault_down(&f);
 }
 END_TEST
 
@@ -164,7 +163,6 @@ START_TEST(a_wrong_password_costs_the_second_tier_only_and_heals)
 	redis_ok(&server, "CONFIG SET requirepass wrong");
 	fault_wait(&f, "l2.0.ready", 1);
 	check_healed(300);
-	fault_down(&f);
 }
 END_TEST
 
@@ -197,7 +195,6 @@ START_TEST(a_stopped_redis_costs_the_second_tier_only_and_heals)
 	redis_thaw(&server);
 	fault_wait(&f, "l2.0.ready", 1);
 	check_healed(400);
-	fault_down(&f);
 }
 END_TEST
 
@@ -219,7 +216,6 @@ START_TEST(a_redis_that_is_killed_and_comes_back_empty_is_believed)
 	fault_wait(&f, "l2.0.breaker.reads", 0);
 	ck_assert_uint_eq(use(1, true), 0);
 	check_healed(500);
-	fault_down(&f);
 }
 END_TEST
 
@@ -238,7 +234,6 @@ START_TEST(a_cluster_is_used_as_a_whole)
 	ck_assert_uint_eq(use(2, true), CHUNKS);
 	ck_assert_uint_eq(fault_status(&f, "l2.loads.done"), 2 * CHUNKS);
 	ck_assert_uint_eq(fault_status(&f, "l2.0.moved") + fault_status(&f, "l2.0.asked"), 0);
-	fault_down(&f);
 }
 END_TEST
 
@@ -285,7 +280,6 @@ START_TEST(slots_that_move_between_lookup_and_load_are_followed)
 	start_anew();
 	ck_assert_uint_eq(use(1, true), CHUNKS);
 	ck_assert_uint_eq(fault_status(&f, "l2.0.asked"), 0);
-	fault_down(&f);
 }
 END_TEST
 
@@ -314,7 +308,6 @@ START_TEST(a_node_that_is_killed_between_lookup_and_load_costs_its_keys_only_and
 	}
 	redis_restart(&cluster.nodes[2]);
 	check_healed(600);
-	fault_down(&f);
 }
 END_TEST
 

@@ -58,6 +58,8 @@ setup(void)
 static void
 teardown(void)
 {
+	if (f.server)
+		fault_down(&f);
 	stand_fail(&stand, STAND_PASS, NULL, 1, 0);
 	stand_stop(&stand);
 }
@@ -91,7 +93,6 @@ START_LOOP_TEST(a_new_server_finds_and_loads_what_another_stored, 0, 2)
 	/* By now it is in the pool: the store is not asked again. */
 	ck_assert_uint_eq(use(1, true), CHUNKS);
 	ck_assert_uint_eq(fault_status(&f, "l2.loads"), CHUNKS);
-	fault_down(&f);
 }
 END_TEST
 
@@ -116,7 +117,6 @@ START_LOOP_TEST(servers_of_two_hosts_hit_what_the_other_stored, 0, 2)
 	wait_until(use(2, true) == CHUNKS)
 		;
 	fault_down(&other);
-	fault_down(&f);
 }
 END_TEST
 
@@ -147,7 +147,6 @@ START_TEST(what_was_cleared_stays_so_over_a_restart_and_on_other_servers)
 	start_anew();
 	ck_assert_uint_eq(use(1, true), CHUNKS);
 	fault_down(&other);
-	fault_down(&f);
 }
 END_TEST
 
@@ -166,7 +165,6 @@ START_LOOP_TEST(a_store_that_fails_one_request_of_four_loses_nothing, 0, 4)
 	ck_assert_uint_ge(stand.n_faults, 8);
 	if (passing[_i] != STAND_SLOW)
 		ck_assert_uint_eq(fault_status(&f, "l2.loads.failed"), 0);
-	fault_down(&f);
 }
 END_TEST
 
@@ -186,7 +184,6 @@ START_TEST(a_store_that_thinks_about_what_it_is_given_gets_all_of_it)
 	fault_wait(&f, "l2.0.record_write.ok", 1);
 	start_anew();
 	ck_assert_uint_eq(use(1, true), 0);
-	fault_down(&f);
 }
 END_TEST
 
@@ -209,7 +206,6 @@ START_LOOP_TEST(a_lying_store_is_never_believed, 0, 2)
 	finish();
 	heal();
 	check_healed(200);
-	fault_down(&f);
 }
 END_TEST
 
@@ -233,7 +229,6 @@ START_TEST(what_goes_between_lookup_and_load_is_named_and_not_offered_again)
 	heal();
 	check_pool(1);
 	check_healed(100);
-	fault_down(&f);
 }
 END_TEST
 
@@ -250,7 +245,6 @@ START_TEST(bytes_that_drip_are_no_progress)
 	wait_at_least("l2.0.reads_switched_off", 1);
 	heal();
 	check_healed(400);
-	fault_down(&f);
 }
 END_TEST
 
@@ -268,7 +262,6 @@ START_TEST(an_object_stays_that_a_proxys_page_came_for)
 	start_anew();
 	wait_until(use(1, true) == CHUNKS)
 		;
-	fault_down(&f);
 }
 END_TEST
 
@@ -291,7 +284,6 @@ START_TEST(a_store_that_refuses_costs_the_second_tier_only_and_heals)
 	for (uint32_t i = 0; i < 8; i++)
 		ck_assert_uint_eq(use(60 + i, true), CHUNKS);
 	check_healed(300);
-	fault_down(&f);
 }
 END_TEST
 
@@ -308,7 +300,6 @@ START_TEST(a_frozen_store_costs_the_second_tier_only_and_heals)
 	ck_assert_uint_lt(fault_status(&f, "loop.longest_us"), 1000000);
 	heal();
 	check_healed(400);
-	fault_down(&f);
 }
 END_TEST
 
