@@ -106,9 +106,12 @@ build_chosen()
 	bc_targets=$(chosen "$bc_dir" targets $bc_words) && compile "$bc_dir" $bc_targets
 }
 
-# Without CUDA, Redis and HTTP. The short form has the tests of what differs then: ABI, configuration, L2 and monitor.
+# Client and worker alone; then all without CUDA, Redis and HTTP, whose short form has the tests of what differs then: ABI, configuration, L2
+# and monitor.
 stage_minimal()
 {
+	build "$ROOT/build-client" -Dserver=disabled -Dpython=disabled -Dwerror=true || return 1
+	run_tests "$ROOT/build-client" || return 1
 	set -- -Dcuda=disabled -Dredis=disabled -Ds3=disabled -Dmetrics=disabled -Dwerror=true
 	if is_long; then
 		build "$ROOT/build-minimal" "$@" || return 1
