@@ -180,9 +180,9 @@ struct scout__cuda_place scout__cuda_next_item(const struct scout__cuda *cuda, c
 /* Bytes that one item has in one layer, null blocks not counted. */
 uint64_t scout__cuda_bytes_of(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t item,
 			      uint32_t layer);
-/* Whether the slot is in memory that the first batch may be copied from or to; where the GPU finds it, 0 if it is not pinned. */
+/* Whether the slot is in memory that the first batch may be copied from or to; *found: as in scout__cuda_memory_find(). */
 bool scout__cuda_lane_find(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, const void *slot,
-			   uint64_t *ret_device_slot) SCOUT_ON_COPY_THREAD;
+			   struct scout__cuda_found *found) SCOUT_ON_COPY_THREAD;
 /* By name; false if there is none of it. */
 bool scout__cuda_method_find(const char *name, enum scout__cuda_method *ret_method);
 const char *scout__cuda_method_name(enum scout__cuda_method method);

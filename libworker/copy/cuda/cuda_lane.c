@@ -297,11 +297,13 @@ enter_layer(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint32_t la
 static bool SCOUT_ON_COPY_THREAD
 is_pinned(struct scout__cuda *cuda, const struct scout__copy_batch *batch)
 {
-	uint64_t device_slot;
+	struct scout__cuda_found found = {.bytes = 0};
 
-	for (uint32_t i = 0; i < batch->n; i++)
-		if (scout__cuda_memory_find(&cuda->memory, batch->items[i].slot, &device_slot) == SCOUT__CUDA_PAGEABLE)
+	for (uint32_t i = 0; i < batch->n; i++) {
+		scout__cuda_memory_find(&cuda->memory, batch->items[i].slot, &found);
+		if (found.state == SCOUT__CUDA_PAGEABLE)
 			return false;
+	}
 	return true;
 }
 
@@ -424,12 +426,12 @@ enqueue_one(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
 	struct scout__copy_batch *batch = lane->first;
 	struct scout__cuda_place next = {0, 0};
-	uint64_t device_slot;
+	struct scout__cuda_found found = {.bytes = 0};
 	int rc;
 
 	if (!await_events(cuda, lane))
 		return;
-	if (!scout__cuda_lane_find(cuda, lane, batch->items[lane->at.item].slot, &device_slot)) {
+	if (!scout__cuda_lane_find(cuda, lane, batch->items[lane->at.item].slot, &found)) {
 		end_first(cuda, lane, SCOUT_ERR_DEVICE); /* the memory is gone */
 		return;
 	}

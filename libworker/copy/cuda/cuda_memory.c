@@ -109,8 +109,8 @@ find_region(const struct scout__cuda_memory *memory, const void *p)
 	return (uintptr_t)p - (uintptr_t)region->of.base < region->of.bytes ? region : NULL;
 }
 
-static uint64_t
-device_address(const struct scout__cuda_region *region, uint64_t at)
+static const struct pin_part *
+part_of(const struct scout__cuda_region *region, uint64_t at)
 {
 	uint64_t low = 0, high = region->n_parts;
 
@@ -122,23 +122,30 @@ device_address(const struct scout__cuda_region *region, uint64_t at)
 		else
 			high = middle;
 	}
-	return region->parts[low].device + (at - region->parts[low].at);
+	return &region->parts[low];
 }
 
-enum scout__cuda_pinning
-scout__cuda_memory_find(struct scout__cuda_memory *memory, const void *slot, uint64_t *ret_device_address)
+void
+scout__cuda_memory_find(struct scout__cuda_memory *memory, const void *slot, struct scout__cuda_found *found)
 {
-	enum scout__cuda_pinning state = SCOUT__CUDA_UNKNOWN;
 	struct scout__cuda_region *region;
+	const struct pin_part *part;
 
+	if ((uintptr_t)slot - (uintptr_t)found->from < found->bytes)
+		return;
+	*found = (struct scout__cuda_found){.bytes = 0};
 	(void)pthread_mutex_lock(&memory->mu);
 	region = find_region(memory, slot);
 	if (region && !region->drop)
-		state = region->state;
-	if (state == SCOUT__CUDA_PINNED)
-		*ret_device_address = device_address(region, (uintptr_t)slot - (uintptr_t)region->of.base);
+		*found = (struct scout__cuda_found){
+			.from = region->of.base, .bytes = region->of.bytes, .state = region->state};
+	if (found->state == SCOUT__CUDA_PINNED) {
+		part = part_of(region, (uintptr_t)slot - (uintptr_t)region->of.base);
+		found->from += part->at;
+		found->bytes = part->end - part->at;
+		found->device = part->device;
+	}
 	(void)pthread_mutex_unlock(&memory->mu);
-	return state;
 }
 
 bool

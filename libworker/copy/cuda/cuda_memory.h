@@ -21,6 +21,14 @@ enum scout__cuda_pinning {
 	SCOUT__CUDA_PAGEABLE /* could not be pinned, which was logged, and is tried again */
 };
 
+/* Some memory of the pool, all in one state. Pinned: by one call, and the GPU finds it at `device`. */
+struct scout__cuda_found {
+	const uint8_t *from;
+	uint64_t bytes; /* 0: nothing was found */
+	uint64_t device;
+	enum scout__cuda_pinning state;
+};
+
 struct scout__cuda_region;
 
 struct scout__cuda_memory {
@@ -51,9 +59,11 @@ int scout__cuda_memory_add(struct scout__cuda_memory *memory, const struct scout
 /* Unpin a mapping; returns when that is done. Waits at most for one call that pins or unpins. */
 void scout__cuda_memory_remove(struct scout__cuda_memory *memory, const void *base);
 
-/* The state of the memory that @slot lies in; if it is pinned, also where the GPU finds the slot. Any thread. */
-enum scout__cuda_pinning scout__cuda_memory_find(struct scout__cuda_memory *memory, const void *slot,
-						 uint64_t *ret_device_address);
+/*
+ * What @slot lies in. Where @slot lies in *@found, that stays as it is, and costs no lock: so a caller who goes through slots begins with an
+ * empty one, and forgets it before the memory may go. Any thread.
+ */
+void scout__cuda_memory_find(struct scout__cuda_memory *memory, const void *slot, struct scout__cuda_found *found);
 
 /* Whether a copy of @slot has to wait until its memory is pinned; that is then done next. Any thread. */
 bool scout__cuda_memory_wait_for(struct scout__cuda_memory *memory, const void *slot);

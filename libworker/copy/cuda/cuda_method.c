@@ -11,8 +11,9 @@
  * Purpose: the two ways to move parts of slots. One span has parts of as many items of a layer as fit its stage, one launch, or one
  * call.
  *
- *   staged   the slots' bytes, in one DMA for each slot and one call for all, to (or from) a staging buffer on the GPU, and a
- *            kernel that scatters (or gathers) them at the speed of the GPU's own memory. Two streams: the DMA of the next span runs beside the kernel.
+ *   staged   the slots' bytes, in one DMA for each run of neighbouring slots and one call for all, to (or from) a staging buffer on
+ *            the GPU, and a kernel that scatters (or gathers) them at the speed of the GPU's own memory. Two streams: the DMA of the
+ *            next span runs beside the kernel.
  *   batch    one DMA for each piece, all in one call (cudaMemcpyBatchAsync), or one call each where the driver cannot or
  *            has refused. No kernel at all, so nothing of the model's; but small pieces cost more than their bytes.
  *
@@ -42,6 +43,9 @@
 #define BATCH_FROM (UINT64_C(32) << 10)
 /* One call for each piece takes some 2 us of this CPU: at 512 KiB the link is slower than that by far. */
 #define LOOP_FROM (UINT64_C(512) << 10)
+
+/* Of so many items, spread over a batch, `auto` counts the pieces: the chunks of a job are alike. */
+#define METHOD_ITEMS 64u
 
 static const char *const names[] = {"auto", "batch", "staged"};
 
@@ -78,7 +82,7 @@ scout__cuda_method_of(const struct scout__cuda *cuda, const struct scout__copy_b
 
 	if (cuda->method != SCOUT__CUDA_AUTO)
 		return cuda->method;
-	for (uint32_t i = 0; i < batch->n; i++) {
+	for (uint32_t i = 0; i < batch->n; i += batch->n / METHOD_ITEMS + 1) {
 		const struct scout__cuda_table *table = scout__cuda_table_of(cuda, batch, i);
 		const struct scout__copy_plane dense = {.stride = 1, .block_bytes = 1};
 		const int64_t *ids = batch->items[i].block_ids;
@@ -152,13 +156,10 @@ scout__cuda_bytes_of(const struct scout__cuda *cuda, const struct scout__copy_ba
 
 bool
 scout__cuda_lane_find(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, const void *slot,
-		      uint64_t *ret_device_slot)
+		      struct scout__cuda_found *found)
 {
-	enum scout__cuda_pinning state;
-
-	*ret_device_slot = 0;
-	state = scout__cuda_memory_find(&cuda->memory, slot, ret_device_slot);
-	return state == SCOUT__CUDA_PINNED || (state == SCOUT__CUDA_PAGEABLE && lane->is_pageable);
+	scout__cuda_memory_find(&cuda->memory, slot, found);
+	return found->state == SCOUT__CUDA_PINNED || (found->state == SCOUT__CUDA_PAGEABLE && lane->is_pageable);
 }
 
 /* ---- gathering ---- */
@@ -174,8 +175,8 @@ struct gathered {
 struct source {
 	const struct scout__cuda_table *table;
 	const struct scout__copy_item *item;
-	uint64_t device_slot; /* where the GPU finds its slot */
-	uint64_t limit;       /* the first tile behind the layer */
+	struct scout__cuda_found found; /* what its slot lies in */
+	uint64_t limit;                 /* the first tile behind the layer */
 };
 
 /* A piece that lies @slot_at bytes into the slot, and at @on_gpu. */
@@ -183,14 +184,35 @@ static void SCOUT_ON_COPY_THREAD
 add_piece(struct scout__cuda *cuda, struct gathered *gathered, const struct source *source, bool is_load, void *on_gpu,
 	  uint64_t slot_at, uint64_t bytes)
 {
+	uint64_t at = source->found.device + (uint64_t)(source->item->slot - source->found.from) + slot_at;
 	/* No memory of this CPU's, perhaps. NOLINTNEXTLINE(performance-no-int-to-ptr) */
-	void *in_slot = (void *)(uintptr_t)(source->device_slot + slot_at);
+	void *in_slot = (void *)(uintptr_t)at;
 
 	cuda->piece_to[gathered->n] = is_load ? on_gpu : in_slot;
 	cuda->piece_from[gathered->n] = is_load ? in_slot : on_gpu;
 	cuda->piece_host[gathered->n] = source->item->slot + slot_at;
 	cuda->piece_bytes[gathered->n] = bytes;
 	gathered->n++;
+}
+
+/* The last piece goes on with @bytes more, which lie behind it in memory that was pinned by one call, and in the stage. */
+static bool SCOUT_ON_COPY_THREAD
+lengthen_piece(struct scout__cuda *cuda, const struct gathered *gathered, const struct source *source, bool is_load,
+	       const uint8_t *stage, uint64_t slot_at, uint64_t bytes)
+{
+	const uint8_t *host, *on_gpu;
+	size_t *last_bytes;
+
+	if (gathered->n == 0)
+		return false;
+	host = cuda->piece_host[gathered->n - 1];
+	on_gpu = is_load ? cuda->piece_to[gathered->n - 1] : cuda->piece_from[gathered->n - 1];
+	last_bytes = &cuda->piece_bytes[gathered->n - 1];
+	if (host < source->found.from || host + *last_bytes != source->item->slot + slot_at ||
+	    on_gpu + *last_bytes != stage)
+		return false;
+	*last_bytes += bytes;
+	return true;
 }
 
 /* A part for the kernel, from tile @tile on; *ret_at: where it begins in the slot. Returns its bytes; 0: there is no room. */
@@ -222,6 +244,7 @@ gather_staged(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, str
 	      const struct source *source, const struct scout__cuda_span *span, uint64_t tile)
 {
 	uint64_t room = gathered->bytes < cuda->stage_bytes ? cuda->stage_bytes - gathered->bytes : 0, at = 0, bytes;
+	bool is_load = scout__cuda_is_load(cuda, lane);
 	uint8_t *stage;
 
 	bytes = add_part(gathered, source, tile, room, &at);
@@ -230,7 +253,8 @@ gather_staged(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, str
 	/* Bytes keep their place within 16, so that what is aligned in the slot is aligned in the buffer. */
 	stage = span->stage + gathered->bytes + at % 16;
 	set_slot(gathered, (uintptr_t)stage - at);
-	add_piece(cuda, gathered, source, scout__cuda_is_load(cuda, lane), stage, at, bytes);
+	if (!lengthen_piece(cuda, gathered, source, is_load, stage, at, bytes))
+		add_piece(cuda, gathered, source, is_load, stage, at, bytes);
 	gathered->bytes = (gathered->bytes + at % 16 + bytes + 15) / 16 * 16;
 	return scout__tile_end(&gathered->tiles);
 }
@@ -295,13 +319,13 @@ gather_items(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, stru
 	     struct scout__cuda_span *span, struct scout__cuda_place at)
 {
 	const struct scout__copy_batch *batch = lane->first;
-	struct source source;
+	struct source source = {.found = {.bytes = 0}};
 
 	while (at.item < batch->n) {
 		source.table = scout__cuda_table_of(cuda, batch, at.item);
 		source.item = &batch->items[at.item];
 		source.limit = scout__cuda_layer_tile(cuda, batch, at.item, lane->layer + 1);
-		if (!scout__cuda_lane_find(cuda, lane, source.item->slot, &source.device_slot))
+		if (!scout__cuda_lane_find(cuda, lane, source.item->slot, &source.found))
 			break;
 		at.tile = gather(cuda, lane, gathered, &source, span, at.tile);
 		if (at.tile < source.limit)

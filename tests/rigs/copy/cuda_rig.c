@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cuda_rig.h"
 
+#include "pinning_of.h"
+
 const char *const methods[] = {"staged", "batch", "auto"};
 
 struct world world;
@@ -72,9 +74,8 @@ void
 wait_pinned(void *engine, const uint8_t *slots)
 {
 	struct scout__cuda_memory *memory = &((struct scout__cuda *)engine)->memory;
-	uint64_t address;
 
-	wait_until(scout__cuda_memory_find(memory, slots, &address) != SCOUT__CUDA_PINNING)
+	wait_until(pinning_of(memory, slots) != SCOUT__CUDA_PINNING)
 		;
 }
 

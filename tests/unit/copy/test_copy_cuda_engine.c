@@ -2,6 +2,8 @@
 /*
  * The CUDA backend on the stand-in for the CUDA driver (fake_cuda.h says what that shows and what not): every method, layers, events.
  */
+#include <sys/mman.h>
+
 #include "cuda_rig.h"
 #include "check_main.h"
 
@@ -85,6 +87,58 @@ START_TEST(neighbouring_pages_are_one_copy)
 	ck_assert_uint_eq(fake_cuda_counts().copies - before, 1 + 4 + 4);
 	ck_assert_uint_eq(fake_cuda_counts().batch_calls, 1);
 	ck_assert_uint_eq(fake_cuda_counts().launches, 0);
+	gpu_end(&world);
+}
+END_TEST
+
+/* Slots beside each other, before and behind a place where two calls met that pinned them. _i: the direction. */
+START_LOOP_TEST(neighbouring_slots_are_one_copy_within_what_was_pinned_at_once, 0, 2)
+{
+	enum {
+		N = 5,
+		BLOCKS = 4,
+		BLOCK = 1024,
+		SLOT = BLOCKS * BLOCK,
+		FIRST = (32 << 20) / SLOT - 3
+	};
+	bool is_load = _i == 0;
+	struct fake_cuda_options opt = options();
+	struct scout__copy_memory memory = {.bytes = UINT64_C(33) << 20, .stride = SLOT};
+	struct scout__copy_item items[N];
+	struct scout__copy_batch batch = {
+		.direction = is_load ? SCOUT__COPY_LOAD : SCOUT__COPY_SAVE, .n = N, .items = items};
+	int64_t ids[N * BLOCKS];
+	uint64_t before;
+
+	memset(&world, 0, sizeof(world));
+	world.planes[0] = (struct scout__copy_plane){.block_bytes = BLOCK, .stride = BLOCK};
+	world_fill(&world, 1, BLOCKS, 2 * N * BLOCKS, 1);
+	gpu_begin(&world, &opt, "staged");
+	memory.base = mmap(NULL, memory.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	ck_assert_ptr_ne(memory.base, MAP_FAILED);
+	ck_assert_int_eq(ops->add_memory(world.engine, &memory), 0);
+	wait_pinned(world.engine, memory.base);
+	for (uint32_t i = 0; i < N * BLOCKS; i++) {
+		ids[i] = 2 * (int64_t)i;
+		memset(memory.base + FIRST * SLOT + (size_t)i * BLOCK, 1 + (int)i, BLOCK);
+		memset(world.planes[0].base + 2 * (size_t)i * BLOCK, 101 + (int)i, BLOCK);
+	}
+	for (uint32_t i = 0; i < N; i++)
+		items[i] =
+			(struct scout__copy_item){memory.base + (size_t)(FIRST + i) * SLOT, ids + (size_t)i * BLOCKS};
+	before = fake_cuda_counts().copies;
+	run_batch(world.engine, &batch);
+	ck_assert_int_eq(batch.status, 0);
+	ck_assert_uint_eq(fake_cuda_counts().copies - before, 2);
+	for (uint32_t i = 0; i < N * BLOCKS; i++) {
+		const uint8_t *slot = memory.base + FIRST * SLOT + (size_t)i * BLOCK;
+		const uint8_t *page = world.planes[0].base + 2 * (size_t)i * BLOCK;
+
+		ck_assert_mem_eq(slot, page, BLOCK);
+		ck_assert_uint_eq(slot[0], is_load ? 1 + i : 101 + i);
+	}
+	ops->remove_memory(world.engine, memory.base);
+	munmap(memory.base, memory.bytes);
 	gpu_end(&world);
 }
 END_TEST

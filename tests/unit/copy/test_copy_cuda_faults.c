@@ -4,6 +4,7 @@
  * not): the n-th call that fails, a device that breaks, stop and fence, memory that cannot be pinned, close.
  */
 #include "cuda_rig.h"
+#include "pinning_of.h"
 #include "check_main.h"
 
 #define N_BATCHES 4u
@@ -520,7 +521,6 @@ START_LOOP_TEST(memory_that_cannot_be_pinned_is_copied_all_the_same_and_tried_ag
 	static const char *const configured[] = {"auto", "batch", "staged"};
 	struct fake_cuda_options opt = options();
 	char err[300] = "";
-	uint64_t address;
 	struct single s;
 
 	opt.fail_pin = 1;
@@ -537,8 +537,8 @@ START_LOOP_TEST(memory_that_cannot_be_pinned_is_copied_all_the_same_and_tried_ag
 	run_batch(world.engine, &s.batch);
 	assert_copied(&s, &world);
 	/* The second try works. */
-	wait_until(scout__cuda_memory_find(&((struct scout__cuda *)world.engine)->memory,
-					   slot_in(&world, world.slots, 0), &address) == SCOUT__CUDA_PINNED)
+	wait_until(pinning_of(&((struct scout__cuda *)world.engine)->memory, slot_in(&world, world.slots, 0)) ==
+		   SCOUT__CUDA_PINNED)
 		;
 	ck_assert_uint_eq(fake_cuda_counts().pins, 2);
 	single_init(&s, &world, SCOUT__COPY_LOAD, 0);

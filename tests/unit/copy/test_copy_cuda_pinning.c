@@ -4,6 +4,7 @@
 
 #include "check_main.h"
 #include "cuda_rig.h"
+#include "pinning_of.h"
 
 /* In which order a large pool's memory is pinned. */
 
@@ -39,7 +40,6 @@ START_TEST(what_a_copy_waits_for_is_pinned_first)
 	struct fake_cuda_options opt = options();
 	uint8_t *pool = aligned_alloc(REGION_BYTES, REGIONS * REGION_BYTES);
 	struct scout__cuda_memory memory;
-	uint64_t unused;
 
 	atomic_store(&pins_asked, 0);
 	atomic_store(&pins_allowed, 0);
@@ -65,7 +65,7 @@ START_TEST(what_a_copy_waits_for_is_pinned_first)
 			wait_until(!scout__cuda_memory_wait_for(&memory, pool + order[i] * REGION_BYTES))
 				;
 		for (uint32_t k = 0; k < REGIONS; k++)
-			ck_assert_int_eq(scout__cuda_memory_find(&memory, pool + order[k] * REGION_BYTES, &unused),
+			ck_assert_int_eq(pinning_of(&memory, pool + order[k] * REGION_BYTES),
 					 k <= i ? SCOUT__CUDA_PINNED : SCOUT__CUDA_PINNING);
 	}
 	ck_assert(!scout__cuda_memory_wait_for(&memory, pool));
