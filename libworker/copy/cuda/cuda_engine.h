@@ -56,16 +56,16 @@ struct scout__cuda_span {
 	bool await_other;
 	bool is_failed; /* it counts for nothing but its memory */
 	bool ends_layer, ends_batch;
-	uint32_t layer;
+	uint32_t end_layer;            /* behind the last of its layers */
 	uint32_t first_item, end_item; /* of the batch, whose pages it may touch */
 	uint32_t n_done;               /* leading items that are complete when it is over */
 	uint32_t pieces;               /* copies that it was enqueued as */
-	uint64_t bytes;                /* of the items in this layer that end here */
+	uint64_t bytes;                /* of the items in these layers that end here */
 };
 
-/* How far a batch is enqueued in a layer. */
+/* How far a batch is enqueued in the layers that go together. */
 struct scout__cuda_place {
-	uint32_t item; /* batch->n: no item that is left has planes in the layer */
+	uint32_t item; /* batch->n: no item that is left has planes in them */
 	uint64_t tile; /* of the item */
 };
 
@@ -88,11 +88,11 @@ struct scout__cuda_lane {
 	struct scout__copy_batch *first, *last;           /* not completely enqueued */
 	/* Where `first` stands. */
 	bool begun;
-	bool layer_begun;               /* what the layer waits for is enqueued */
+	bool layer_begun;               /* what the layers wait for is enqueued */
 	const void *after, *last_layer; /* that the last batch which has begun waits for */
 	enum scout__cuda_method method;
-	bool is_pageable; /* of the first batch: some of its slots are not pinned */
-	uint32_t layer;
+	bool is_pageable;          /* of the first batch: some of its slots are not pinned */
+	uint32_t layer, end_layer; /* these layers go together */
 	struct scout__cuda_place at;
 };
 
@@ -174,12 +174,12 @@ void scout__cuda_lane_end(struct scout__cuda *cuda, struct scout__cuda_lane *lan
 /* The first tile of item @item in layer @layer. */
 uint64_t scout__cuda_layer_tile(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t item,
 				uint32_t layer);
-/* Where the first item from @item on that has planes in the layer begins. */
+/* Where the first item from @item on that has planes in layers @layer to @end_layer - 1 begins. */
 struct scout__cuda_place scout__cuda_next_item(const struct scout__cuda *cuda, const struct scout__copy_batch *batch,
-					       uint32_t item, uint32_t layer);
-/* Bytes that one item has in one layer, null blocks not counted. */
-uint64_t scout__cuda_bytes_of(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t item,
-			      uint32_t layer);
+					       uint32_t item, uint32_t layer, uint32_t end_layer);
+/* Whether all items have together at most @most bytes in the layers. */
+bool scout__cuda_is_small(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t layer,
+			  uint32_t end_layer, uint64_t most);
 /* Whether the slot is in memory that the first batch may be copied from or to; *found: as in scout__cuda_memory_find(). */
 bool scout__cuda_lane_find(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, const void *slot,
 			   struct scout__cuda_found *found) SCOUT_ON_COPY_THREAD;
@@ -196,7 +196,7 @@ void *scout__cuda_page_stream(const struct scout__cuda_lane *lane);
 void *scout__cuda_done_stream(const struct scout__cuda *cuda, const struct scout__cuda_lane *lane);
 
 /*
- * Enqueue @span, which is what comes next of the lane's layer: of as many items as fit. The slot of the first one is pinned;
+ * Enqueue @span, which is what comes next of the lane's layers: of as many items as fit. The slot of the first one is pinned;
  * one whose slot is not ends the span before it. Returns a CUDA error, or 0 with the place that comes next, and the span's
  * bytes and pieces. After an error some of its steps may be enqueued.
  */

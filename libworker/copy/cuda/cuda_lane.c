@@ -15,7 +15,9 @@
  * come.
  *
  * A batch is enqueued span by span, layer by layer, and in each layer item by item; a span has as many items of one
- * layer as fit (cuda_method.c), so small pieces share what a span costs. SCOUT__CUDA_SPANS may be in flight. Each ends
+ * layer as fit (cuda_method.c), so small pieces share what a span costs. Small layers go together as if they were one: each span costs
+ * the streams some 20 us, in which the link moves a MiB. The first layer of a load goes alone, since a model waits for
+ * it; of a save those go together whose events have come. SCOUT__CUDA_SPANS may be in flight. Each ends
  * in an event that belongs to its place in the ring, and the place (with its staging buffer) is taken again only when
  * the thread has seen that event. Spans are taken off in the order of their enqueueing.
  *
@@ -38,6 +40,9 @@
  * Rejected: waiting for the streams at every error. A save may stand behind the caller's event, which may
  * stand behind a retrieve that this very thread has yet to enqueue.
  */
+
+/* Layers of at most so many bytes go together: 80 us on a link of 50 GB/s. */
+#define TOGETHER_BYTES (UINT64_C(4) << 20)
 
 /* ---- the ring ---- */
 
@@ -230,7 +235,7 @@ finish_span(struct scout__cuda *cuda, struct scout__cuda_span *span)
 		batch->bytes += span->bytes;
 		batch->n_done = span->n_done;
 		if (span->ends_layer && batch->progress)
-			scout__copy_progress_copied(batch->progress, span->layer + 1);
+			scout__copy_progress_copied(batch->progress, span->end_layer);
 	}
 	if (span->ends_batch)
 		scout__copy_queue_report(&cuda->queue, batch);
@@ -284,13 +289,31 @@ await(struct scout__cuda_lane *lane, void *event)
 	return rc == SCOUT__CUDA_NOT_READY ? scout__cuda_api_stream_wait(scout__cuda_page_stream(lane), event) : rc;
 }
 
+/* Behind the layers that go together from @layer on; an empty one does not begin any. */
+static uint32_t SCOUT_ON_COPY_THREAD
+end_of_layers(const struct scout__cuda *cuda, const struct scout__cuda_lane *lane, uint32_t layer)
+{
+	const struct scout__copy_batch *batch = lane->first;
+	bool is_load = scout__cuda_is_load(cuda, lane);
+	uint32_t end = layer + 1;
+
+	if ((layer == 0 && is_load) || scout__cuda_next_item(cuda, batch, 0, layer, end).item == batch->n)
+		return end;
+	while (end < scout__copy_layers(batch) && scout__cuda_is_small(cuda, batch, layer, end + 1, TOGETHER_BYTES) &&
+	       (is_load || !batch->layer_events ||
+		scout__cuda_api_event_query(batch->layer_events[end]) == SCOUT__CUDA_OK))
+		end++;
+	return end;
+}
+
 /* The first batch goes on with that layer; it has enqueued nothing of it. */
 static void SCOUT_ON_COPY_THREAD
 enter_layer(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint32_t layer)
 {
 	lane->layer = layer;
+	lane->end_layer = end_of_layers(cuda, lane, layer);
 	lane->layer_begun = false;
-	lane->at = scout__cuda_next_item(cuda, lane->first, 0, layer);
+	lane->at = scout__cuda_next_item(cuda, lane->first, 0, layer, lane->end_layer);
 }
 
 /* The slots of @batch are pinned, as the kernel and the batch call need them; single DMAs need that for speed only. */
@@ -322,7 +345,7 @@ begin(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 	return batch->after ? await(lane, batch->after) : 0;
 }
 
-/* The caller's events of the layer that ends here, and of the batch. Returns a CUDA error. */
+/* The caller's events of the layers that end here, and of the batch. Returns a CUDA error. */
 static int SCOUT_ON_COPY_THREAD
 record_callers(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
@@ -332,9 +355,9 @@ record_callers(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 
 	if (!scout__cuda_is_load(cuda, lane))
 		return 0;
-	if (batch->layer_events)
-		rc = scout__cuda_api_event_record(batch->layer_events[lane->layer], stream);
-	if (rc == 0 && batch->event && lane->layer + 1 == scout__copy_layers(batch))
+	for (uint32_t l = lane->layer; batch->layer_events && l < lane->end_layer && rc == 0; l++)
+		rc = scout__cuda_api_event_record(batch->layer_events[l], stream);
+	if (rc == 0 && batch->event && lane->end_layer == scout__copy_layers(batch))
 		rc = scout__cuda_api_event_record(batch->event, stream);
 	return rc;
 }
@@ -360,7 +383,7 @@ add_span(struct scout__cuda_lane *lane)
 
 	lane->pieces += span->pieces;
 	span->batch = lane->first;
-	span->layer = lane->layer;
+	span->end_layer = lane->end_layer;
 	span->first_item = lane->at.item;
 	span->end_item = lane->at.item;
 	span->is_failed = false;
@@ -371,7 +394,7 @@ add_span(struct scout__cuda_lane *lane)
 	return span;
 }
 
-/* The layer is completely enqueued, @span the last of it. */
+/* The layers are completely enqueued, @span the last of them. */
 static void SCOUT_ON_COPY_THREAD
 leave_layer(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scout__cuda_span *span)
 {
@@ -379,11 +402,11 @@ leave_layer(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scou
 
 	span->ends_layer = true;
 	if (batch->progress)
-		atomic_store(&batch->progress->enqueued, lane->layer + 1);
-	if (lane->layer + 1 == scout__copy_layers(batch))
+		atomic_store(&batch->progress->enqueued, lane->end_layer);
+	if (lane->end_layer == scout__copy_layers(batch))
 		end_first(cuda, lane, 0);
 	else
-		enter_layer(cuda, lane, lane->layer + 1);
+		enter_layer(cuda, lane, lane->end_layer);
 }
 
 /* The span that was enqueued up to @next is one in flight; step on. */
@@ -396,7 +419,7 @@ advance(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scout__c
 	/* The last one may be there in part. */
 	span->end_item = next.item < batch->n ? next.item + 1 : batch->n;
 	lane->at = next;
-	if (lane->layer + 1 == scout__copy_layers(batch))
+	if (lane->end_layer == scout__copy_layers(batch))
 		span->n_done = next.item;
 	if (next.item == batch->n)
 		leave_layer(cuda, lane, span);
@@ -443,38 +466,36 @@ enqueue_one(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 		advance(cuda, lane, next);
 }
 
-/* The first batch has nothing to copy in its next layer. */
+/* The first batch has nothing to copy in its next layers. */
 static bool SCOUT_ON_COPY_THREAD
 is_layer_empty(const struct scout__cuda *cuda, const struct scout__cuda_lane *lane)
 {
-	return (lane->begun ? lane->at : scout__cuda_next_item(cuda, lane->first, 0, 0)).item == lane->first->n;
+	return (lane->begun ? lane->at : scout__cuda_next_item(cuda, lane->first, 0, 0, 1)).item == lane->first->n;
 }
 
-/* That layer and the empty ones behind it: their events alone, as one span; there is a place for it. */
+/* Those layers and the empty ones behind them: their events alone, as one span; there is a place for it. */
 static void SCOUT_ON_COPY_THREAD
 enqueue_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
 	struct scout__copy_batch *batch = lane->first;
-	uint32_t last = scout__copy_layers(batch) - 1;
+	uint32_t n_layers = scout__copy_layers(batch);
 	struct scout__cuda_span *span;
-	int rc = 0;
+	int rc;
 
 	if (!await_events(cuda, lane))
 		return;
 	span_at(lane, lane->n)->pieces = 0;
 	span_at(lane, lane->n)->bytes = 0;
-	while (rc == 0 && lane->layer < last &&
-	       scout__cuda_next_item(cuda, batch, 0, lane->layer + 1).item == batch->n) {
-		rc = record_callers(cuda, lane);
-		lane->layer++;
-	}
-	rc = rc ? rc : record_events(cuda, lane, true);
+	while (lane->end_layer < n_layers &&
+	       scout__cuda_next_item(cuda, batch, 0, lane->end_layer, lane->end_layer + 1).item == batch->n)
+		lane->end_layer++;
+	rc = record_events(cuda, lane, true);
 	if (rc) {
 		bury(cuda, lane, rc);
 		return;
 	}
 	span = add_span(lane);
-	span->n_done = lane->layer == last ? batch->n : 0;
+	span->n_done = lane->end_layer == n_layers ? batch->n : 0;
 	leave_layer(cuda, lane, span);
 }
 

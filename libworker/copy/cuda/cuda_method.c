@@ -131,20 +131,37 @@ scout__cuda_layer_tile(const struct scout__cuda *cuda, const struct scout__copy_
 
 struct scout__cuda_place
 scout__cuda_next_item(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t item,
-		      uint32_t layer)
+		      uint32_t layer, uint32_t end_layer)
 {
-	while (item < batch->n && first_plane(cuda, batch, item, layer) == first_plane(cuda, batch, item, layer + 1))
+	while (item < batch->n && first_plane(cuda, batch, item, layer) == first_plane(cuda, batch, item, end_layer))
 		item++;
 	return (struct scout__cuda_place){
 		.item = item, .tile = item < batch->n ? scout__cuda_layer_tile(cuda, batch, item, layer) : 0};
 }
 
-uint64_t
-scout__cuda_bytes_of(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t item,
-		     uint32_t layer)
+bool
+scout__cuda_is_small(const struct scout__cuda *cuda, const struct scout__copy_batch *batch, uint32_t layer,
+		     uint32_t end_layer, uint64_t most)
 {
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < batch->n && bytes <= most; i++) {
+		const struct scout__tile_plane *planes = scout__cuda_table_of(cuda, batch, i)->planes;
+
+		bytes += planes[first_plane(cuda, batch, i, end_layer)].slot_at -
+			 planes[first_plane(cuda, batch, i, layer)].slot_at;
+	}
+	return bytes <= most;
+}
+
+/* Bytes that one item has in the lane's layers, null blocks not counted. */
+static uint64_t
+bytes_of(const struct scout__cuda *cuda, const struct scout__cuda_lane *lane, uint32_t item)
+{
+	const struct scout__copy_batch *batch = lane->first;
 	const struct scout__copy_layout *layout = &scout__cuda_table_of(cuda, batch, item)->layout;
-	uint32_t first = first_plane(cuda, batch, item, layer), end = first_plane(cuda, batch, item, layer + 1);
+	uint32_t first = first_plane(cuda, batch, item, lane->layer);
+	uint32_t end = first_plane(cuda, batch, item, lane->end_layer);
 	uint64_t per_block = 0, blocks = 0;
 
 	for (uint32_t p = first; p < end; p++)
@@ -176,7 +193,7 @@ struct source {
 	const struct scout__cuda_table *table;
 	const struct scout__copy_item *item;
 	struct scout__cuda_found found; /* what its slot lies in */
-	uint64_t limit;                 /* the first tile behind the layer */
+	uint64_t limit;                 /* the first tile behind the layers */
 };
 
 /* A piece that lies @slot_at bytes into the slot, and at @on_gpu. */
@@ -313,7 +330,7 @@ gather(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, struct gat
 	return gather_staged(cuda, lane, gathered, source, span, tile);
 }
 
-/* Gather what fits from @at on, in the lane's layer. Returns the place that comes next; @span gets its bytes. */
+/* Gather what fits from @at on, in the lane's layers. Returns the place that comes next; @span gets its bytes. */
 static struct scout__cuda_place SCOUT_ON_COPY_THREAD
 gather_items(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, struct gathered *gathered,
 	     struct scout__cuda_span *span, struct scout__cuda_place at)
@@ -324,14 +341,14 @@ gather_items(struct scout__cuda *cuda, const struct scout__cuda_lane *lane, stru
 	while (at.item < batch->n) {
 		source.table = scout__cuda_table_of(cuda, batch, at.item);
 		source.item = &batch->items[at.item];
-		source.limit = scout__cuda_layer_tile(cuda, batch, at.item, lane->layer + 1);
+		source.limit = scout__cuda_layer_tile(cuda, batch, at.item, lane->end_layer);
 		if (!scout__cuda_lane_find(cuda, lane, source.item->slot, &source.found))
 			break;
 		at.tile = gather(cuda, lane, gathered, &source, span, at.tile);
 		if (at.tile < source.limit)
 			break;
-		span->bytes += scout__cuda_bytes_of(cuda, batch, at.item, lane->layer);
-		at = scout__cuda_next_item(cuda, batch, at.item + 1, lane->layer);
+		span->bytes += bytes_of(cuda, lane, at.item);
+		at = scout__cuda_next_item(cuda, batch, at.item + 1, lane->layer, lane->end_layer);
 	}
 	return at;
 }

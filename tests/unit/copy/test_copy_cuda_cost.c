@@ -403,10 +403,10 @@ struct shape {
 
 static const struct shape shapes[] = {
 	{"64 blocks of 80 layers of 8 KiB, idle", 80, 8192, 8, false, 5, 71, 2, 52.8},
-	{"the same, layer by layer", 80, 8192, 8, true, 80, 493, 640, 49},
+	{"the same, layer by layer", 80, 8192, 8, true, 11, 108, 88, 53.4},
 	{"the same, all layers of a block in one piece", 1, 80 * 8192, 8, false, 3, 44, 64, 53},
 	{"64 slots of 208 KiB", 26, 1024, 64, false, 2, 26, 0, 48.7},
-	{"16 slots of 80 layers of 2 KiB, layer by layer", 80, 2048, 16, true, 80, 493, 1280, 17.9},
+	{"16 slots of 80 layers of 2 KiB, layer by layer", 80, 2048, 16, true, 6, 57, 96, 50.3},
 };
 #define N_SHAPES ((int)(sizeof(shapes) / sizeof(shapes[0])))
 

@@ -302,8 +302,8 @@ START_LOOP_TEST(layers_are_enqueued_and_copied_in_order_with_their_events, 0, 6)
 	wait_until(atomic_load(&progress.enqueued) >= 2)
 		;
 	ck_assert_uint_eq(atomic_load(&progress.copied), 0);
-	/* One operation at a time, and the engine looks after each: the first layer is seen before the second is over. */
-	while (atomic_load(&progress.copied) < 1) {
+	/* One operation at a time, and the engine looks after each: the first layer of a load is seen before the second is over. */
+	while (load && atomic_load(&progress.copied) < 1) {
 		ck_assert_ptr_null(ops->poll(world.engine));
 		run_one_op();
 	}
@@ -333,6 +333,60 @@ assert_pages_as_model(const struct world *w)
 	for (uint32_t p = 0; p < w->layout.n_planes; p++)
 		ck_assert(memcmp(w->pages[p], w->model_pages[p], plane_span(w, p)) == 0);
 }
+
+/* _i: a load, whose first layer goes alone; a save; and one whose last layer is late. */
+START_LOOP_TEST(small_layers_go_together, 0, 3)
+{
+	static const uint32_t three_layers[] = {0, 1, 2, 3};
+	struct fake_cuda_options opt = options();
+	void *forward, *layer[3];
+	struct fake_cuda_counts before;
+	struct single s;
+
+	memset(&world, 0, sizeof(world));
+	world.seed = 7;
+	for (uint32_t p = 0; p < 3; p++)
+		world.planes[p] = (struct scout__copy_plane){.block_bytes = 96 + 33 * p, .stride = 256};
+	world_fill(&world, 3, 4, 12, 1);
+	gpu_begin(&world, &opt, "staged");
+	ck_assert_int_eq(scout__cuda_api_stream_new(&forward), 0);
+	for (int i = 0; i < 3; i++) {
+		ck_assert_int_eq(scout__cuda_api_event_new(&layer[i]), 0);
+		if (_i == 2 && i == 2)
+			fake_cuda_hold(forward);
+		ck_assert_int_eq(scout__cuda_api_event_record(layer[i], forward), 0);
+	}
+	if (_i < 2)
+		ck_assert_int_eq(scout__cuda_api_stream_sync(forward), 0);
+	else
+		wait_until(scout__cuda_api_event_query(layer[1]) == 0)
+			;
+	single_init(&s, &world, _i == 0 ? SCOUT__COPY_LOAD : SCOUT__COPY_SAVE, 0);
+	s.batch.n_layers = 3;
+	s.batch.first_plane = three_layers;
+	s.batch.layer_events = layer;
+	before = fake_cuda_counts();
+	ck_assert_int_eq(ops->start(world.engine, &s.batch), 0);
+	if (_i == 2) {
+		wait_queries(5);
+		ck_assert_ptr_null(ops->poll(world.engine));
+		memset(world.pages[2], 0x3c, plane_span(&world, 2));
+		memset(world.model_pages[2], 0x3c, plane_span(&world, 2));
+		fake_cuda_release(forward);
+	}
+	ck_assert_ptr_eq(next_ended(world.engine), &s.batch);
+	ck_assert_uint_eq(fake_cuda_counts().launches - before.launches, _i == 1 ? 1 : 2);
+	for (int i = 0; i < 3; i++)
+		ck_assert(fake_cuda_event_over(layer[i]));
+	ck_assert_uint_eq(s.batch.bytes, world.shard_bytes);
+	model_copy(&world, s.batch.direction, 0, s.ids);
+	assert_as_model(&world, "after the layers");
+	for (int i = 0; i < 3; i++)
+		scout__cuda_api_event_free(layer[i]);
+	scout__cuda_api_stream_free(forward);
+	gpu_end(&world);
+}
+END_TEST
 
 /* The events are recorded in a stream of the caller's that stands still: the forward pass. */
 START_LOOP_TEST(nothing_is_copied_before_the_callers_events, 0, 6)
