@@ -151,8 +151,28 @@ check_planes(struct scout__cuda *cuda, uint32_t t)
 	return 0;
 }
 
+static uint64_t
+lane_bytes(const struct scout__cuda *cuda)
+{
+	return SCOUT__CUDA_SPANS * (cuda->stage_bytes + STAGE_ALIGN);
+}
+
+int
+scout__cuda_take_stages(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
+{
+	void *stages = NULL;
+	int rc = scout__cuda_api_malloc(&stages, lane_bytes(cuda));
+
+	if (rc)
+		return rc;
+	lane->stages = stages;
+	for (uint32_t i = 0; i < SCOUT__CUDA_SPANS; i++)
+		lane->spans[i].stage = lane->stages + i * (cuda->stage_bytes + STAGE_ALIGN);
+	return 0;
+}
+
 static int
-set_up_lane(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint8_t *stages)
+set_up_lane(struct scout__cuda_lane *lane)
 {
 	int rc = scout__cuda_api_stream_new(&lane->dma);
 
@@ -160,7 +180,6 @@ set_up_lane(struct scout__cuda *cuda, struct scout__cuda_lane *lane, uint8_t *st
 	for (uint32_t i = 0; i < SCOUT__CUDA_SPANS && rc == 0; i++) {
 		struct scout__cuda_span *span = &lane->spans[i];
 
-		span->stage = stages + i * (cuda->stage_bytes + STAGE_ALIGN);
 		rc = scout__cuda_api_event_new(&span->done);
 		rc = rc ? rc : scout__cuda_api_event_new(&span->other);
 	}
@@ -198,18 +217,17 @@ set_up_kernel(struct scout__cuda *cuda)
 static int
 set_up_device(struct scout__cuda *cuda)
 {
-	uint64_t lane_bytes = SCOUT__CUDA_SPANS * (cuda->stage_bytes + STAGE_ALIGN);
 	size_t plane_bytes = cuda->n_planes * sizeof(*cuda->planes);
-	void *stages = NULL, *planes = NULL;
-	int rc = scout__cuda_api_malloc(&stages, SCOUT__CUDA_LANES * lane_bytes);
+	void *planes = NULL;
+	int rc = scout__cuda_take_stages(cuda, &cuda->lanes[0]);
 
-	cuda->stages = stages;
+	rc = rc ? rc : scout__cuda_take_stages(cuda, &cuda->lanes[1]);
 	rc = rc ? rc : scout__cuda_api_malloc(&planes, plane_bytes);
 	cuda->planes_on_gpu = planes;
 	for (uint32_t t = 0; t < cuda->n_tables && rc == 0; t++)
 		cuda->tables[t].planes_on_gpu = cuda->planes_on_gpu + (cuda->tables[t].planes - cuda->planes);
 	for (uint32_t l = 0; l < SCOUT__CUDA_LANES && rc == 0; l++)
-		rc = set_up_lane(cuda, &cuda->lanes[l], cuda->stages + l * lane_bytes);
+		rc = set_up_lane(&cuda->lanes[l]);
 	rc = rc ? rc : set_up_kernel(cuda);
 	rc = rc ? rc : scout__cuda_api_copy(cuda->planes_on_gpu, cuda->planes, plane_bytes, true, cuda->lanes[0].dma);
 	return rc ? rc : scout__cuda_api_stream_sync(cuda->lanes[0].dma);
@@ -236,13 +254,13 @@ tear_down(struct scout__cuda *cuda)
 			scout__cuda_api_stream_free(lane->kernel);
 		if (lane->dma)
 			scout__cuda_api_stream_free(lane->dma);
+		if (lane->stages)
+			scout__cuda_api_free(lane->stages);
 	}
 	if (cuda->kernel.module)
 		scout__cuda_api_free_kernel(&cuda->kernel);
 	if (cuda->planes_on_gpu)
 		scout__cuda_api_free(cuda->planes_on_gpu);
-	if (cuda->stages)
-		scout__cuda_api_free(cuda->stages);
 }
 
 static int
@@ -263,8 +281,7 @@ set_up(struct scout__cuda *cuda)
 		return scout__fail(
 			cuda->text, sizeof(cuda->text), SCOUT_ERR_DEVICE,
 			"CUDA device %d: %s while taking %llu bytes of staging memory (stage_bytes), streams and events",
-			cuda->device, scout__cuda_api_error_name(rc),
-			(unsigned long long)cuda->stage_bytes * SCOUT__CUDA_SPANS * SCOUT__CUDA_LANES);
+			cuda->device, scout__cuda_api_error_name(rc), (unsigned long long)(2 * lane_bytes(cuda)));
 	if (cuda->log)
 		scout__log(cuda->log, SCOUT_LOG_INFO, "CUDA device %d: method %s, kernel %s, batch copies %s",
 			   cuda->device, scout__cuda_method_name(cuda->method),

@@ -52,7 +52,7 @@ struct scout__cuda_span {
 	struct scout__copy_batch *batch;
 	void *done;     /* const after open: event */
 	void *other;    /* const after open: event */
-	uint8_t *stage; /* const after open: GPU memory */
+	uint8_t *stage; /* GPU memory, of the lane's stages */
 	bool await_other;
 	bool is_failed; /* it counts for nothing but its memory */
 	bool ends_layer, ends_batch;
@@ -80,8 +80,9 @@ struct scout__cuda_table {
 
 /* One lane. Copy thread; what fence() looks at is G:mu of the engine as well. */
 struct scout__cuda_lane {
-	void *dma;                                        /* const after open: stream of the copies */
-	void *kernel;                                     /* const after open: stream of the kernels */
+	void *dma;       /* const after open: stream of the copies */
+	void *kernel;    /* const after open: stream of the kernels */
+	uint8_t *stages; /* one allocation; NULL in a late lane before its first staged batch */
 	struct scout__cuda_span spans[SCOUT__CUDA_SPANS]; /* G:mu; a ring, oldest first */
 	uint32_t head, n;                                 /* G:mu */
 	uint32_t pieces;                                  /* outstanding: of all spans */
@@ -104,11 +105,11 @@ struct scout__cuda {
 	enum scout__cuda_method method;   /* const after open */
 	struct scout__cuda_kernel kernel; /* const after open; without a module: the driver cannot have it */
 	bool has_batch;                   /* copy thread: one call takes many copies; false once it was refused */
+	bool said_no_stage;               /* copy thread: the log says that there is no memory for late batches */
 	uint64_t stage_bytes;             /* const after open: of one span */
 	struct scout__tile_plane *planes; /* const after open: those of all tables, n_planes */
 	struct scout__tile_plane *planes_on_gpu; /* const after open: likewise */
 	size_t n_planes;                         /* const after open: with one for the end of each table */
-	uint8_t *stages;                         /* const after open: all of them, one allocation */
 	void **piece_to, **piece_from;           /* copy thread: SCOUT__CUDA_PIECES */
 	uint8_t **piece_host;                    /* copy thread: the end in the slot, by the host's address */
 	size_t *piece_bytes;                     /* copy thread */
@@ -140,6 +141,9 @@ int scout__cuda_start(void *engine, struct scout__copy_batch *batch) SCOUT_ON_CO
 struct scout__copy_batch *scout__cuda_poll(void *engine) SCOUT_ON_COURIER;
 int scout__cuda_fd(void *engine);
 int scout__cuda_fence(void *engine, void *stream, const struct scout__copy_pages *pages);
+
+/* Take the lane's staging memory. Returns a CUDA error. */
+int scout__cuda_take_stages(struct scout__cuda *cuda, struct scout__cuda_lane *lane);
 
 /* ---- cuda_lane.c ---- */
 

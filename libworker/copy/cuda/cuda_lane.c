@@ -330,6 +330,22 @@ is_pinned(struct scout__cuda *cuda, const struct scout__copy_batch *batch)
 	return true;
 }
 
+/* Whether spans of the lane have a stage; late batches take theirs when the first comes, for most engines have none. */
+static bool SCOUT_ON_COPY_THREAD
+has_stages(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
+{
+	int rc = lane->stages ? 0 : scout__cuda_take_stages(cuda, lane);
+
+	if (rc && !cuda->said_no_stage && cuda->log)
+		scout__log(
+			cuda->log, SCOUT_LOG_WARN,
+			"CUDA device %d: no memory for the stage of jobs that wait for an event (%s): until there is "
+			"some, these are copied by method batch; small pieces are slower",
+			cuda->device, scout__cuda_api_error_name(rc));
+	cuda->said_no_stage |= rc != 0;
+	return rc == 0;
+}
+
 /* The first batch has not begun: what it waits for. Returns a CUDA error. */
 static int SCOUT_ON_COPY_THREAD
 begin(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
@@ -338,6 +354,8 @@ begin(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 
 	lane->is_pageable = !is_pinned(cuda, batch);
 	lane->method = lane->is_pageable ? SCOUT__CUDA_STAGED : scout__cuda_method_of(cuda, batch);
+	if (lane->method == SCOUT__CUDA_STAGED && !has_stages(cuda, lane))
+		lane->method = SCOUT__CUDA_BATCH;
 	lane->begun = true;
 	lane->after = batch->after;
 	lane->last_layer = last_layer(batch);

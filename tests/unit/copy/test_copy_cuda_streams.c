@@ -180,6 +180,43 @@ START_LOOP_TEST(a_batch_whose_event_is_late_holds_up_no_other, 0, 4)
 }
 END_TEST
 
+/* A late batch, for whose stage there is no memory, and one for whose stage there is some. _i: the direction. */
+START_LOOP_TEST(late_batches_take_their_stage_when_one_comes, 0, 2)
+{
+	enum scout__copy_direction direction = _i & 1 ? SCOUT__COPY_LOAD : SCOUT__COPY_SAVE;
+	struct fake_cuda_options opt = options();
+	struct fake_cuda_counts before;
+	struct single s[2];
+	void *forward, *late;
+
+	world_layered(&world, 2);
+	gpu_begin(&world, &opt, "staged");
+	ck_assert_int_eq(scout__cuda_api_stream_new(&forward), 0);
+	ck_assert_int_eq(scout__cuda_api_event_new(&late), 0);
+	for (uint32_t i = 0; i < 2; i++) {
+		fake_cuda_hold(forward);
+		ck_assert_int_eq(scout__cuda_api_event_record(late, forward), 0);
+		single_init(&s[i], &world, direction, i);
+		s[i].batch.after = late;
+		before = fake_cuda_counts();
+		fake_cuda_fail_call(i == 0, FAKE_CUDA_OUT_OF_MEMORY);
+		ck_assert_int_eq(ops->start(world.engine, &s[i].batch), 0);
+		wait_queries(10);
+		fake_cuda_release(forward);
+		ck_assert_ptr_eq(next_ended(world.engine), &s[i].batch);
+		ck_assert_int_eq(s[i].batch.status, 0);
+		ck_assert_uint_eq(fake_cuda_counts().live - before.live, i);
+		ck_assert_int_eq(fake_cuda_counts().launches > before.launches, i);
+		ck_assert_ptr_nonnull(strstr(last_log, "no memory for the stage of jobs that wait for an event"));
+		model_copy(&world, direction, i, s[i].ids);
+	}
+	assert_as_model(&world, "after both");
+	scout__cuda_api_event_free(late);
+	scout__cuda_api_stream_free(forward);
+	gpu_end(&world);
+}
+END_TEST
+
 /* The first and the last are saves of one step whose second layer is late, the third is one of another step. */
 START_LOOP_TEST(a_save_whose_layers_are_late_holds_up_no_other, 0, 2)
 {
