@@ -5,13 +5,15 @@ beside a model's work in the same process. Every copy is a job of the wheel's wo
 
 usage: sweep_gpu.py [--wheel FILE] [--budget-s N] [--out FOLDER] [--small] [PART...]
 
-Parts, in the order of their worth: layouts floor auto kernels stage methods rest. Results are written as they come: sweep.jsonl has a line for
+Parts, in the order of their worth: layouts floor auto pool kernels stage methods rest. Results are written as they come: sweep.jsonl has a line for
 each point, sweep.md the tables. A process of its own measures; a point that hangs or crashes costs that point. --small: tiny sizes, for
-the stand-in for the driver, on which there is no model. KVSCOUT_WHEEL_DEVICE=cpu tries all of it with torch on a CPU.
+the stand-in for the driver, on which there is no model. Part pool is whole slots in one DMA, and jobs of other sizes; huge pages are
+reserved for it, and given back. KVSCOUT_WHEEL_DEVICE=cpu tries all of it with torch on a CPU.
 
 A goal that is missed prints FAIL and is no failure of this program; a point that fails is."""
 
 import argparse
+import contextlib
 import ctypes
 import dataclasses
 import json
@@ -120,13 +122,39 @@ def measure(small, until, numbers, parts):
             say({"result": numbers[at], **(measuring.layouts() if first.part == "layouts" else measuring.floor())})
             at += 1
             continue
-        total = max(measuring.sizes.total, Copies.SETS * first.slot_bytes)
+        l1_bytes = POOL * max(first.total or measuring.sizes.total, Copies.SETS * first.slot_bytes) + 64 * MI
         # What leaves the pool is what was not used for the longest time: stores run through it, what is loaded stays.
-        with server(l1_bytes=POOL * total + 64 * MI, prealloc="on", eviction="lru") as serving:
+        with huge_pages(l1_bytes if first.huge else 0) as missing, server(l1_bytes=l1_bytes, prealloc="on", eviction="lru") as serving:
+            if missing:
+                say({"begin": numbers[at]})
+                say({"result": numbers[at], "status": "unavailable", "text": missing})
+                at += 1
+                continue
             while at < len(numbers) and time.time() < until and points[numbers[at]].same_server(first):
                 say({"begin": numbers[at]})
                 say({"result": numbers[at], **measuring.point(points[numbers[at]], serving.endpoint)})
                 at += 1
+
+
+@contextlib.contextmanager
+def huge_pages(n_bytes):
+    """Reserves pages for a pool of so many bytes, with an eighth for what lies beside its slots. Yields why there are none, or None."""
+    path, wanted, before = "/proc/sys/vm/nr_hugepages", -(-n_bytes * 9 // 8 // (2 * MI)), None
+    try:
+        if wanted:
+            with open(path, encoding="ascii") as file:
+                before = int(file.read())
+            with open(path, "w", encoding="ascii") as file:
+                file.write(str(before + wanted))
+            with open(path, encoding="ascii") as file:
+                got = int(file.read()) - before
+            yield None if got >= wanted else f"the kernel reserves {got} of {wanted} huge pages"
+        else:
+            yield None
+    finally:
+        if before is not None:
+            with open(path, "w", encoding="ascii") as file:
+                file.write(str(before))
 
 
 def describe(memory):

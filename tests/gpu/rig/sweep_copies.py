@@ -11,7 +11,7 @@ from sweep_plan import COURSES
 
 BLOCK_TOKENS = 16
 ROUNDS = 3
-POOL = 4  # times the bytes of one copy
+POOL = 12  # times the bytes of one copy: what is loaded stays, though stores run through the pool
 WAIT_S = 45
 
 
@@ -21,20 +21,20 @@ class TorchMemory:
     def __init__(self, name, sizes):
         import torch
 
-        self.torch, self.name, self.reason, self.flat_bytes = torch, name, None, sizes.total
+        self.torch, self.name, self.reason, self.flat_bytes, self.most = torch, name, None, sizes.total, sizes.most
         self.pages = torch.empty(sizes.pages, dtype=torch.uint8, device=name)
         self.address = self.pages.data_ptr()
-        self.flat = torch.empty(sizes.total, dtype=torch.uint8, device=name)
-        self.host = torch.empty(sizes.total, dtype=torch.uint8, pin_memory=name == "cuda")
+        self.flat = torch.empty(sizes.most, dtype=torch.uint8, device=name)
+        self.host = torch.empty(sizes.most, dtype=torch.uint8, pin_memory=name == "cuda")
         self.streams = {}
 
     def wait(self):
         if self.name == "cuda":
             self.torch.cuda.synchronize()
 
-    def contiguous(self, course):
+    def contiguous(self, course, n):
         begin, end = (self.host, self.flat) if course == "load" else (self.flat, self.host)
-        end.copy_(begin, non_blocking=True)
+        end[:n].copy_(begin[:n], non_blocking=True)
         self.wait()
 
     def start_part(self, course, which, parts):
@@ -75,19 +75,19 @@ class PlainMemory:
     def __init__(self, device, sizes):
         self.device, self.name = device, "stand-in"
         self.memory = bytearray(sizes.pages)
-        self.keep = [(ctypes.c_char * sizes.pages).from_buffer(self.memory), *((ctypes.c_char * sizes.total)() for _ in range(2))]
+        self.keep = [(ctypes.c_char * sizes.pages).from_buffer(self.memory), *((ctypes.c_char * sizes.most)() for _ in range(2))]
         self.address, flat, host = map(ctypes.addressof, self.keep)
-        self.flat_bytes, self.total = sizes.total, ctypes.c_size_t(sizes.total)
+        self.flat_bytes, self.most = sizes.total, sizes.most
         device.declare(self.address, sizes.pages, 0)
-        device.declare(flat, sizes.total, 0)
+        device.declare(flat, sizes.most, 0)
         self.flat, self.host = ctypes.c_uint64(flat), ctypes.c_void_p(host)
-        device._call("cuMemHostRegister_v2", self.host, self.total, 3)
+        device._call("cuMemHostRegister_v2", self.host, ctypes.c_size_t(sizes.most), 3)
 
-    def contiguous(self, course):
+    def contiguous(self, course, n):
         if course == "load":
-            self.device._call("cuMemcpyHtoDAsync_v2", self.flat, self.host, self.total, self.device.stream)
+            self.device._call("cuMemcpyHtoDAsync_v2", self.flat, self.host, ctypes.c_size_t(n), self.device.stream)
         else:
-            self.device._call("cuMemcpyDtoHAsync_v2", self.host, self.flat, self.total, self.device.stream)
+            self.device._call("cuMemcpyDtoHAsync_v2", self.host, self.flat, ctypes.c_size_t(n), self.device.stream)
         self.device.wait()
 
     def randomize(self):
@@ -124,7 +124,7 @@ class Copies:
 
         self.memory, self.point = memory, point
         self.n_blocks = sizes.pages // (point.planes * point.piece)
-        self.chunks = max(self.SETS, sizes.total // point.slot_bytes)
+        self.chunks = max(self.SETS, (point.total or sizes.total) // point.slot_bytes)
         self.bytes = self.chunks * point.slot_bytes
         keys = {"endpoint": endpoint, "chunk_tokens": point.chunk_blocks * BLOCK_TOKENS, "namespace": f"sweep {point.piece} {point.slot}"}
         self.client = kvscout.Client(**keys, lookup_timeout_ms=30000)
@@ -277,17 +277,22 @@ def timed(call):
 
 
 def measure_alone(copies):
-    """By course: GB/s of whole jobs, of their copies, of one contiguous copy of the same bytes, and the ratio within a round."""
-    found = {course: {"gbps": [], "copy_gbps": [], "contiguous": [], "ratio": []} for course in COURSES}
-    total, flat = copies.bytes, copies.memory.flat_bytes
+    """
+    By course: GB/s of whole jobs, of their copies, of one contiguous copy of the same bytes, the ratio within a round, and what a job takes
+    before its first byte: until it is sent, and until it is granted.
+    """
+    names = ("gbps", "copy_gbps", "contiguous", "ratio", "queued_us", "server_us")
+    found = {course: {name: [] for name in names} for course in COURSES}
+    total, flat = copies.bytes, min(copies.bytes, copies.memory.most)
     for round in range(ROUNDS + 1):
         for course in COURSES:
-            contiguous = flat / timed(lambda: copies.memory.contiguous(course))[0] / 1e9
+            contiguous = flat / timed(lambda: copies.memory.contiguous(course, flat))[0] / 1e9
             seconds, (done,) = timed(lambda: copies.end([copies.start(course)]))
             if round == 0:
                 continue  # it raises clocks
-            values = (total / seconds / 1e9, total / max(done.copy_us, 1) / 1e3, contiguous, total / seconds / 1e9 / contiguous)
-            for name, value in zip(found[course], values):
+            gbps = total / seconds / 1e9
+            values = (gbps, total / max(done.copy_us, 1) / 1e3, contiguous, gbps / contiguous, done.queued_us, done.server_us)
+            for name, value in zip(names, values):
                 found[course][name].append(value)
     return {course: {name: statistics.median(values) for name, values in of.items()} for course, of in found.items()}
 

@@ -77,20 +77,27 @@ def load_cells(of):
     return ["-"] * 3 if "unavailable" in of else [f"{one['slower']:+.1f} %, {one['gbps']:.1f}" for one in of.values()]
 
 
+def slots_of(point):
+    return size(point.slot) + (f", {size(point.total)} at once" if point.total else "") + (", huge pages" if point.huge else "")
+
+
 def point_table(part, rows):
     beside = [f"{name}, {course}" for name in LOADS for course in (*COURSES, "both")] if rows[0][0].beside else []
-    heads = ["pieces", "slots", "method", "stage", *(f"{course} GB/s (of contiguous)" for course in COURSES), *beside]
+    heads = ["pieces", "slots", "method", "stage", *(f"{course} GB/s (of contiguous); of its copy; us before" for course in COURSES), *beside]
     heads = beside if part == "floor" else heads
     yield f"Part {part}; beside a load: percent that the load is slower, and GB/s of the copies meanwhile."
     yield ""
     yield "| " + " | ".join(heads) + " |"
     yield "|" + "---|" * len(heads)
     for point, result in rows:
-        cells = [] if part == "floor" else [size(point.piece), size(point.slot), point.method, size(point.stage)]
+        cells = [] if part == "floor" else [size(point.piece), slots_of(point), point.method, size(point.stage)]
         if result["status"] != "measured":
             cells.append(result.get("text", result["status"]).replace("|", "/"))
         else:
-            cells += [f"{of['gbps']:.1f} ({of['ratio'] * 100:.1f} %)" for of in result.get("alone", {}).values()]
+            cells += [
+                f"{of['gbps']:.1f} ({of['ratio'] * 100:.1f} %); {of['copy_gbps']:.1f}; {of['queued_us']:.0f} + {of['server_us']:.0f}"
+                for of in result.get("alone", {}).values()
+            ]
             for of in result["beside"].values():
                 cells += load_cells(of)
         yield "| " + " | ".join(cells) + " |"
