@@ -43,7 +43,6 @@
 #define FIRST_NAP_NS 20000
 #define LONGEST_NAP_NS 250000
 #define PART_BYTES (UINT64_C(32) << 20)
-#define STAGE_ALIGN 256u
 
 /* ---- what there is ---- */
 
@@ -148,26 +147,6 @@ check_planes(struct scout__cuda *cuda, uint32_t t)
 					   "%splanes[%u] is not memory of CUDA device %d from end to end", name,
 					   (unsigned)i, cuda->device);
 	}
-	return 0;
-}
-
-static uint64_t
-lane_bytes(const struct scout__cuda *cuda)
-{
-	return SCOUT__CUDA_SPANS * (cuda->stage_bytes + STAGE_ALIGN);
-}
-
-int
-scout__cuda_take_stages(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
-{
-	void *stages = NULL;
-	int rc = scout__cuda_api_malloc(&stages, lane_bytes(cuda));
-
-	if (rc)
-		return rc;
-	lane->stages = stages;
-	for (uint32_t i = 0; i < SCOUT__CUDA_SPANS; i++)
-		lane->spans[i].stage = lane->stages + i * (cuda->stage_bytes + STAGE_ALIGN);
 	return 0;
 }
 
@@ -281,7 +260,8 @@ set_up(struct scout__cuda *cuda)
 		return scout__fail(
 			cuda->text, sizeof(cuda->text), SCOUT_ERR_DEVICE,
 			"CUDA device %d: %s while taking %llu bytes of staging memory (stage_bytes), streams and events",
-			cuda->device, scout__cuda_api_error_name(rc), (unsigned long long)(2 * lane_bytes(cuda)));
+			cuda->device, scout__cuda_api_error_name(rc),
+			(unsigned long long)(2 * scout__cuda_stages_bytes(cuda)));
 	if (cuda->log)
 		scout__log(cuda->log, SCOUT_LOG_INFO, "CUDA device %d: method %s, kernel %s, batch copies %s",
 			   cuda->device, scout__cuda_method_name(cuda->method),

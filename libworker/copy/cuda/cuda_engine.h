@@ -142,10 +142,11 @@ struct scout__copy_batch *scout__cuda_poll(void *engine) SCOUT_ON_COURIER;
 int scout__cuda_fd(void *engine);
 int scout__cuda_fence(void *engine, void *stream, const struct scout__copy_pages *pages);
 
-/* Take the lane's staging memory. Returns a CUDA error. */
-int scout__cuda_take_stages(struct scout__cuda *cuda, struct scout__cuda_lane *lane);
-
 /* ---- cuda_lane.c ---- */
+
+/* Take the lane's staging memory, which has so many bytes. Returns a CUDA error. */
+uint64_t scout__cuda_stages_bytes(const struct scout__cuda *cuda);
+int scout__cuda_take_stages(struct scout__cuda *cuda, struct scout__cuda_lane *lane);
 
 static inline bool
 scout__cuda_is_load(const struct scout__cuda *cuda, const struct scout__cuda_lane *lane)

@@ -44,6 +44,30 @@
 /* Layers of at most so many bytes go together: 80 us on a link of 50 GB/s. */
 #define TOGETHER_BYTES (UINT64_C(4) << 20)
 
+#define STAGE_ALIGN 256u
+
+/* ---- its stage ---- */
+
+uint64_t
+scout__cuda_stages_bytes(const struct scout__cuda *cuda)
+{
+	return SCOUT__CUDA_SPANS * (cuda->stage_bytes + STAGE_ALIGN);
+}
+
+int
+scout__cuda_take_stages(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
+{
+	void *stages = NULL;
+	int rc = scout__cuda_api_malloc(&stages, scout__cuda_stages_bytes(cuda));
+
+	if (rc)
+		return rc;
+	lane->stages = stages;
+	for (uint32_t i = 0; i < SCOUT__CUDA_SPANS; i++)
+		lane->spans[i].stage = lane->stages + i * (cuda->stage_bytes + STAGE_ALIGN);
+	return 0;
+}
+
 /* ---- the ring ---- */
 
 static struct scout__cuda_span *
