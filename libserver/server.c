@@ -93,11 +93,15 @@ make_pool(struct scout_server *s, char *err, size_t err_len)
 	int rc;
 
 	scout__enter_loop();
+	rc = scout__pool_check_huge_pages(s->cfg.l1_bytes, s->cfg.l1_huge_pages, err, err_len);
+	if (rc)
+		return rc;
 	rc = scout__l1_init(&s->state->l1, s->cfg.l1_bytes, extent_bytes, s->cfg.max_promised, s->cfg.eviction, &s->log,
 			    err, err_len);
 	if (rc)
 		return rc;
 	s->state->l1_ready = true;
+	s->state->l1.pool.huge_pages = s->cfg.l1_huge_pages;
 	rc = scout__pool_try(&s->state->l1.pool, err, err_len);
 	if (rc)
 		return rc;

@@ -54,6 +54,8 @@ scout_server_config_check(const struct scout_server_config *cfg, char *err, size
 	if (rc == 0)
 		rc = scout__pool_check_size(accepted.l1_bytes, &silent, err, err_len);
 	if (rc == 0)
+		rc = scout__pool_check_huge_pages(accepted.l1_bytes, accepted.l1_huge_pages, err, err_len);
+	if (rc == 0)
 		rc = check_stores(accepted.l2, err, err_len);
 	scout_server_config_fini(&accepted);
 	return rc;

@@ -21,6 +21,14 @@ extern "C" {
 
 struct scout_server;
 
+/* Whether the pool's memory is of huge pages of 2 MiB, which must have been reserved (sysctl vm.nr_hugepages). */
+enum scout_huge_pages {
+	SCOUT_HUGE_PAGES_TRY =
+		0, /* while enough of them are free, and rounding up to them wastes less than an eighth */
+	SCOUT_HUGE_PAGES_OFF = 1,    /* never: they are somebody else's */
+	SCOUT_HUGE_PAGES_REQUIRE = 2 /* the server does not start without them, and the pool does not grow */
+};
+
 /* When chunks are brought from L2 into the pool. */
 enum scout_prefetch {
 	SCOUT_PREFETCH_ON_RETRIEVE = 0,  /* when a worker retrieves them */
@@ -91,6 +99,7 @@ struct scout_server_config {
 	 * namespaces each to its share. Workers map and pin it as it grows. Default 0: it grows as it fills.
 	 */
 	uint32_t prealloc;
+	uint32_t l1_huge_pages; /* enum scout_huge_pages */
 	/*
 	 * Bytes that live requests may take besides the pool: sessions, and operations that wait with their messages.
 	 * Default a 32nd of l1_bytes, at least 256 MiB.

@@ -11,6 +11,7 @@
 /* The server's option table, and the public calls on it; option.h lists what a new key needs. Any thread. */
 
 static const char *const prefetch_words[] = {"on_retrieve", "on_lookup", "before_answer", NULL};
+static const char *const huge_pages_words[] = {"try", "off", "require", NULL};
 static const char *const l2_objects_words[] = {"retain", "temporary", NULL};
 
 #define MIN_REQUEST_BYTES (UINT64_C(256) << 20) /* 25 lookups of the longest prompts */
@@ -41,6 +42,11 @@ static const struct scout__option options[] = {
 		BOOL, prealloc, .max = 1,
 		.doc = "From the first registration on the pool grows to l1_bytes in the background, and workers pin it, so that "
 		       "no store waits for it; else it grows as it fills"),
+	SCOUT__OPTION(
+		WORD, l1_huge_pages, .def = SCOUT_HUGE_PAGES_TRY, .max = SCOUT_HUGE_PAGES_REQUIRE,
+		.words = huge_pages_words,
+		.doc = "The pool's memory is of huge pages of 2 MiB, which must be reserved (vm.nr_hugepages): as long as "
+		       "enough of them are free (try), never (off), or the server does not start without them (require)"),
 	SCOUT__OPTION(
 		SIZE, max_promised, .max = UINT64_C(1) << 50, .def_text = "half of l1_bytes",
 		.doc = "Bytes that promises to waiting requests may pin; clients within their share have up to an eighth more; 0: the "

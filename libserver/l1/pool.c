@@ -12,6 +12,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <kvscout/server.h>
+
 #include "clock.h"
 #include "doorbell.h"
 #include "lazy.h"
@@ -231,8 +233,13 @@ grow(struct scout__pool *pool, struct scout__extent *extent)
 	uint64_t huge = extent_total(extent, HUGE_PAGE_BYTES);
 
 	scout__memory_read("", &memory);
+	if (pool->huge_pages == SCOUT_HUGE_PAGES_REQUIRE) {
+		(void)segments_open(pool, extent, HUGE_PAGE_BYTES);
+		return;
+	}
 	/* Huge pages when they are there and rounding up to them wastes less than an eighth. */
-	if (memory.huge_page == HUGE_PAGE_BYTES && memory.huge_available >= huge && huge - small < small / 8) {
+	if (pool->huge_pages == SCOUT_HUGE_PAGES_TRY && memory.huge_page == HUGE_PAGE_BYTES &&
+	    memory.huge_available >= huge && huge - small < small / 8) {
 		if (!segments_open(pool, extent, HUGE_PAGE_BYTES))
 			return;
 		/* Somebody was faster, or may not use them: ordinary pages will do. */
@@ -340,6 +347,23 @@ scout__pool_check_size(uint64_t l1_bytes, const struct scout__log *log, char *er
 			   "the pool grows as far as memory allows",
 			   l1_bytes, (double)l1_bytes / GIB, memory.available, (double)memory.available / GIB);
 	return 0;
+}
+
+int
+scout__pool_check_huge_pages(uint64_t l1_bytes, uint32_t huge_pages, char *err, size_t err_len)
+{
+	struct scout__memory memory;
+	uint64_t pages = l1_bytes / HUGE_PAGE_BYTES + l1_bytes / HUGE_PAGE_BYTES / 8 + MIN_EXTENTS, free_bytes;
+
+	scout__memory_read("", &memory);
+	free_bytes = memory.huge_page == HUGE_PAGE_BYTES ? memory.huge_available : 0;
+	if (huge_pages != SCOUT_HUGE_PAGES_REQUIRE || free_bytes >= l1_bytes)
+		return 0;
+	return scout__fail(err, err_len, SCOUT_ERR_POOL_SIZE,
+			   "l1_huge_pages = require, but of the %" PRIu64 " bytes of l1_bytes %" PRIu64
+			   " are free in huge pages of 2 MiB: reserve %" PRIu64
+			   " more of them (sysctl vm.nr_hugepages)",
+			   l1_bytes, free_bytes, pages - free_bytes / HUGE_PAGE_BYTES);
 }
 
 static int

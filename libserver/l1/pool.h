@@ -21,7 +21,7 @@
  * and is told through a ring and an eventfd. The loop thread owns everything else in here.
  *
  * An extent's pages are allocated before it is used, so a machine without memory is an error here and no SIGBUS later.
- * Its memfds are of huge pages when enough of them are reserved, else of ordinary ones; the log says which, once.
+ * Its memfds are of huge pages as huge_pages says; the log says of which pages they are, once.
  *
  * l1_bytes bounds the bytes of the slots (stride * slots, all ranks); the pages of these words come on top (at
  * most 24 bytes a slot, rounded up to a page for each memfd) and are counted apart.
@@ -76,6 +76,7 @@ struct scout__pool {
 	uint64_t extent_bytes;            /* const after start; 0: what l1_bytes and the KV ranks need */
 	uint32_t max_segments;            /* const after start: memfds that all extents together should not exceed */
 	struct scout__pool_limits limits; /* const after start: what was left at the start */
+	uint32_t huge_pages;              /* const after start: enum scout_huge_pages */
 	bool map_slots;        /* const after start: map the slots too, for L2 that reads and writes them here */
 	uint64_t used_bytes;   /* loop: slot bytes of all extents, also those being grown */
 	uint64_t extra_bytes;  /* loop */
@@ -109,6 +110,9 @@ SCOUT_ON_ANY uint64_t scout__slot_stride(uint64_t shard_bytes);
  * numbers. More than is available now is only logged.
  */
 SCOUT_ON_ANY int scout__pool_check_size(uint64_t l1_bytes, const struct scout__log *log, char *err, size_t err_len);
+
+/* Whether a pool that requires huge pages finds enough: 0, or SCOUT_ERR_POOL_SIZE, and @err says how many to reserve. */
+SCOUT_ON_ANY int scout__pool_check_huge_pages(uint64_t l1_bytes, uint32_t huge_pages, char *err, size_t err_len);
 
 /*
  * Check l1_bytes against the machine's memory and start the grower. More than MemTotal or a cgroup limit is refused.

@@ -30,6 +30,7 @@ static const struct setting server_settings[] = {
 	{"l1_bytes", "3", SERVER(l1_bytes, 3)},
 	{"extent_bytes", "4Ki", SERVER(extent_bytes, 4096)},
 	{"prealloc", "yes", SERVER(prealloc, 1)},
+	{"l1_huge_pages", "off", SERVER(l1_huge_pages, SCOUT_HUGE_PAGES_OFF)},
 	{"max_promised", "2", SERVER(max_promised, 2)},
 	{"max_request_bytes", "300Mi", SERVER(max_request_bytes, 300 << 20)},
 	{"feed_bytes", "32Ki", SERVER(feed_bytes, 32 << 10)},

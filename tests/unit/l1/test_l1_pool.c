@@ -8,6 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <kvscout/server.h>
+
 #include "clock.h"
 #include "l1_rig.h"
 #include "log.h"
@@ -117,6 +119,35 @@ START_TEST(pool_smaller_than_a_slot_gives_none)
 }
 END_TEST
 
+/* With `sysctl vm.nr_hugepages=64` it takes some. */
+START_LOOP_TEST(pool_takes_huge_pages_as_it_is_told, SCOUT_HUGE_PAGES_TRY, SCOUT_HUGE_PAGES_REQUIRE + 1)
+{
+	static const uint64_t stride = 64 << 10;
+	struct scout__extent *extent;
+	struct scout__memory memory;
+	char err[256] = "";
+	bool are_there;
+
+	scout__memory_read("", &memory);
+	are_there = memory.huge_page == 2 * MIB && memory.huge_available >= 16 * MIB;
+	ck_assert_int_eq(scout__pool_check_huge_pages(16 * MIB, (uint32_t)_i, err, sizeof(err)),
+			 _i < SCOUT_HUGE_PAGES_REQUIRE || are_there ? 0 : SCOUT_ERR_POOL_SIZE);
+	ck_assert_int_eq(strstr(err, "reserve 17 more of them") != NULL,
+			 _i == SCOUT_HUGE_PAGES_REQUIRE && memory.huge_available == 0);
+	start(16 * MIB, 15 * MIB);
+	pool.huge_pages = (uint32_t)_i;
+	extent = get_extent(&stride, NULL, 1);
+	if (_i == SCOUT_HUGE_PAGES_REQUIRE && !are_there) {
+		ck_assert_int_eq(extent->error, SCOUT_ERR_NOMEM);
+	} else {
+		ck_assert_int_eq(extent->error, 0);
+		ck_assert_int_eq(extent->segments[0].page_bytes == 2 * MIB, _i != SCOUT_HUGE_PAGES_OFF && are_there);
+	}
+	scout__extent_free(&pool, extent);
+	scout__pool_fini(&pool);
+}
+END_TEST
+
 START_TEST(pool_segments_are_sealed_allocated_and_closed_on_exec)
 {
 	static const uint64_t strides[] = {4096, 192};
@@ -196,6 +227,7 @@ START_TEST(pool_tells_how_far_it_has_grown)
 
 	/* Four extents of 64 MiB: each is more than a tenth. The page size is a line of its own. */
 	start(256 * stride, 64 * stride);
+	pool.huge_pages = SCOUT_HUGE_PAGES_OFF;
 	ck_assert_uint_eq(exhaust(&stride, 1), 256);
 	ck_assert_int_eq(captured.infos, 5);
 	ck_assert_ptr_nonnull(strstr(captured.last_info, "268435456 of 268435456 bytes (100 %), pages of"));
