@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "paint.h"
 #include "peer_list.h"
 #include "say.h"
 #include "show.h"
@@ -85,7 +86,9 @@ peers_print(const struct peer_list *list, uint32_t most)
 {
 	char pid[16], rank[8], unread[SHOWN], silent[SHOWN], name[128];
 
+	paint(PAINT_HEAD);
 	say("ROLE   PID     RANK SESSIONS HOLDS WAITING     UNREAD      SILENT  NAMESPACE\n");
+	paint(PAINT_NONE);
 	for (uint32_t i = 0; i < list->n && i < most; i++) {
 		const struct peer_row *row = &list->rows[i];
 

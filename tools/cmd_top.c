@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "operator.h"
+#include "paint.h"
 #include "peer_list.h"
 #include "say.h"
 #include "sheet.h"
@@ -16,10 +17,10 @@
 /*
  * DESIGN
  *
- * kvscout top: one screen of 80 columns, drawn anew every few seconds. Ratios and rates are over the time since the screen
+ * kvscout top: one screen of 80 columns or more, drawn anew every few seconds. Ratios and rates are over the time since the screen
  * before; the first one is since the server's start. On a terminal a screen replaces the one before it (two escape
- * sequences that every terminal knows); elsewhere screens follow each other. The tables at its end are cut to the
- * terminal's lines, tenants first, so that the lines at its beginning stay in sight.
+ * sequences that every terminal knows); elsewhere screens follow each other. A terminal that paints shows how hits and lookups went, and how full the pool is. The tables at its end have
+ * the lines that the terminal has left, tenants first to go, so that the lines at its beginning stay in sight.
  *
  * A server that does not answer at first ends it, with the exit status that says so. One that stops later, or is started anew, is
  * asked again.
@@ -27,9 +28,16 @@
  * Threads: main.
  */
 
-#define NAMESPACES 6 /* the largest */
+#define NAMESPACES 6 /* the largest, where there is no terminal with lines for more */
 #define TENANTS 3    /* of each, the largest */
-#define PEERS 5      /* the slowest */
+#define PEERS 5      /* the slowest, likewise */
+#define ROWS 32      /* of a table at most */
+#define SMALL_SCREEN 23
+
+/* What the screens before have shown. */
+struct trends {
+	struct trend hits, lookups;
+};
 
 /* Lines that a screen may have: the last one of a terminal has the cursor. */
 static int
@@ -78,19 +86,19 @@ print_tenants(struct operator* op, const char *ns, double limit, int *room)
 
 /* Indexes of the namespaces with most bytes, the largest first. Returns their number. */
 static uint32_t
-largest(const struct snapshot *s, uint32_t of[NAMESPACES])
+largest(const struct snapshot *s, uint32_t of[ROWS])
 {
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < s->n_ns; i++) {
 		uint64_t bytes = snapshot_ns(s, s->ns[i], "bytes");
-		uint32_t at = n < NAMESPACES ? n : NAMESPACES;
+		uint32_t at = n < ROWS ? n : ROWS;
 
 		while (at > 0 && snapshot_ns(s, s->ns[of[at - 1]], "bytes") < bytes)
 			at--;
-		if (at == NAMESPACES)
+		if (at == ROWS)
 			continue;
-		n += n < NAMESPACES;
+		n += n < ROWS;
 		memmove(&of[at + 1], &of[at], (n - 1 - at) * sizeof(of[0]));
 		of[at] = i;
 	}
@@ -119,10 +127,14 @@ static int
 print_namespaces(struct operator* op, const struct snapshot *s, const struct snapshot *before, int lines)
 {
 	double limit = (double)snapshot_value(s, "l1.bytes_limit"), seconds = snapshot_seconds(s, before);
-	uint32_t of[NAMESPACES], n = table_rows(s->n_ns, largest(s, of), lines);
+	uint32_t of[ROWS], most = largest(s, of);
+	uint32_t n = table_rows(s->n_ns, lines < INT_MAX / 2 || most < NAMESPACES ? most : NAMESPACES, lines);
 	int rc = 0, room = lines - table_lines(s->n_ns, n);
 
-	say("\n%-40s %11s %8s %9s %7s\n", "NAMESPACE, tenants", "MEMORY", "OF POOL", "LOOKUPS", "HITS");
+	say("\n");
+	paint(PAINT_HEAD);
+	say("%-40s %11s %8s %9s %7s\n", "NAMESPACE, tenants", "MEMORY", "OF POOL", "LOOKUPS", "HITS");
+	paint(PAINT_NONE);
 	for (uint32_t i = 0; i < n && rc == 0; i++) {
 		const char *ns = s->ns[of[i]];
 		double bytes = (double)snapshot_ns(s, ns, "bytes");
@@ -142,7 +154,27 @@ print_namespaces(struct operator* op, const struct snapshot *s, const struct sna
 	return rc;
 }
 
-/* Both tables, in @lines. The peers have what five lines for namespaces leave them. */
+static int
+by_id(const void *a, const void *b)
+{
+	const struct peer_row *x = a, *y = b;
+
+	return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* How many peers there is room for: those that five lines for namespaces leave, and what all namespaces leave. */
+static uint32_t
+peer_rows(const struct snapshot *s, uint32_t n_peers, int lines)
+{
+	uint32_t n = table_rows(n_peers, PEERS, lines - 5), more;
+
+	if (lines >= INT_MAX / 2)
+		return n;
+	more = table_rows(n_peers, ROWS, lines - table_lines(s->n_ns, s->n_ns < ROWS ? s->n_ns : ROWS));
+	return more > n ? more : n;
+}
+
+/* Both tables, in @lines. The slowest peers are shown, each in the line that it had before as long as the same are. */
 static int
 print_tables(struct operator* op, const struct snapshot *s, const struct snapshot *before, int lines)
 {
@@ -151,7 +183,9 @@ print_tables(struct operator* op, const struct snapshot *s, const struct snapsho
 	uint32_t n;
 
 	if (rc == 0) {
-		n = table_rows(list.n, PEERS, lines - 5);
+		n = peer_rows(s, list.n, lines);
+		if (n > 0)
+			qsort(list.rows, n, sizeof(*list.rows), by_id);
 		rc = print_namespaces(op, s, before, lines - table_lines(list.n, n));
 	}
 	if (rc == 0) {
@@ -162,15 +196,40 @@ print_tables(struct operator* op, const struct snapshot *s, const struct snapsho
 	return rc;
 }
 
+/* How the numbers went, and how full the pool is. Returns the lines. */
 static int
-print_screen(struct operator* op, const struct snapshot *s, const struct snapshot *before)
+print_trends(const struct snapshot *s, const struct snapshot *before, struct trends *trends)
+{
+	double asked = (double)snapshot_since(s, before, "lookups.asked_chunks");
+	double limit = (double)snapshot_value(s, "l1.bytes_limit"), seconds = snapshot_seconds(s, before);
+	double lookups = (double)snapshot_since(s, before, "lookups.full") +
+			 (double)snapshot_since(s, before, "lookups.partial") +
+			 (double)snapshot_since(s, before, "lookups.none");
+	char a[PAINTED], b[PAINTED];
+	unsigned width = show_width(68);
+
+	if (!paint_is_on() || lines_of_screen() < SMALL_SCREEN)
+		return 0;
+	trend_add(&trends->hits, asked > 0 ? (double)snapshot_since(s, before, "lookups.hit_chunks") / asked : 0);
+	trend_add(&trends->lookups, seconds > 0 ? lookups / seconds : 0);
+	say("hits %s  lookups %s\n", trend_paint(a, &trends->hits, 1), trend_paint(b, &trends->lookups, 0));
+	say("pool %s\n\n", paint_bar(a, limit > 0 ? (double)snapshot_value(s, "l1.bytes_used") / limit : 0,
+				     width < 150 ? width : 150));
+	return 3;
+}
+
+static int
+print_screen(struct operator* op, const struct snapshot *s, const struct snapshot *before, struct trends *trends)
 {
 	char up[SHOWN], interval[SHOWN];
 	int lines = lines_of_screen() - 3;
 
+	paint(PAINT_HEAD);
 	say("%s, up %s\n", op->client.endpoint, show_time(up, snapshot_value(s, "uptime_ms")));
+	paint(PAINT_NONE);
 	say("%s%s\n\n", before->n ? "numbers of the last " : "numbers since the start",
 	    before->n ? show_time(interval, (uint64_t)(snapshot_seconds(s, before) * 1000)) : "");
+	lines -= print_trends(s, before, trends);
 	lines -= sheet_lookups(s, before);
 	lines -= sheet_pool(s, before);
 	lines -= sheet_l2(s, before);
@@ -183,6 +242,7 @@ cmd_top(int argc, char **argv)
 {
 	struct operator op = OPERATOR_DEFAULTS;
 	struct snapshot now = {NULL}, before = {NULL};
+	struct trends trends = {.hits.n = 0};
 	uint64_t count = UINT64_MAX;
 	double interval = 2;
 	const struct cli_option options[] = {
@@ -220,7 +280,7 @@ cmd_top(int argc, char **argv)
 			say("\033[H\033[J");
 		else if (i > 0)
 			say("\n");
-		status = print_screen(&op, &now, &before);
+		status = print_screen(&op, &now, &before, &trends);
 		if (status == EXIT_NO_SERVER)
 			status = 0; /* in the middle */
 		say_flush();

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "log.h"
+#include "paint.h"
 #include "say.h"
 #include "show.h"
 
@@ -189,6 +190,7 @@ sheet_attention(const struct snapshot *s, const struct snapshot *before)
 	char n[SHOWN];
 	int lines = 0;
 
+	paint(PAINT_ALARM);
 	if (snapshot_value(s, "draining")) {
 		say("%-10s the server is stopping\n", lead);
 		lead = "";
@@ -220,6 +222,7 @@ sheet_attention(const struct snapshot *s, const struct snapshot *before)
 		lead = "";
 		lines++;
 	}
+	paint(PAINT_NONE);
 	if (lines == 0)
 		say("%-10s nothing\n", lead);
 	return lines ? lines : 1;

@@ -50,6 +50,7 @@ run(const char *command, const char *endpoint, const char *arguments)
 }
 
 #define ASSERT_SAID(part) ck_assert_msg(strstr(said, part) != NULL, "not in the text: \"%s\"; the text: %s", part, said)
+#define ASSERT_NOT_SAID(part) ck_assert_msg(strstr(said, part) == NULL, "in the text: \"%s\"; the text: %s", part, said)
 
 /* No line is longer than a terminal of 80 columns. */
 static void
@@ -397,10 +398,27 @@ START_TEST(top_keeps_to_the_lines_of_a_terminal)
 		peers[i].hello.name_space = (struct scout__str){names[i], (uint16_t)strlen(names[i])};
 		ck_assert_int_eq(wire_hello(&peers[i]), SCOUT_WIRE_OK);
 	}
+	ck_assert_int_eq(setenv("TERM", "dumb", 1), 0);
 	ck_assert_uint_eq(run_on_terminal(20, "top", rig.endpoint, "--count 1"), 19);
 	ASSERT_SAID("and 7 more\r\n");
 	ck_assert_uint_le(run_on_terminal(24, "top", rig.endpoint, "--count 1"), 23);
 	ASSERT_SAID("and 5 more namespaces\r\n");
+	ASSERT_NOT_SAID("\033[1m");
+	/* In colour, with how it went; a tall one has room for all, the peers in the order of their ids. */
+	ck_assert_int_eq(setenv("TERM", "xterm", 1), 0);
+	ck_assert_int_eq(setenv("LC_ALL", "C.UTF-8", 1), 0);
+	(void)rig_peek(&rig.client, 1, 4);
+	ck_assert_uint_eq(run_on_terminal(20, "top", rig.endpoint, "--count 1"), 19);
+	ck_assert_uint_le(run_on_terminal(60, "top", rig.endpoint, "--count 2 --interval 0.1"), 2 * 59);
+	ASSERT_SAID("\033[1m");
+	ASSERT_SAID("  lookups                              \u2588\r\n"); /* the only screen so far */
+	ASSERT_SAID("\npool \u2591");
+	ASSERT_NOT_SAID("more namespaces");
+	ASSERT_NOT_SAID("\nand ");
+	ck_assert_int_eq(setenv("LC_ALL", "C", 1), 0);
+	ck_assert_int_eq(setenv("NO_COLOR", "1", 1), 0);
+	ck_assert_uint_eq(run_on_terminal(20, "top", rig.endpoint, "--count 1"), 19);
+	ASSERT_NOT_SAID("\033[1m");
 	/* Cut in the middle: engines of one model differ at the end. */
 	ck_assert_int_eq(run("top", rig.endpoint, "--count 1"), 0);
 	assert_narrow();
