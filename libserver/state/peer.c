@@ -44,8 +44,8 @@
  * clock makes only that peer's operations expire.
  *
  * A process, or an address of another machine, has at most a quarter of max_peers: else one that says HELLO again and again would keep
- * all others out. What is not known to be of any, because its connection ended at once, counts as one. Processes of another pid
- * namespace count as one, too.
+ * all others out. What is not known to be of any, because its connection ended at once, counts as one. Before Linux 6.9, processes of
+ * other pid namespaces count as one for each user, too.
  *
  * A peer that leaves is out of the maps at once; its run item cancels and gives back in steps what it had.
  *

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lease.h"
 #include "server_core.h"
 #include "transport.h"
 
@@ -169,6 +170,21 @@ inode_of(int fd)
 	return fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) ? (uint64_t)st.st_ino : 0;
 }
 
+/* A number for a process of another pid namespace, which has no pid here. Before Linux 6.9 all pidfds have the same one. */
+static pid_t
+process_number(int fd)
+{
+	socklen_t len = sizeof(int);
+	struct stat st = {0};
+	int process;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &process, &len) != 0)
+		return 0;
+	(void)fstat(process, &st);
+	(void)close(process);
+	return (pid_t)st.st_ino;
+}
+
 /* The process or the address at the other end of @fd, as a hash; 0: not known. */
 SCOUT_ON_LOOP static uint64_t
 source_of(const struct scout_server *s, int fd)
@@ -195,6 +211,7 @@ source_of(const struct scout_server *s, int fd)
 		(void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len);
 		if (who.pid == getpid())
 			return SCOUT__OWN_PROCESS;
+		who.pid = who.pid > 0 ? who.pid : process_number(fd);
 	}
 	return XXH3_64bits_withSeed(key, n, s->seed) | 2;
 }

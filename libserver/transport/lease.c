@@ -34,9 +34,6 @@
  * Threads: loop; listening begins before it runs.
  */
 
-#ifndef SO_PEERPIDFD
-#define SO_PEERPIDFD 77
-#endif
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #endif

@@ -14,6 +14,10 @@ struct scout_server;
 struct scout__lease_msg;
 struct scout__peer;
 
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
 /* A connection of the lease socket. Owned by the loop: in one of the lists of struct scout__transport. */
 struct scout__lease {
 	struct scout__watch watch;

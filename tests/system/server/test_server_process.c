@@ -11,6 +11,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -523,6 +524,8 @@ START_TEST(what_a_killed_worker_was_writing_is_set_aside_for_a_while)
 }
 END_TEST
 
+static uint32_t most_peers;
+
 static void
 act_serve(struct wire_peer *p, const char *endpoint)
 {
@@ -531,6 +534,7 @@ act_serve(struct wire_peer *p, const char *endpoint)
 	char err[256];
 
 	(void)p;
+	cfg.max_peers = most_peers;
 	cfg.listen = endpoint;
 	if (scout_server_start(&cfg, &server, err, sizeof(err)) != 0)
 		_exit(1);
@@ -671,7 +675,7 @@ START_TEST(a_forked_child_cannot_stop_the_server_of_its_parent)
 }
 END_TEST
 
-#define OF_ONE_PROCESS 40u /* more than SCOUT__LOG_BURST */
+#define OF_ONE_PROCESS 64u /* more than SCOUT__LOG_BURST, and as many as a process may have of 192 peers */
 
 static atomic_uint lines_of_death;
 static char line_of_death[256];
@@ -699,6 +703,49 @@ act_many(struct wire_peer *p, const char *endpoint)
 			_exit(1);
 	}
 }
+
+/* Linux 6.9 gives the pidfds of two processes two inodes. */
+static bool
+can_tell_processes_apart(void)
+{
+	int own = (int)syscall(SYS_pidfd_open, getpid(), 0), parent = (int)syscall(SYS_pidfd_open, getppid(), 0);
+	struct stat a = {0}, b = {0};
+
+	(void)fstat(own, &a);
+	(void)fstat(parent, &b);
+	(void)close(own);
+	(void)close(parent);
+	return a.st_ino != b.st_ino && can_watch_across_namespaces();
+}
+
+/* Two engines that have no pid in the server's namespace are two processes: the second has a quarter of its own. */
+START_TEST(processes_of_other_pid_namespaces_do_not_count_as_one)
+{
+	struct child server, full;
+	struct wire_peer other;
+	struct folder folder;
+	char err[256] = "";
+
+	if (!can_tell_processes_apart()) {
+		(void)dprintf(STDOUT_FILENO, "# SKIP needs the right to make a pid namespace, and Linux 6.9\n");
+		return;
+	}
+	folder_up(&folder);
+	most_peers = 3 * OF_ONE_PROCESS;
+	child_start(&server, act_serve_apart);
+	child_start(&full, act_many);
+	child_act(&server, folder.endpoint);
+	child_act(&full, folder.endpoint);
+	rig_client(&other, folder.endpoint); /* its HELLO is answered with OK */
+	wire_close(&other);
+	child_kill(&full);
+	child_kill(&server);
+	most_peers = 0;
+	wait_until(start(folder.endpoint, err, sizeof(err)) == 0)
+		;
+	folder_down(&folder);
+}
+END_TEST
 
 START_TEST(the_death_of_a_process_is_one_line)
 {
