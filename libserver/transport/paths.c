@@ -25,7 +25,8 @@
  *
  * A private folder stays when its server is killed; the next start removes it (paths_sweep.c).
  *
- * A user who can write the folder could replace the socket: so only this user and root may write it, or it is sticky.
+ * A user who can write the folder could replace the socket: so only this user and root may write it, or it is sticky. A folder that is
+ * missing is made so: a volume that containers share may be written by all of them.
  *
  * Threads: the one that starts and stops the server.
  */
@@ -33,7 +34,7 @@
 #define LOCK_TRIES 16
 
 static int
-check_folder(const char *path, char *err, size_t err_len)
+check_folder(struct scout__paths *paths, const char *path, char *err, size_t err_len)
 {
 	const char *slash = strrchr(path, '/');
 	size_t len = slash == path ? 1 : (size_t)(slash - path);
@@ -42,6 +43,8 @@ check_folder(const char *path, char *err, size_t err_len)
 
 	memcpy(folder, path, len);
 	folder[len] = '\0';
+	if (mkdir(folder, 0700) == 0 && !(paths->made = strdup(folder)))
+		return scout__fail_no_memory(err, err_len);
 	if (stat(folder, &st) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_BIND, "%s: the folder cannot be used (%s)", folder,
 				   scout__errno_text(errno));
@@ -181,7 +184,7 @@ open_ipc(struct scout__paths *paths, const char *path, char *err, size_t err_len
 	if (strlen(path) > max)
 		return scout__fail(err, err_len, SCOUT_ERR_BIND, "ipc path of %zu bytes: at most %zu fit", strlen(path),
 				   max);
-	rc = check_folder(path, err, err_len);
+	rc = check_folder(paths, path, err, err_len);
 	if (rc)
 		return rc;
 	paths->socket = with_suffix(path, "");
@@ -273,6 +276,7 @@ scout__paths_close(struct scout__paths *paths)
 	free(paths->dir);
 	free(paths->socket);
 	free(paths->lease);
+	free(paths->made);
 	free(paths->lock);
 	memset(paths, 0, sizeof(*paths));
 	paths->lock_fd = -1;

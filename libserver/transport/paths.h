@@ -18,6 +18,7 @@
 /* The files next to an ipc endpoint; all strings are ours. Const after start. */
 struct scout__paths {
 	char *dir;    /* made by us, to be removed */
+	char *made;   /* the folder of socket, if it was missing; it stays */
 	char *socket; /* ipc path, else NULL */
 	char *lease;
 	char *lock;

@@ -150,8 +150,9 @@ scout__transport_open(struct scout_server *s, uint32_t reserved, char *err, size
 	char *address = NULL;
 	int rc = scout__paths_open(&s->transport->paths, s->cfg.listen, &address, err, err_len);
 
-	if (rc == 0 && s->transport->paths.dir)
-		rc = scout__unix_admit(s, s->transport->paths.dir, 0700, 0010, err, err_len);
+	if (rc == 0 && (s->transport->paths.dir || s->transport->paths.made))
+		rc = scout__unix_admit(s, s->transport->paths.dir ? s->transport->paths.dir : s->transport->paths.made,
+				       0700, 0010, err, err_len);
 	if (rc == 0)
 		rc = open_router(s, address, reserved, err, err_len);
 	if (rc == 0)
