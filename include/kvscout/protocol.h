@@ -213,7 +213,8 @@
  *                u64 id              random: names this peer in the server's logs and in PEERS, and nothing else
  *                str software        for logs
  *                str lease_path      unix socket (SOCK_SEQPACKET) of the lease connection; empty when the server
- *                                    is not on this machine
+ *                                    is not on this machine. For a server on ipc://PATH it is PATH.lease, so a
+ *                                    peer in another mount namespace finds it by the PATH that it has itself
  *
  * PING           (empty)             The server answers it at once, however long it takes for other operations. A
  *                                    peer that waits for an answer sends one when nothing has come for a while

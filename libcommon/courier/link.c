@@ -82,7 +82,7 @@ no_connection(const struct scout__link *link)
 		return "no connection within connect_timeout_ms: there is no such socket; does the server run?";
 	if (errno == EACCES || errno == EPERM)
 		return "no connection within connect_timeout_ms: this user may not use the socket; it is for the user "
-		       "that started the server";
+		       "that started the server and for the members of its socket_group";
 	return "no connection within connect_timeout_ms";
 }
 

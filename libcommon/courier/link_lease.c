@@ -53,6 +53,19 @@ connect_path(const struct scout__str *path)
 	return fd;
 }
 
+/* The server's lease socket by the path at which we see its endpoint: in another mount namespace it is not the server's own path. */
+static int
+connect_beside(const char *endpoint)
+{
+	static const char ipc[] = "ipc://";
+	char path[sizeof(((struct sockaddr_un *)NULL)->sun_path) + 1];
+	int n = snprintf(path, sizeof(path), "%s.lease", endpoint + sizeof(ipc) - 1);
+
+	if (strncmp(endpoint, ipc, sizeof(ipc) - 1) != 0)
+		return -1;
+	return connect_path(&(struct scout__str){path, (uint16_t)n});
+}
+
 pid_t
 scout__link_server_pid(const struct scout__link *link)
 {
@@ -69,8 +82,10 @@ scout__link_lease_connect(struct scout__link *link, const struct scout__str *pat
 	uint8_t buf[SCOUT__LEASE_SEGMENT_BYTES];
 	struct scout__lease_msg hello = {
 		.type = SCOUT_LEASE_HELLO, .word = link->hello.token, .secret = link->hello.secret};
-	int fd = connect_path(path);
+	int fd = connect_beside(link->endpoint);
 
+	if (fd < 0)
+		fd = connect_path(path);
 	if (fd < 0 || send(fd, buf, scout__put_lease(buf, &hello), MSG_NOSIGNAL) < 0) {
 		scout__log(log, SCOUT_LOG_INFO, "%s: no lease connection at %.*s (%s)", link->endpoint, (int)path->len,
 			   path->p, scout__errno_text(errno));
