@@ -253,3 +253,15 @@ get_promtool()
 	fi
 	rm -rf "$gp_tmp"
 }
+
+# get_manifest_checker DIR: kubernetes-validate with the schemas, in an environment in DIR/kubernetes, for the test of the manifests. It
+# skips itself where that fails.
+get_manifest_checker()
+{
+	if [ -d "$1/kubernetes/ready" ]; then
+		return
+	fi
+	"$(python_of_tests)" -m venv "$1/kubernetes" >/dev/null 2>&1 &&
+		timeout 120 "$1/kubernetes/bin/python" -m pip install -q --disable-pip-version-check kubernetes-validate==1.37.0 >/dev/null 2>&1 &&
+		mkdir "$1/kubernetes/ready"
+}

@@ -20,8 +20,8 @@ import time
 import traceback
 
 PATIENCE_S = 60 * int(os.environ.get("CK_TIMEOUT_MULTIPLIER", "1"))
-ALL = ("ipc", "net", "pid", "mount", "user")
-CONTAINER = ("ipc", "net", "pid", "mount")
+ALL = ("ipc", "net", "uts", "pid", "mount", "user")
+CONTAINER = ("ipc", "net", "uts", "pid", "mount")
 SERVER_UID, ENGINE_UID, GROUP = 20001, 20002, 20003
 NOBODY = 65534
 MIB = 1 << 20
