@@ -7,7 +7,7 @@
 BASE_PACKAGES='gcc libc6-dev dpkg-dev pkgconf meson ninja-build libzmq3-dev libck-dev libxxhash-dev libssl-dev libjansson-dev
 	libhiredis-dev libmicrohttpd-dev libcurl4-openssl-dev check'
 # shellcheck disable=SC2034 # used by dev and the other scripts
-TEST_PACKAGES='g++ openssl python3 python3-dev python3-venv python3-zmq python3-cbor2 mypy'
+TEST_PACKAGES='g++ cmake groff-base openssl python3 python3-dev python3-venv python3-zmq python3-cbor2 mypy'
 # shellcheck disable=SC2034
 TEST_SERVICES='redis-server'
 # shellcheck disable=SC2034

@@ -76,9 +76,65 @@ else
 	skip "programs and the archives" "built without them"
 fi
 
+# CMake finds them in the folder beside pkgconfig/.
+with_cmake() {
+	cat >"$dir/CMakeLists.txt" <<-END
+		cmake_minimum_required(VERSION 3.18)
+		project(user C)
+		foreach(part client worker server)
+		  find_package(kvscout-\${part} 0.1 CONFIG REQUIRED)
+		  find_package(kvscout-\${part} 1.0 CONFIG QUIET)
+		  if(kvscout-\${part}_FOUND)
+		    message(FATAL_ERROR "0.1 is taken for 1.0")
+		  endif()
+		  find_package(kvscout-\${part} 0.1 CONFIG REQUIRED)
+		endforeach()
+		add_executable(user consumer.c)
+		target_link_libraries(user kvscout::client kvscout::worker kvscout::server)
+	END
+	cmake -S "$dir" -B "$dir/cmake" -DCMAKE_C_COMPILER="${cc##* }" -DCMAKE_PREFIX_PATH="${libs%/lib*}" >"$dir/log" 2>&1 &&
+		cmake --build "$dir/cmake" >>"$dir/log" 2>&1 && LD_LIBRARY_PATH=$libs "$dir/cmake/user" >>"$dir/log" 2>&1
+	result $? "a C program and the CMake packages"
+}
+if [ -e "$libs/libkvscout-client.so" ] && command -v cmake >/dev/null; then
+	with_cmake
+else
+	skip "a C program and the CMake packages" "no CMake, or built without shared libraries"
+fi
+
+# Each header alone, as strictly as a C++ project may compile it.
+if [ -n "$cxx" ]; then
+	for header in "$source"/include/kvscout/*.h; do
+		echo "#include <kvscout/${header##*/}>" >"$dir/header.cpp"
+		# shellcheck disable=SC2086 # a compiler is a list of words
+		$cxx -std=c++11 -Wall -Wextra -Wpedantic -Wold-style-cast -Werror -fsyntax-only -I "$source/include" "$dir/header.cpp" || break
+	done >"$dir/log" 2>&1
+	test ! -s "$dir/log"
+	result $? "no header has a cast that C++ calls old"
+else
+	skip "no header has a cast that C++ calls old" "no C++ compiler"
+fi
+
+daemon=$(find "$dir" -name kvscoutd -type f)
+# The pages name each option that the program says it has, and groff reads them without a warning.
+pages_agree() {
+	DESTDIR=$dir/man meson install -C "$build" --no-rebuild --tags man >"$dir/log" 2>&1 || return 1
+	find "$dir/man" -name 'kvscout*.[158]' >"$dir/pages"
+	test "$(wc -l <"$dir/pages")" -eq 3 || return 1
+	xargs groff -man -ww -z <"$dir/pages" >"$dir/log" 2>&1 && test ! -s "$dir/log" || return 1
+	for option in $("$daemon" --help | sed -n 's/^  --\([a-z0-9-]*\).*/\1/p'); do
+		grep -q "^.B .*$(echo "$option" | sed 's/-/.*/g')" "$(grep '\.8$' "$dir/pages")" || return 1
+	done
+}
+if command -v groff >/dev/null && [ -n "$python" ]; then
+	pages_agree
+	result $? "the man pages"
+else
+	skip "the man pages" "no groff, or no Python"
+fi
+
 # Without a word about kvscoutd, a program's library starts the one that was installed with it.
 if [ -e "$libs/libkvscout-client.so" ]; then
-	daemon=$(find "$dir" -name kvscoutd -type f)
 	mkdir -m 700 "$dir/host"
 	# shellcheck disable=SC2046,SC2086 # flags are lists of words, and so is a compiler
 	$cc -Wall -Wextra -Wpedantic -Werror $(flags --cflags) -o "$dir/start" "$source/tests/abi/consumer_start.c" $(flags --libs) \
