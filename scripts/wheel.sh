@@ -4,11 +4,24 @@
 # `./dev wheel`: builds the Python wheel for glibc 2.28, audits it, installs it into an empty environment and runs its tests there.
 # `dev` sources this file after packages.sh and build.sh. All that it makes lies in build-wheel/, and a second run takes from there what
 # still fits: tools (the tools' environment), sources, third (third parties unpacked and built), prefix (their archives), build, dist.
+#
+# A wheel for the other architecture lies in build-wheel-ARCH/. zig compiles for both; the tests run in qemu-user, with a Python of Debian
+# for that architecture (aarch64.sh unpacks it). Without binfmt_misc the kernel starts no program of it, so each becomes a script.
 
-WHEEL=$ROOT/build-wheel
+WHEEL_TOOLS=$ROOT/build-wheel
+WHEEL_COUNTS=$WHEEL_TOOLS/counts
 WHEEL_GLIBC=2.28
 # shellcheck disable=SC2034 # dev's own list has the rest
 WHEEL_PACKAGES='python3 python3-venv python3-dev dpkg-dev pkgconf'
+
+# shellcheck source=scripts/aarch64.sh
+. "$ROOT/scripts/aarch64.sh"
+
+# Whether the wheel is for another architecture than this machine's.
+is_cross()
+{
+	[ "$WHEEL_CPU" != "$(uname -m)" ]
+}
 
 wheel_failed()
 {
@@ -31,7 +44,7 @@ step()
 	0) say "$(($(date +%s) - sp_began)) s" ;;
 	77)
 		say "skipped: $(tail -n 1 "$sp_log")"
-		echo "0 0 1" >>"$WHEEL/counts"
+		echo "0 0 1" >>"$WHEEL_COUNTS"
 		;;
 	*)
 		say "failed"
@@ -100,14 +113,14 @@ fetch_file()
 # Unpacks each source package of sources.txt, with Debian's patches, into third/NAME. The .dsc holds the sums of the other files.
 get_sources()
 {
-	mkdir -p "$WHEEL/sources" "$WHEEL/third" || return 1
+	mkdir -p "$WHEEL_TOOLS/sources" "$WHEEL/third" || return 1
 	grep -v '^#' "$ROOT/packaging/third-parties/sources.txt" | while read -r gs_name gs_path gs_sum; do
 		fits "$WHEEL/third/$gs_name.stamp" "$gs_sum" && continue
-		gs_dsc=$WHEEL/sources/${gs_path##*/}
+		gs_dsc=$WHEEL_TOOLS/sources/${gs_path##*/}
 		fetch_file "$gs_path" "$gs_dsc" "$gs_sum" || exit 1
 		sed -n '/^Checksums-Sha256:/,/^[^ ]*:$/s/^ \([0-9a-f]\{64\}\) [0-9]* \(.*\)$/\1 \2/p' "$gs_dsc" |
 			while read -r gs_file_sum gs_file; do
-				fetch_file "${gs_path%/*}/$gs_file" "$WHEEL/sources/$gs_file" "$gs_file_sum" || exit 1
+				fetch_file "${gs_path%/*}/$gs_file" "$WHEEL_TOOLS/sources/$gs_file" "$gs_file_sum" || exit 1
 			done || exit 1
 		rm -rf "$WHEEL/third/$gs_name"
 		dpkg-source --no-copy -x "$gs_dsc" "$WHEEL/third/$gs_name" || exit 1
@@ -148,24 +161,26 @@ generate_sha256()
 write_toolchain()
 {
 	mkdir -p "$WHEEL/bin" "$WHEEL/headers" || return 1
-	wt_zig=$("$WHEEL/tools/bin/python" -c 'import os, ziglang; print(os.path.join(os.path.dirname(ziglang.__file__), "zig"))') || return 1
-	wt_ptxas=$("$WHEEL/tools/bin/python" -c 'import importlib.metadata as m
+	wt_zig=$("$WHEEL_TOOLS/tools/bin/python" -c 'import os, ziglang; print(os.path.join(os.path.dirname(ziglang.__file__), "zig"))') || return 1
+	wt_ptxas=$("$WHEEL_TOOLS/tools/bin/python" -c 'import importlib.metadata as m
 print(*(f.locate() for f in m.files("nvidia-cuda-nvcc-cu12") if f.name == "ptxas"))') || return 1
 	# zig keeps what it has compiled, its own libraries too.
-	for wt_language in cc c++; do
+	for wt_language in cc c++ ar; do
+		wt_target="-target $WHEEL_CPU-linux-gnu.$WHEEL_GLIBC"
+		[ $wt_language != ar ] || wt_target=
 		cat >"$WHEEL/bin/$wt_language" <<END || return 1
 #!/bin/sh
 export ZIG_GLOBAL_CACHE_DIR='$WHEEL/zig-cache' ZIG_LOCAL_CACHE_DIR='$WHEEL/zig-cache'
-exec '$wt_zig' $wt_language -target $WHEEL_CPU-linux-gnu.$WHEEL_GLIBC "\$@"
+exec '$wt_zig' $wt_language $wt_target "\$@"
 END
 		chmod +x "$WHEEL/bin/$wt_language" || return 1
 	done
 	# Debian's Python.h includes <x86_64-linux-gnu/python3.11/pyconfig.h>, which lies in /usr/include; the rest there is of another glibc.
 	wt_multiarch=$("$WHEEL_PYTHON" -c 'import sysconfig; print(sysconfig.get_config_var("MULTIARCH") or "")')
 	if [ -n "$wt_multiarch" ] && [ -d "/usr/include/$wt_multiarch" ]; then
-		mkdir -p "$WHEEL/headers/$wt_multiarch" || return 1
-		for wt_dir in "/usr/include/$wt_multiarch"/python3.*; do
-			ln -sfn "$wt_dir" "$WHEEL/headers/$wt_multiarch/${wt_dir##*/}" || return 1
+		mkdir -p "$WHEEL/headers/$WHEEL_CPU-linux-gnu" || return 1
+		for wt_dir in "$WHEEL_SYSROOT/usr/include/$WHEEL_CPU-linux-gnu"/python3.*; do
+			ln -sfn "$wt_dir" "$WHEEL/headers/$WHEEL_CPU-linux-gnu/${wt_dir##*/}" || return 1
 		done
 		# The plugin for S3 needs libcurl's headers, which include nothing but the C library's.
 		ln -sfn "/usr/include/$wt_multiarch/curl" "$WHEEL/headers/curl" || return 1
@@ -174,7 +189,7 @@ END
 [binaries]
 c = '$WHEEL/bin/cc'
 cpp = '$WHEEL/bin/c++'
-python = '$WHEEL/tools/bin/python'
+python = '$WHEEL_TOOLS/tools/bin/python'
 ptxas = '$wt_ptxas'
 
 [built-in options]
@@ -184,6 +199,16 @@ c_link_args = ['-s', '-Wl,--gc-sections', '-Wl,-z,relro,-z,now']
 buildtype = 'release'
 optimization = '2'
 END
+	is_cross || return 0
+	cat >>"$WHEEL/native.ini" <<END
+
+[host_machine]
+system = 'linux'
+cpu_family = '$WHEEL_CPU'
+cpu = '$WHEEL_CPU'
+endian = 'little'
+END
+	sed -i "s|^c = |ar = '$WHEEL/bin/ar'\\npkg-config = 'pkg-config'\n&|" "$WHEEL/native.ini"
 }
 
 # The PTX in the tree is what its compiler makes of the sources in the tree.
@@ -208,11 +233,11 @@ build_third_parties()
 	done || return 1
 	if ! fits "$WHEEL/third-build/native.stamp" "$(cat "$WHEEL/native.ini")"; then
 		rm -rf "$WHEEL/third-build" "$WHEEL/prefix" "$WHEEL/build" || return 1
-		"$WHEEL/tools/bin/meson" setup "$WHEEL/third-build" "$WHEEL/third" --native-file "$WHEEL/native.ini" \
+		"$WHEEL_TOOLS/tools/bin/meson" setup "$WHEEL/third-build" "$WHEEL/third" "$WHEEL_FILE=$WHEEL/native.ini" \
 			--prefix "$WHEEL/prefix" --libdir lib || return 1
 		cp "$WHEEL/native.ini" "$WHEEL/third-build/native.stamp" || return 1
 	fi
-	"$WHEEL/tools/bin/meson" install -C "$WHEEL/third-build" --quiet --only-changed
+	"$WHEEL_TOOLS/tools/bin/meson" install -C "$WHEEL/third-build" --quiet --only-changed
 }
 
 # The wheel as meson-python makes it, with the third parties' archives. The build folder stays, so that the next run builds what changed.
@@ -223,12 +248,12 @@ build_wheel()
 	rm -rf "$WHEEL/raw" "$WHEEL/dist" || return 1
 	mkdir -p "$WHEEL/raw" "$WHEEL/dist" || return 1
 	# Called directly: the pip of Debian 12 cannot pass several options of one name.
-	PATH=$WHEEL/tools/bin:$PATH PKG_CONFIG_LIBDIR=$WHEEL/prefix/lib/pkgconfig "$WHEEL/tools/bin/python" -c '
+	PATH=$WHEEL_TOOLS/tools/bin:$PATH PKG_CONFIG_LIBDIR=$WHEEL/prefix/lib/pkgconfig "$WHEEL_TOOLS/tools/bin/python" -c '
 import sys, mesonpy
 mesonpy.build_wheel(sys.argv[1], {"build-dir": sys.argv[2], "setup-args": sys.argv[3:]})' "$WHEEL/raw" "$WHEEL/build" \
-		--native-file="$WHEEL/native.ini" -Dsha256=libcrypto-sha256 -Dredis=enabled -Ds3=enabled -Dmetrics=enabled -Dcuda=enabled -Db_pie=true -Dwerror=$bw_werror || return 1
+		"$WHEEL_FILE=$WHEEL/native.ini" -Dsha256=libcrypto-sha256 -Dredis=enabled -Ds3=enabled -Dmetrics=enabled -Dcuda=enabled -Db_pie=true -Dwerror=$bw_werror || return 1
 	# Licences, the list of parts, the tag of the glibc that it was built for.
-	"$WHEEL/tools/bin/python" -B "$ROOT/packaging/wheel/finish.py" --third "$WHEEL/third" \
+	"$WHEEL_TOOLS/tools/bin/python" -B "$ROOT/packaging/wheel/finish.py" --third "$WHEEL/third" \
 		--sources "$ROOT/packaging/third-parties/sources.txt" --zig "$(dirname "$(wheel_zig)")" \
 		--platform "manylinux_$(printf '%s' "$WHEEL_GLIBC" | tr . _)_$WHEEL_CPU" --out "$WHEEL/dist" "$WHEEL"/raw/*.whl
 }
@@ -241,11 +266,11 @@ build_sdist()
 		return 77
 	fi
 	rm -rf "$WHEEL/sdist-venv" "$WHEEL/sdist-wheel" || return 1
-	PATH=$WHEEL/tools/bin:$PATH "$WHEEL/tools/bin/python" -c '
+	PATH=$WHEEL_TOOLS/tools/bin:$PATH "$WHEEL_TOOLS/tools/bin/python" -c '
 import sys, mesonpy
 mesonpy.build_sdist(sys.argv[1])' "$WHEEL/dist" || return 1
 	# Whether it builds is asked, not how fast the result is.
-	PATH=$WHEEL/tools/bin:$PATH "$WHEEL/tools/bin/python" -m pip wheel -v --disable-pip-version-check --no-build-isolation --no-deps \
+	PATH=$WHEEL_TOOLS/tools/bin:$PATH "$WHEEL_TOOLS/tools/bin/python" -m pip wheel -v --disable-pip-version-check --no-build-isolation --no-deps \
 		-w "$WHEEL/sdist-wheel" --config-settings setup-args=-Dbuildtype=plain "$WHEEL"/dist/*.tar.gz || return 1
 	make_environment "$WHEEL/sdist-venv" || return 1
 	"$WHEEL/sdist-venv/bin/python" -m pip install -q --disable-pip-version-check --no-index "$WHEEL"/sdist-wheel/*.whl || return 1
@@ -257,7 +282,7 @@ count_tap()
 {
 	tee "$WHEEL/tap"
 	awk '/^ok .*# SKIP/ { s++; next } /^ok / { p++; next } /^not ok / { f++ } /^1\.\.0/ { s++ } END { print p + 0, f + 0, s + 0 }' \
-		"$WHEEL/tap" >>"$WHEEL/counts"
+		"$WHEEL/tap" >>"$WHEEL_COUNTS"
 }
 
 # run_tap COMMAND...: a command that speaks TAP; one that fails without a failed line counts as failed.
@@ -267,7 +292,7 @@ run_tap()
 	{ "$@" </dev/null || echo $? >"$WHEEL/status"; } | count_tap
 	if [ -s "$WHEEL/status" ] && ! grep -q '^not ok' "$WHEEL/tap"; then
 		say "not ok - $* ended with status $(cat "$WHEEL/status")"
-		echo "0 1 0" >>"$WHEEL/counts"
+		echo "0 1 0" >>"$WHEEL_COUNTS"
 	fi
 }
 
@@ -276,14 +301,30 @@ test_file()
 {
 	te_dir=$1
 	shift
-	run_tap env -u PYTHONPATH -u KVSCOUTD PATH="$te_dir/bin:$PATH" VIRTUAL_ENV="$te_dir" PYTHONDONTWRITEBYTECODE=1 \
+	te_emulated=0
+	! is_cross || te_emulated=1
+	run_tap env -u PYTHONPATH -u KVSCOUTD KVSCOUT_TEST_EMULATED=$te_emulated PATH="$te_dir/bin:$PATH" VIRTUAL_ENV="$te_dir" PYTHONDONTWRITEBYTECODE=1 \
 		"$te_dir/bin/python" "$ROOT/python/tests/tap.py" "$@"
+}
+
+# emulated FILE PROGRAM: a script that runs the program in qemu-user under the script's own name, by which Python finds its environment.
+emulated()
+{
+	rm -f "$1" || return 1
+	# shellcheck disable=SC2016 # the script expands them
+	printf '#!/bin/sh\nexec qemu-%s -L %s -0 "$0" %s "$@"\n' "$WHEEL_CPU" "$WHEEL_SYSROOT" "$2" >"$1" && chmod +x "$1"
 }
 
 install_empty()
 {
 	make_environment "$WHEEL/empty" || return 1
-	"$WHEEL/empty/bin/python" -m pip install -q --disable-pip-version-check --no-index "$WHEEL"/dist/*.whl
+	! is_cross || emulated "$WHEEL/empty/bin/python" "$WHEEL_SYSROOT/usr/bin/python3.11" || return 1
+	"$WHEEL/empty/bin/python" -m pip install -q --disable-pip-version-check --no-index "$WHEEL"/dist/*.whl || return 1
+	is_cross || return 0
+	for ie_name in kvscout kvscoutd kvscout-latency kvscout-replay; do
+		ie_file=$WHEEL/empty/lib/python3.11/site-packages/kvscout/$ie_name
+		mv "$ie_file" "$ie_file.$WHEEL_CPU" && emulated "$ie_file" "$ie_file.$WHEEL_CPU" || return 1
+	done
 }
 
 install_beside()
@@ -320,6 +361,31 @@ build_standin()
 		-I "$ROOT/libworker/copy" -o "$WHEEL/standin/libcuda.so.1" "$ROOT"/tests/rigs/cuda_driver/*.c -lpthread
 }
 
+# vectors_agree: what this architecture's vector instructions make of XXH3 is what plain C makes of it, and so for SHA-256.
+vectors_agree()
+{
+	for va_kind in vector scalar; do
+		va_plain=
+		[ $va_kind = vector ] || va_plain=-DXXH_VECTOR=0
+		# shellcheck disable=SC2086 # one option, or none
+		"$WHEEL/bin/cc" -O2 $va_plain -I "$WHEEL/third/xxhash" -o "$WHEEL/standin/$va_kind" "$ROOT/packaging/wheel/vectors.c" || return 1
+		! is_cross || { mv "$WHEEL/standin/$va_kind" "$WHEEL/standin/$va_kind.bin" &&
+			emulated "$WHEEL/standin/$va_kind" "$WHEEL/standin/$va_kind.bin"; } || return 1
+	done
+	va_sum=$("$WHEEL/standin/vector") && say "1..1" && [ "${va_sum#* }" = "$("$WHEEL/standin/scalar" | cut -d ' ' -f 2-)" ] &&
+		say "ok 1 - XXH3 with $va_sum is that of plain C"
+}
+
+vector_tests()
+(
+	say "# vectors"
+	run_tap vectors_agree
+	# The instructions that OpenSSL may not use.
+	OPENSSL_armcap=0 OPENSSL_ia32cap=0:0
+	export OPENSSL_armcap OPENSSL_ia32cap
+	test_file "$WHEEL/empty" "$ROOT/python/tests/test_hash.py"
+)
+
 device_tests()
 (
 	say "# test_device.py"
@@ -337,6 +403,7 @@ all_tests()
 		say "# ${al_test##*/}"
 		test_file "$WHEEL/empty" "$al_test"
 	done
+	is_cross && return
 	say "# beside pyzmq"
 	test_file "$WHEEL/beside" "$ROOT/python/tests/test_beside.py"
 }
@@ -347,45 +414,79 @@ find_wheel_python()
 	[ -x "$WHEEL_PYTHON" ] || WHEEL_PYTHON=python3
 	"$WHEEL_PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
 		not_ready "the wheel needs Python 3.11 or newer; $WHEEL_PYTHON is $("$WHEEL_PYTHON" --version 2>&1)"
-	WHEEL_CPU=$(uname -m)
-	case $WHEEL_CPU in
-	x86_64 | aarch64) ;;
-	*) not_ready "the wheel is built for x86_64 and aarch64; this machine is $WHEEL_CPU" ;;
-	esac
 }
 
-cmd_wheel()
+# The folders of the wheel for an architecture: this machine's, or aarch64 on x86_64.
+choose_cpu()
 {
-	wh_smoke=no
-	[ "${1:-}" != --smoke ] || wh_smoke=yes
-	# shellcheck disable=SC2086 # a list of names
-	need_base $WHEEL_PACKAGES
-	find_wheel_python
+	WHEEL_CPU=$1
+	WHEEL=$WHEEL_TOOLS WHEEL_FILE=--native-file WHEEL_SYSROOT=
+	case $(uname -m)-$WHEEL_CPU in
+	x86_64-x86_64 | aarch64-aarch64) ;;
+	x86_64-aarch64)
+		need_base qemu-user
+		WHEEL=$WHEEL_TOOLS-$WHEEL_CPU WHEEL_FILE=--cross-file
+		ARM_ROOT=$WHEEL/root ARM_PACKAGES='python3.11 libpython3.11-dev libcurl4'
+		WHEEL_SYSROOT=$ARM_ROOT/root
+		;;
+	*) not_ready "the wheel is built for x86_64 and aarch64, and for aarch64 on x86_64; this machine is $(uname -m)" ;;
+	esac
 	mkdir -p "$WHEEL/logs" || die "cannot create $WHEEL"
-	: >"$WHEEL/counts"
+}
 
-	wh_tools="$("$WHEEL_PYTHON" --version) $(sum_of_files "$ROOT/packaging/wheel/requirements.txt")"
-	if ! fits "$WHEEL/tools.stamp" "$wh_tools"; then
-		step tools make_environment "$WHEEL/tools" "$ROOT/packaging/wheel/requirements.txt"
-		printf '%s\n' "$wh_tools" >"$WHEEL/tools.stamp"
-	fi
+make_wheel()
+{
+	! is_cross || step root make_arm_root
 	step sources get_sources
 	step toolchain write_toolchain
 	step kernels check_kernels
 	step third-parties build_third_parties
 	step wheel build_wheel
-	[ $wh_smoke = yes ] || step sdist build_sdist
+	[ "$wh_smoke" = yes ] || is_cross || step sdist build_sdist
 	step install install_empty
 	step stand-in build_standin
-	[ $wh_smoke = yes ] || step install-beside install_beside
+	[ "$wh_smoke" = yes ] || is_cross || step install-beside install_beside
 
 	say "# audit"
-	run_tap env PATH="$WHEEL/tools/bin:$PATH" "$WHEEL/tools/bin/python" -B "$ROOT/packaging/wheel/audit.py" --glibc $WHEEL_GLIBC "$WHEEL"/dist/*.whl
-	if [ $wh_smoke = yes ]; then
+	run_tap env PATH="$WHEEL_TOOLS/tools/bin:$PATH" "$WHEEL_TOOLS/tools/bin/python" -B "$ROOT/packaging/wheel/audit.py" --glibc $WHEEL_GLIBC "$WHEEL"/dist/*.whl
+	if [ "$wh_smoke" = yes ]; then
 		smoke_tests
 	else
 		all_tests
 	fi
+	vector_tests
 	device_tests
-	awk '{ p += $1; f += $2; s += $3 } END { printf "%d passed, %d failed, %d skipped\n", p, f, s; exit f > 0 || p == 0 }' "$WHEEL/counts"
+}
+
+cmd_wheel()
+{
+	wh_smoke=no
+	wh_cpus=$(uname -m)
+	while [ $# -gt 0 ]; do
+		case $1 in
+		--smoke) wh_smoke=yes ;;
+		--arch) [ $# -gt 1 ] && shift && wh_cpus=$(say "$1" | tr , ' ') ;;
+		*) not_ready "wheel: $1 is no option; ./dev help wheel lists them" ;;
+		esac
+		shift
+	done
+	# shellcheck disable=SC2086 # a list of names
+	need_base $WHEEL_PACKAGES
+	find_wheel_python
+	for wh_cpu in $wh_cpus; do
+		choose_cpu "$wh_cpu"
+	done
+	mkdir -p "$WHEEL_TOOLS"
+	: >"$WHEEL_COUNTS"
+
+	wh_tools="$("$WHEEL_PYTHON" --version) $(sum_of_files "$ROOT/packaging/wheel/requirements.txt")"
+	if ! fits "$WHEEL_TOOLS/tools.stamp" "$wh_tools"; then
+		step tools make_environment "$WHEEL_TOOLS/tools" "$ROOT/packaging/wheel/requirements.txt"
+		printf '%s\n' "$wh_tools" >"$WHEEL_TOOLS/tools.stamp"
+	fi
+	for wh_cpu in $wh_cpus; do
+		choose_cpu "$wh_cpu"
+		make_wheel
+	done
+	awk '{ p += $1; f += $2; s += $3 } END { printf "%d passed, %d failed, %d skipped\n", p, f, s; exit f > 0 || p == 0 }' "$WHEEL_COUNTS"
 }

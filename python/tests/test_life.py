@@ -189,7 +189,7 @@ def spawned(queue):
 class Processes(unittest.TestCase):
     def test_every_start_method_of_multiprocessing_works(self):
         server = kvscout.Server(l1_bytes="16Mi")
-        for method in ("spawn", "forkserver") + (() if rig.SANITIZED else ("fork",)):  # rig.forks says why
+        for method in ("spawn", "forkserver") + (() if rig.SANITIZED or rig.EMULATED else ("fork",)):  # rig.forks says why
             with self.subTest(method):
                 context = multiprocessing.get_context(method)
                 queue = context.Queue()
