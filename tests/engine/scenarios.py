@@ -10,6 +10,7 @@ import time
 import prompts
 from checks import need
 from engine import all_counts, ours
+from hook_times import HookTimes, percentile
 
 MIN_HEAD = 768  # tokens of a shared head of 900 that lie in whole chunks
 
@@ -287,10 +288,6 @@ def loaded_from_l2(context, engine):
     return f"{counts['load_tokens_l2']} of {counts['load_tokens']} loaded tokens from L2"
 
 
-def percentile(values, share):
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
-
-
 def answered_at_the_first_ask(engine):
     """Requests that arrive one by one, each right before the step that asks for it, while others run; some are
     preempted and ask again."""
@@ -366,34 +363,12 @@ def _hook_round(engine, requests, kind, notes):
     return wrong
 
 
-class HookTimes:
-    """How long the hooks of a connector's side take in each step, in nanoseconds. @last: the hook that ends a step."""
-
-    def __init__(self, connector, last):
-        self.steps, self._now = [], 0
-        for name, method in vars(type(connector)).items():
-            if hasattr(method, "__wrapped__"):  # as each hook is
-                setattr(connector, name, self._timed(getattr(connector, name), name == last))
-
-    def _timed(self, hook, ends_step):
-        def timed(*args, **more):
-            begin = time.perf_counter_ns()
-            try:
-                return hook(*args, **more)
-            finally:
-                self._now += time.perf_counter_ns() - begin
-                if ends_step:
-                    self.steps.append(self._now)
-                    self._now = 0
-
-        return timed
-
-
 def hook_times(connector, last):
     """Of this connector, from now on."""
     if "hook_times" not in vars(connector):
-        connector.hook_times = HookTimes(connector, last)
-    connector.hook_times.steps.clear()
+        hooks = [name for name, method in vars(type(connector)).items() if hasattr(method, "__wrapped__")]
+        connector.hook_times = HookTimes(connector, hooks, last)
+    connector.hook_times.clear()
     return connector.hook_times
 
 

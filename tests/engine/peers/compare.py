@@ -51,7 +51,8 @@ class Hangs(Exception):
 class Engine:
     """The process of driven.py, and its server."""
 
-    def __init__(self, system, options):
+    def __init__(self, system, options, **more):
+        """@more: for driven.py."""
         self.system = system
         reader, writer = os.pipe()
         settings = {
@@ -61,8 +62,10 @@ class Engine:
             "block_tokens": options.block_tokens,
             "batch_tokens": options.batch_tokens,
             "dtype": "float32",
+            **more,
         }
         environment = {**os.environ, "VLLM_CPU_OMP_THREADS_BIND": options.bind, **system.environment()}
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (environment.get("PYTHONPATH"), HERE, os.path.dirname(HERE), os.environ.get("PYTHONPATH"))))
         with open(os.path.join(options.logs, f"{system.name}.log"), "wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-B", os.path.join(HERE, "driven.py"), json.dumps(settings)],

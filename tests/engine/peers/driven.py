@@ -20,21 +20,25 @@ DRAIN_S = 60
 
 
 class Driven:
-    def __init__(self, model, transfer, block_tokens, batch_tokens, dtype):
+    def __init__(self, model, transfer, block_tokens, batch_tokens, dtype, seqs=16, cache_bytes=640 << 20, step_ms=None):
+        """@step_ms: no model computes; each step sleeps so long (sleeping.py)."""
         from vllm.config import KVTransferConfig
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
 
         more = {"kv_transfer_config": KVTransferConfig(**transfer)} if transfer else {}
+        if step_ms is not None:
+            os.environ["KVSCOUT_TEST_STEP_MS"] = str(step_ms)
+            more["worker_extension_cls"] = "sleeping.Extension"
         args = EngineArgs(
             model=model,
             dtype=dtype,
             max_model_len=MAX_TOKENS,
             enforce_eager=True,
             block_size=block_tokens,
-            kv_cache_memory_bytes=640 << 20,
+            kv_cache_memory_bytes=cache_bytes,
             max_num_batched_tokens=batch_tokens,
-            max_num_seqs=16,
+            max_num_seqs=seqs,
             enable_chunked_prefill=True,
             skip_tokenizer_init=True,
             distributed_executor_backend="mp",  # as vllm serve: only a worker process of its own is bound to its CPU
@@ -43,6 +47,7 @@ class Driven:
         self._engine = LLMEngine.from_engine_args(args)
         self._scheduler = self._engine.engine_core.engine_core.scheduler
         self._n = 0
+        self._hooks = None
 
     def ask(self, prompts, output_tokens, tell_after_step=False):
         """All prompts at once. Seconds to each first token, answers, cached tokens, seconds until the last answer."""
@@ -79,6 +84,54 @@ class Driven:
             "tokens": [list(found[name].outputs[0].token_ids) for name in names],
             "cached": [found[name].num_cached_tokens or 0 for name in names],
             "wall_s": time.monotonic() - begin,
+        }
+
+    def arrive(self, prompts, at_s, output_tokens):
+        """Each prompt at its time; a negative one is that of the step before which it comes. Seconds from there to its first token; by step what the connector's hooks took, in us of CPU and on the
+        clock; what schedule() took."""
+        from hook_times import HookTimes, public_methods
+        from vllm import SamplingParams
+
+        scheduler = self._scheduler
+        if self._hooks is None:
+            found = scheduler.connector
+            self._hooks = HookTimes(found, public_methods(found), "build_connector_meta") if found is not None else None
+            self._schedules = HookTimes(scheduler, ("schedule", "add_request", "update_from_output"), "schedule")
+        for times in filter(None, (self._hooks, self._schedules)):
+            times.end_step()
+            times.clear()
+        params = SamplingParams(temperature=0.0, max_tokens=output_tokens, ignore_eos=True, detokenize=False)
+        counts = getattr(getattr(scheduler.connector, "_scheduler", None), "counts", {})
+        before = dict(counts)
+        begin = time.monotonic()
+        arrived, first, ended, cached, steps = {}, {}, 0, 0, 0
+        while ended < len(prompts):
+            now = time.monotonic() - begin
+            while len(arrived) < len(prompts) and (at := at_s[len(arrived)]) <= now and at >= -steps:
+                arrived[f"r{self._n}"] = now if at < 0 else at
+                self._engine.add_request(f"r{self._n}", {"prompt_token_ids": prompts[len(arrived) - 1]}, params)
+                self._n += 1
+            if ended == len(arrived):
+                time.sleep(max(0.0, at_s[len(arrived)] - now))
+                continue
+            outputs = self._engine.step()
+            steps += 1
+            now = time.monotonic() - begin
+            for output in outputs:
+                if output.outputs[0].token_ids:
+                    first.setdefault(output.request_id, now - arrived[output.request_id])
+                if output.finished:
+                    ended += 1
+                    cached += output.num_cached_tokens or 0
+        yield {
+            "first_s": [first[name] for name in arrived],
+            "cached": cached,
+            "cpu_us": [took / 1000 for took in self._hooks.cpu] if self._hooks else [],
+            "wall_us": [took / 1000 for took in self._hooks.steps] if self._hooks else [],
+            "calls": self._hooks.calls if self._hooks else {},
+            "schedule_us": [took / 1000 for took in self._schedules.cpu],
+            "counts": {name: value - before.get(name, 0) for name, value in counts.items() if value != before.get(name, 0)},
+            "wall_s": now,
         }
 
     def forget(self):

@@ -79,6 +79,7 @@ class KVScout(System):
     name = "kvscout"
     title = "kvscout"
     keys = ()  # of the server, beside its memory
+    extra = {}  # keys of the connector
 
     def start(self):
         self.endpoint = f"ipc://{self.folder}/{self.name}.sock"
@@ -90,7 +91,7 @@ class KVScout(System):
             raise RuntimeError(f"kvscoutd did not start: {line!r}; its log is {self.log}")
 
     def transfer(self):
-        extra = {"endpoint": self.endpoint, **json.loads(self.options.extra)}
+        extra = {"endpoint": self.endpoint, **self.extra, **json.loads(self.options.extra)}
         return {
             "kv_connector": "KVScoutConnector",
             "kv_role": "kv_both",
@@ -109,6 +110,38 @@ class KVScoutPrealloc(KVScout):
     name = "kvscout-prealloc"
     title = "kvscout, prealloc=on"
     keys = ("--prealloc", "on")
+
+
+class KVScoutWaits(KVScout):
+    """A step waits for the answers to its new lookups."""
+
+    name = "kvscout-waits"
+    title = "kvscout, step_wait_us=500"
+    extra = {"step_wait_us": 500}
+
+
+class KVScoutNeverWaits(KVScout):
+    name = "kvscout-never-waits"
+    title = "kvscout, step_wait_us=0"
+    extra = {"step_wait_us": 0}
+
+
+class Offloading(System):
+    """vLLM's own: its tiering manager with its region of host memory, behind a worker of the test, because vLLM's own refuses a CPU."""
+
+    name = "offloading"
+    title = "vLLM's offloading"
+
+    def transfer(self):
+        return {
+            "kv_connector": "OffloadingConnector",
+            "kv_role": "kv_both",
+            "kv_load_failure_policy": "recompute",
+            "kv_connector_extra_config": {
+                "spec_name": "CpuTieringSpec", "spec_module_path": "tier_spec", "cpu_bytes_to_use": MEMORY_GB << 30,
+                "offload_prompt_only": False,
+            },
+        }
 
 
 class Mooncake(System):
@@ -196,4 +229,4 @@ class LMCache(System):
 
 
 USUAL = (System, KVScout, Mooncake, LMCache)
-SYSTEMS = {each.name: each for each in (*USUAL, KVScoutPrealloc)}
+SYSTEMS = {each.name: each for each in (*USUAL, KVScoutPrealloc, KVScoutWaits, KVScoutNeverWaits, Offloading)}
