@@ -11,7 +11,7 @@ import kvscout
 from kvscout.vllm import adapters, loaded
 from pages import BLOCK_TOKENS, CHUNK_TOKENS
 from rig import wait_for
-from vllm_rig import Engine, request
+from vllm_rig import NO_STEP, Engine, request
 
 LORA = types.SimpleNamespace(lora_name="sql", lora_path="/adapters/sql", lora_int_id=1)
 
@@ -268,6 +268,7 @@ class Lives(unittest.TestCase):
         waits = self.asked(engine, "waits")
         wait_for(lambda: engine.scheduler._adapters.of(LORA) or self.step(engine) and None, what="an identity")
         again = self.asked(engine, "again")
+        self.step(engine)
         old = engine.scheduler._requests["again"].identity
         self.models[1] = adapter(Weight("two"))
         self.assertTrue(engine.scheduler.reset())
@@ -284,6 +285,7 @@ class Lives(unittest.TestCase):
         with mock.patch.object(adapters, "LIMIT", 1):
             engine.scheduler.finished(found)
             self.asked(engine, "second")
+            engine.scheduler.build_meta(NO_STEP)
         self.assertEqual((engine.evicted, engine.scheduler._adapters._known), ([set(range(9))], {}))
 
     def test_what_the_new_weights_computed_is_not_stored_with_the_old_keys(self):

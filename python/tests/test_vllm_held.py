@@ -60,6 +60,7 @@ class Beside(unittest.TestCase):
         self.worker.holds_stores = True
         self.request = request("p")
         self.scheduler.on_new_request(self.request)
+        self.scheduler.allocated(self.request, (IDS,), 0)
         self.engine.pages.fill("p", IDS)
 
     def schedule(self, tokens=0):

@@ -12,7 +12,7 @@ from kvscout.vllm import events, inert, trace_spans
 from pages import CHUNK_TOKENS, hashes_of
 from rig import ServerProcess, wait_for
 from test_vllm_held import Pool
-from vllm_rig import Calls, Engine, Vllm, request
+from vllm_rig import NO_STEP, Calls, Engine, Vllm, request
 
 
 class Lives(unittest.TestCase):
@@ -51,6 +51,7 @@ class Lives(unittest.TestCase):
                 asked = request(name, CHUNK_TOKENS + 1)
                 self.assertEqual(self.lives(asked), CHUNK_TOKENS)
                 self.scheduler.on_new_request(asked)
+                self.engine.step()
                 self.scheduler._begin_turn(self.scheduler._requests[name])
                 self.assertEqual(wait_for(lambda: self.engine.step() and self.matched(asked), what="an answer"), (CHUNK_TOKENS,))
                 self.scheduler.finished(asked)
@@ -107,39 +108,101 @@ class Lives(unittest.TestCase):
         self.scheduler._begin_step()
         self.assertTrue(self.scheduler._wait())
 
-    def test_of_a_burst_of_new_requests_the_first_one_wakes_the_client(self):
-        """And one more in QUIET_S. The others go with the step."""
+    def test_new_requests_that_vllm_does_not_ask_for_go_with_the_step(self):
+        """All together, and their announcement sends nothing."""
         self.assertTrue(self.engine.store("p").ok)
         client = self.scheduler._client
         self.scheduler._client = mock.Mock(wraps=client)
-        sent = self.scheduler._client.step_end
         burst = [request(f"burst{i}", CHUNK_TOKENS + 1) for i in range(8)]
-        with mock.patch("time.monotonic") as now:
-            now.return_value = 100.0
-            for asked in burst[:6]:
-                self.scheduler.on_new_request(asked)
-                self.assertEqual(sent.call_count, 1)
-            now.return_value += 2 * self.scheduler.QUIET_S
-            for asked in burst[6:]:
-                self.scheduler.on_new_request(asked)
-            self.assertEqual(sent.call_count, 2)
-            self.engine.step()  # asks for none of them, and nothing is left to send but the last one
-            self.assertEqual(sent.call_count, 3)
-            self.scheduler.on_new_request(request("next", CHUNK_TOKENS + 1))
-            self.assertEqual(sent.call_count, 4)
+        for asked in burst:
+            self.scheduler.on_new_request(asked)
+        self.assertEqual(self.scheduler._client.mock_calls, [])
+        self.engine.step()
+        self.assertEqual((self.scheduler._client.lookup_ahead.call_count, self.scheduler._client.step_end.call_count), (8, 1))
         for asked in burst:
             self.assertEqual(wait_for(lambda: self.matched(asked), what="an answer"), (CHUNK_TOKENS,))
 
     def test_a_burst_is_answered_in_the_step_that_asks(self):
-        """Also those that have not left before it."""
         self.assertTrue(self.engine.store("p").ok)
         self.scheduler._config = dataclasses.replace(self.scheduler._config, step_wait_us=10_000_000)
-        with mock.patch("time.monotonic", return_value=100.0):
-            burst = [request(f"burst{i}", CHUNK_TOKENS + 1) for i in range(3)]
-            for asked in burst:
-                self.scheduler.on_new_request(asked)
-            self.assertEqual([self.scheduler.matched_tokens(asked, 0) for asked in burst], [CHUNK_TOKENS] * 3)
+        burst = [request(f"burst{i}", CHUNK_TOKENS + 1) for i in range(3)]
+        for asked in burst:
+            self.scheduler.on_new_request(asked)
+        self.assertEqual([self.scheduler.matched_tokens(asked, 0) for asked in burst], [CHUNK_TOKENS] * 3)
         self.assertEqual(self.scheduler.counts["answered_at_first_ask"], 3)
+
+    def few_a_step(self, wait_us):
+        self.assertTrue(self.engine.store("p").ok)
+        self.scheduler._config = dataclasses.replace(self.scheduler._config, step_wait_us=wait_us)
+        self.scheduler.A_STEP = self.scheduler._asks_left = 4
+        return [request(f"burst{i}", CHUNK_TOKENS + 1) for i in range(15)]
+
+    def test_a_step_asks_for_a_few_of_many_new_requests(self):
+        """In the order in which vLLM wants them; one that ends before has asked nothing."""
+        burst = self.few_a_step(0)
+        for asked in burst:
+            self.scheduler.on_new_request(asked)
+
+        def taken():
+            new = set(self.scheduler._requests) - before
+            before.update(new)
+            return new
+
+        before = set()
+        self.scheduler.matched_tokens(burst[9], 0)
+        self.assertEqual(taken(), {"burst9", "burst0", "burst1", "burst2"})
+        self.scheduler._unanswered = 4
+        self.assertIsNone(self.scheduler.matched_tokens(burst[12], 0))
+        self.assertEqual(taken(), set())
+        self.scheduler.finished(burst.pop(4))
+        self.engine.step()
+        self.assertEqual(taken(), {"burst12"})
+        self.assertEqual((self.scheduler.counts["asked"], self.scheduler.counts["answered_at_first_ask"]), (2, 0))
+        self.engine.step()
+        self.assertEqual(taken(), {"burst3", "burst5", "burst6", "burst7"})
+        for asked in burst:
+            self.assertEqual(wait_for(lambda: self.matched(asked) or self.engine.step() and None, what="an answer"), (CHUNK_TOKENS,))
+        self.assertFalse(self.scheduler._put_off)
+
+    def test_a_step_that_waits_asks_for_as_many_as_vllm_wants(self):
+        burst = self.few_a_step(10_000_000)
+        for asked in burst:
+            self.scheduler.on_new_request(asked)
+        self.assertEqual([self.scheduler.matched_tokens(asked, 0) for asked in burst], [CHUNK_TOKENS] * 15)
+        self.assertEqual(self.scheduler.counts["answered_at_first_ask"], 15)
+        self.assertLess(self.scheduler.counts["waits"], 8)
+
+    def test_what_is_no_question_waits_for_no_step(self):
+        """Not either while a server is away."""
+        burst = self.few_a_step(0)
+        for asked in burst:
+            asked.num_tokens = CHUNK_TOKENS - 1
+            self.scheduler.on_new_request(asked)
+        self.assertEqual([self.scheduler.matched_tokens(asked, 0) for asked in burst], [0] * 15)
+
+    def test_a_step_begins_a_few_loads(self):
+        """vLLM asks again for the others in the next one; what has nothing to load is not held up."""
+        burst = self.few_a_step(10_000_000)[:6]
+        miss = request("miss", CHUNK_TOKENS + 1)
+        miss.block_hashes = hashes_of("other", 1)
+        for asked in (miss, *burst):
+            self.scheduler.on_new_request(asked)
+        begun, loading = [], set()
+
+        def step():
+            for asked in burst:
+                found = self.scheduler.matched_tokens(asked, 0) if asked.request_id not in loading else None
+                if found:
+                    loading.add(asked.request_id)
+                    self.scheduler.allocated(asked, ([1],), found)
+            begun.append(len(self.scheduler._loads))
+            if begun == [4]:
+                self.assertEqual(self.scheduler.matched_tokens(miss, 0), 0)
+            self.engine.step()
+            return sum(begun) == 6
+
+        wait_for(step, what="all loads")
+        self.assertEqual((begun[0], max(begun)), (4, 4))
 
     def test_an_input_that_vllm_has_not_hashed_keeps_its_request_out(self):
         """vLLM takes a user's word for it, or counts: another process means another image by that."""
@@ -166,6 +229,7 @@ class Lives(unittest.TestCase):
         self.scheduler._manager.block_pool.blocks = list(range(9))
         self.scheduler._manager.get_block_ids = lambda name: ([1, 2],)
         self.scheduler.on_new_request(long)
+        self.scheduler.allocated(long, ([1, 2],), 0)
         stored = []
         for more in ([], [types.SimpleNamespace(identifier="b" * 64)], [types.SimpleNamespace(identifier="holiday.jpg")]):
             long.mm_features = [*long.mm_features, *more]
@@ -185,6 +249,7 @@ class Lives(unittest.TestCase):
             there = [block for block in ids if block]
             self.scheduler._manager.get_block_ids = lambda name: (ids,)
             self.scheduler.on_new_request(long)
+            self.scheduler.allocated(long, (ids,), 0)
             step = types.SimpleNamespace(num_scheduled_tokens={"long": long.num_tokens}, preempted_req_ids=None)
             stores = self.scheduler.build_meta(step).stores
             self.assertEqual([(s.first_token, s.ids_from, s.block_ids) for s in stores], [(0, 0, {0: ids})] if there else [])
@@ -437,6 +502,7 @@ class Faults(unittest.TestCase):
         vllm.run(self.request("a"))
         vllm.settle()
         vllm.add(loading)
+        vllm.engine.scheduler.build_meta(NO_STEP)
         wait_for(lambda: vllm.engine.client.poll(loading.request_id, 0), what="a hit")
         self.server.freeze()
         vllm.compute(self.request("b"))

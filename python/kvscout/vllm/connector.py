@@ -5,6 +5,7 @@ It is a thin shell: what vLLM calls goes to scheduler.py or worker.py, with vLLM
 run is a @hook (faults.py), which no exception leaves; what is called at the start raises. Written against the connector interface of vLLM 0.31 to 0.33 (tests/engine/contract.json has its signatures).
 """
 
+import functools
 import logging
 
 import torch
@@ -58,6 +59,13 @@ def _event_maker(tensor):
         return event
 
     return record
+
+
+@functools.cache
+def _hit_sources():
+    from vllm.v1.metrics.cache_hit_source import CacheHitSource
+
+    return CacheHitSource
 
 
 def _tag_of(vllm_config, kv_cache_config, layer_names):
@@ -133,6 +141,7 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
             self._inert = "the calls that bring new weights cannot be seen in this vLLM"
         if self._inert is not None:
             self._scheduler.stay_inert(self._inert)
+        self.on_new_request = self._scheduler.on_new_request  # of a list, and cannot fail
         self._stats = Delta(self._scheduler.counts, self._scheduler.waits)
         self._faults = self._scheduler.faults
         for sentence in (
@@ -306,19 +315,18 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
     @hook(lambda self, request, _: (self._give_up(request) or 0, False))
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
         found = self._scheduler.matched_tokens(request, num_computed_tokens)
-        return found, bool(found) and self._config.load_async
+        return found, self._config.load_async if found else False
 
     @hook(lambda *_: {})
     def get_external_cache_hit_sources(self, request, num_external_tokens):
-        from vllm.v1.metrics.cache_hit_source import CacheHitSource
-
         memory, l2 = self._scheduler.hit_sources(request, num_external_tokens)
-        found = {CacheHitSource.HOST: memory, CacheHitSource.DISK: l2}
-        return {source: tokens for source, tokens in found.items() if tokens}
+        sources = _hit_sources()
+        return {source: tokens for source, tokens in ((sources.HOST, memory), (sources.DISK, l2)) if tokens}
 
     @hook(lambda self, request, blocks, external: self._scheduler.lose(request, blocks.get_block_ids(), external))
     def update_state_after_alloc(self, request, blocks, num_external_tokens):
-        self._scheduler.allocated(request, blocks.get_block_ids(), num_external_tokens)
+        ids = blocks.get_block_ids() if self._scheduler.reads_blocks(num_external_tokens) else ()
+        self._scheduler.allocated(request, ids, num_external_tokens)
 
     @hook(lambda *_: Metadata())
     def build_connector_meta(self, scheduler_output):

@@ -1,25 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scheduler's side. One object, in the process of vLLM's scheduler, called by its one thread; owns the Client.
 
-A request's life here: on_new_request() asks ahead; matched_tokens() reads the answer, step after step until it is
+A request's life here: the step after on_new_request() asks ahead; matched_tokens() reads the answer, step after step until it is
 there; allocated() admits the range that will be loaded; build_meta() sends loads, and with each step the chunks that
 the step completes; finished() ends it. Nothing raises for a reason that lies outside the engine: without a server there
 are no hits.
 
-vLLM often tells of a request microseconds before it asks for it, and a request without an answer misses its step. So a
+vLLM tells of a request microseconds before it asks for it, and a request without an answer misses its step. So a
 step that is the first to ask for requests waits for their answers: step_wait_us at most, all of its requests together.
 That is the only wait in here. When one has run out, no step waits until an answer to a pending lookup has come: a
 server that stands still costs one wait, and not one in each step.
 
-New requests come in bursts, between two steps, and to wake the client's thread costs several times what else is done
-for a request. So of those between two steps the first one wakes it, and then one in QUIET_S; the others go with the
-step, for vLLM takes none of them without one.
+New requests come in bursts, and a step does little for those that it cannot take. vLLM's announcement is kept, no more; the next step asks
+ahead for A_STEP requests, in the order in which vLLM wants them, and sends them together. It asks for more where vLLM takes more, but once
+A_STEP have no answer yet, the others wait for the next step. It begins A_STEP loads at most: for each of them vLLM goes over all that are
+under way.
 
 vLLM takes steps until the last store has ended, and pause_generation() waits for that. With a server that stands still each store would
 last until transfer_timeout_ms. So if steps compute nothing and no store has ended for STALL_S, stores that do not copy yet are cancelled.
 """
 
 import functools
+import itertools
 import logging
 import time
 
@@ -38,8 +40,8 @@ logger = logging.getLogger("vllm.kvscout")
 
 
 class Scheduler:
-    QUIET_S = 0.005
     STALL_S = 1.5
+    A_STEP = 64
 
     def __init__(self, config, groups, make_client, ranks, errors, make_tenant, hints, spans=None, events=None, keeps_out=lambda request: False):
         """@groups: of groups.py. @make_client(namespace): see join(). @ranks: worker processes that report each store. @errors:
@@ -59,6 +61,13 @@ class Scheduler:
         self._run_tokens = groups.hash_tokens
         self._stride = groups.stride
         self._requests = {}
+        self._announced = []  # by vLLM since the last call
+        self.on_new_request = self._announced.append  # 512 may come at once
+        self._put_off = {}  # by id: new requests that are not asked for yet
+        self._wanted = []  # of these, the first ones that vLLM wanted in this step
+        self._takes_no_more = False  # of these, in this step
+        self._asks_left = self.A_STEP
+        self._unanswered = 0  # of this step's first asks
         self._pins = Pins(ranks)
         self._older = Older()
         self._adapters = adapters.Adapters(ranks)
@@ -75,7 +84,6 @@ class Scheduler:
         self._next_store_number = 1
         self._failures_seen = {}
         self._settled = self._void = 0  # numbers of stores; see worker.py
-        self._quiet_until = 0.0  # of the new requests before the next step none wakes the client until then
         self._in_step = False
         self._steps = 0
         self._moved = 0.0  # when a step last computed something, or a store ended
@@ -108,9 +116,16 @@ class Scheduler:
             self._pins.bind(self._blocks)
             self._older.bind(self._blocks)
 
-    def on_new_request(self, request):
+    def _put_off_announced(self):
+        self._put_off.update((request.request_id, request) for request in self._announced)
+        self._announced.clear()
+
+    def _take(self, request):
+        """A new request: ask ahead for it."""
+        self._asks_left -= 1
         tracked = self._requests[request.request_id] = Tracked(request)
-        tracked.tenant = self._make_tenant(request.cache_salt)
+        if request.cache_salt:
+            tracked.tenant = self._make_tenant(request.cache_salt)
         if self._keeps_out(request):
             tracked.give_up()
         if tracked.lora is not None:
@@ -118,20 +133,49 @@ class Scheduler:
                 self._begin_anew()
             tracked.identity = self._adapters.of(tracked.lora)
         tracked.may_read = self._may_read(tracked)
-        if not tracked.may_read or self._is_out:
+        if tracked.may_read and not self._is_out:
+            self._begin_step()
+            self._ask_ahead(tracked)
+        return tracked
+
+    def _take_put_off(self, wanted, n):
+        """@wanted before the others, @n in all."""
+        put_off = self._put_off
+        for request in [*wanted, *itertools.islice(put_off.values(), n)][:n]:
+            if put_off.pop(request.request_id, None) is not None:
+                self._of_request(request.request_id, self._take, request)
+
+    def _take_wanted(self, request):
+        """A request that was put off, and that vLLM asks for. None: not in this step."""
+        if self._is_out or max(self._unanswered, len(self._loads)) < self.A_STEP:
+            self._take_put_off([request], self.A_STEP)  # one wait for all of them
+            return self._requests[request.request_id]
+        self._wanted.append(request)
+        self._takes_no_more = len(self._wanted) >= self.A_STEP
+        return None
+
+    def _end_asks(self):
+        wanted, self._wanted = self._wanted, []
+        self._takes_no_more = False
+        if self._announced:
+            self._put_off_announced()
+        if self._is_out or not self._put_off:
             return
-        self._begin_step()
-        self._ask_ahead(tracked)
-        now = time.monotonic()
-        if now >= self._quiet_until:
-            self._quiet_until = now + self.QUIET_S
-            self._end_step()  # send it now, with what ended since the last step
+        self._take_put_off(wanted, max(self._asks_left, len(wanted)))
+        for tracked in filter(None, (self._requests.get(request.request_id) for request in wanted)):
+            self._count_asked(tracked)
 
     def matched_tokens(self, request, computed):
-        """How many tokens after the @computed ones can be loaded; None: not known yet."""
+        """How many tokens after the @computed ones can be loaded; None: not known yet, or not in this step."""
         tracked = self._requests.get(request.request_id)
         if tracked is None:
-            return 0
+            if self._announced:
+                self._put_off_announced()
+            if request.request_id not in self._put_off:
+                return 0
+            tracked = None if self._takes_no_more else self._take_wanted(request)
+            if tracked is None:
+                return None
         if tracked.scheduled:
             # Preempted, or its load failed and left nothing.
             self._finish_lookup(tracked)
@@ -140,19 +184,28 @@ class Scheduler:
             return 0
         if self._is_out:
             return None if self._client is not None and self._asked_weights.answers_soon() else 0
+        has_room = len(self._loads) < self.A_STEP
+        if not has_room and tracked.hit is not None and self._offered(tracked) > computed:
+            return None
+        if self._answer(tracked, computed) is None:
+            return None
+        found = max(0, self._offered(tracked) - computed)
+        return found if has_room or not found else None
+
+    def _answer(self, tracked, computed):
+        """The hit; None: not known yet."""
         first = not tracked.asked
         if first:
-            tracked.asked_s = time.monotonic()
-        tracked.asked = True
+            self._count_asked(tracked)
         tracked.computed = computed
         hit = self._ask(tracked, computed)
         if first:
-            self.counts["asked"] += 1
             if hit is None and self._wait():
                 hit = self._ask(tracked, computed)
                 # An answer that came while this thread had no CPU is not late.
                 self._answers_come = self._answers_come or hit is not None
             self.counts["answered_at_first_ask"] += hit is not None
+            self._unanswered += hit is None
         elif hit is not None and tracked.hit is None:
             self._answers_come = True
         if hit is None:
@@ -162,7 +215,12 @@ class Scheduler:
             self._answered(tracked, time.monotonic() - tracked.asked_s)
             tracked.sample = self._sample(tracked)
         tracked.hit = hit
-        return max(0, self._offered(tracked) - computed)
+        return hit
+
+    def _count_asked(self, tracked):
+        tracked.asked = True
+        tracked.asked_s = time.monotonic()
+        self.counts["asked"] += 1
 
     def _sample(self, tracked):
         """What of a hit is to be compared: once for each request."""
@@ -189,10 +247,20 @@ class Scheduler:
     def _trace(self, tracked):
         return tracked.request.trace_headers if self._spans is not None else None
 
+    def _answered_by_another(self, request):
+        """Connector: vLLM has not asked this one."""
+        self._put_off_announced()
+        if request.request_id in self._put_off:
+            self._take_put_off([request], 1)
+        return self._requests.get(request.request_id)
+
+    def reads_blocks(self, external):
+        return external or len(self._older) > 0
+
     def allocated(self, request, block_ids, external):
-        """@block_ids: all blocks of @request, by vLLM's number of the group. @external: tokens that are to be loaded,
-        at most what matched_tokens() said."""
-        tracked = self._requests.get(request.request_id)
+        """@block_ids: all blocks of @request, by vLLM's number of the group, if reads_blocks(). @external: tokens that are to be loaded, at
+        most what matched_tokens() said."""
+        tracked = self._requests.get(request.request_id) or self._answered_by_another(request)
         if tracked is None or tracked.scheduled:
             return  # the second call for an asynchronous load
         tracked.scheduled = True
@@ -264,6 +332,8 @@ class Scheduler:
             self._of_request(request_id, self._preempted, request_id)
         if self._older:
             self._of_request(None, self._older.end_step, preempted)
+        self.faults.attempt(self._end_asks)
+        self._asks_left, self._unanswered = self.A_STEP, 0
         self.faults.attempt(self._end_meta, meta)
         try:
             self._end_step()
@@ -271,7 +341,6 @@ class Scheduler:
             self.faults.tell("ending a step", error)
             for request_id in [name for name, tracked in self._requests.items() if tracked.known and tracked.hit is None]:
                 self.give_up(request_id)  # its question may not have left
-        self._quiet_until = 0.0
         self._steps += 1
         return meta
 
@@ -436,13 +505,17 @@ class Scheduler:
     def finished(self, request):
         tracked = self._requests.pop(request.request_id, None)
         if tracked is None:
+            self._put_off_announced()
+            self._put_off.pop(request.request_id, None)
             return
-        self._of_request(None, self._end_older, request.request_id)
-        # Many requests may end in one step: what they give back travels with the next step, or with the next request if
-        # that comes first. vLLM takes a step for the ended ones even if there is nothing to schedule.
+        if self._older:
+            self._of_request(None, self._end_older, request.request_id)
+        # Many requests may end in one step: what they give back travels with the next one. vLLM takes a step for the ended ones even if there
+        # is nothing to schedule.
         if self._client is None:
             return
-        self.faults.attempt(self._begin_step)
+        if not self._in_step:
+            self.faults.attempt(self._begin_step)
         hint = tracked.params.hint or self.faults.attempt(self._hints.of, request)
         self._finish_lookup(tracked, hint)
 
@@ -518,7 +591,7 @@ class Scheduler:
             and not tracked.params.skip_read
             and not request.skip_reading_prefix_cache
             and request.num_tokens >= self._groups.step_tokens
-            and inert.are_hashed(request)
+            and (not request.mm_features or inert.are_hashed(request))
         )
 
     def _ask_ahead(self, tracked):
@@ -602,12 +675,11 @@ class Scheduler:
         self._checks.pop(tracked.request.request_id, None)
         if self._client is None:
             return
-        finish = functools.partial(self._finish, tracked, tracked.lookup_id, hint)
         sent = self._compared.get(tracked.check)
         if sent is None:
-            finish()
+            self._finish(tracked, tracked.lookup_id, hint)
         elif sent.finish is None:
-            sent.finish = finish
+            sent.finish = functools.partial(self._finish, tracked, tracked.lookup_id, hint)
 
     def _finish(self, tracked, name, hint):
         try:
@@ -677,7 +749,7 @@ class Scheduler:
 
     def _add_stores(self, meta, tracked, tokens, offers):
         request = tracked.request
-        if not inert.are_hashed(request):  # a streaming request gets more of them while it runs
+        if request.mm_features and not inert.are_hashed(request):  # a streaming request gets more of them while it runs
             return
         if tracked.identity is None:
             tracked.identity = self._adapters.of(tracked.lora)
