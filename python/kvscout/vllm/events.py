@@ -83,6 +83,7 @@ class Idle:
         if wake is None:
             logger.info("kvscout: while this engine is idle nothing is announced, because it has no loop that kvscout knows how to wake")
             return
+        faults.lock = threading.RLock()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(faults, client, wake), name="kvscout-events", daemon=True)
         self._thread.start()

@@ -6,7 +6,6 @@ the cache. KeyboardInterrupt and its like pass, and so does what a start refuses
 import functools
 import logging
 import os
-import threading
 
 from .logs import Teller
 
@@ -16,7 +15,7 @@ logger = logging.getLogger("vllm.kvscout")
 class Faults:
     def __init__(self, counts, name="kvscout"):
         """@counts: `hook_errors` in it is this object's."""
-        self.lock = threading.RLock()  # held in hooks: events.py
+        self.lock = None  # an RLock that is held in hooks, where another thread calls the object, too: events.py
         self._counts = counts
         self._teller = Teller(logger, name=name)
 
@@ -46,7 +45,10 @@ def hook(answer=lambda *_, **__: None):
         @functools.wraps(method)
         def guarded(self, *args, **more):
             try:
-                with self._faults.lock:
+                lock = self._faults.lock
+                if lock is None:
+                    return method(self, *args, **more) if more else method(self, *args)  # the usual way, and twice as fast
+                with lock:
                     return method(self, *args, **more)
             except Exception as error:
                 self._faults.tell(method.__name__, error)

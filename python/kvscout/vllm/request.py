@@ -64,35 +64,37 @@ GIVEN_UP = Params({"skip_read": True, "skip_write": True}, "")
 class Tracked:
     """One request, from on_new_request() to request_finished()."""
 
-    __slots__ = tuple(
-        "request params tenant turn lookup_id may_read known asked asked_s hit computed scheduled allocated_in next_store failed_loads loaded "
-        "may_store lora adapter identity sample check".split()
-    )
+    tenant = None
+    # A request that is preempted, or whose load failed, asks anew: under another id, because its hashes have grown.
+    turn = 0
+    may_read = False  # this turn may ask for it
+    known = False  # the client knows a lookup of this id
+    asked = False  # the scheduler has asked for it
+    asked_s = 0.0  # when it first did
+    hit = None
+    sample = None  # of verify.py: what of the hit is compared
+    check = 0  # number of the comparison that was sent
+    computed = 0  # leading tokens that the GPU had at the last ask
+    scheduled = False  # its blocks are allocated
+    allocated_in = -1  # number of that step
+    next_store = 0  # the first token that is not known to be in the cache; a multiple of hash_tokens
+    failed_loads = 0
+    loaded = 0  # tokens that the last load brings
+    params = NO_PARAMS
+    may_store = True
+    lora = None
+    adapter = 0  # the number by which workers know it
+    identity = b""  # of the adapter; None: not known
 
-    def __init__(self, request, tenant=None):
+    def __init__(self, request):
         self.request = request
-        self.params = Params(request.kv_transfer_params, request.request_id) if request.kv_transfer_params else NO_PARAMS
-        self.tenant = tenant
-        # A request that is preempted, or whose load failed, asks anew: under another id, because its hashes have grown.
-        self.turn = 0
         self.lookup_id = lookup_id(request.request_id, 0)
-        self.may_read = False  # this turn may ask for it
-        self.known = False  # the client knows a lookup of this id
-        self.asked = False  # the scheduler has asked for it
-        self.asked_s = 0.0  # when it first did
-        self.hit = None
-        self.sample = None  # of verify.py: what of the hit is compared
-        self.check = 0  # number of the comparison that was sent
-        self.computed = 0  # leading tokens that the GPU had at the last ask
-        self.scheduled = False  # its blocks are allocated
-        self.allocated_in = -1  # number of that step
-        self.next_store = 0  # the first token that is not known to be in the cache; a multiple of hash_tokens
-        self.failed_loads = 0
-        self.loaded = 0  # tokens that the last load brings
-        self.may_store = not self.params.skip_write
-        self.lora = lora = request.lora_request
-        self.adapter = 0 if lora is None else lora.lora_int_id  # the number by which workers know it
-        self.identity = b"" if lora is None else None  # of the adapter; None: not known
+        if request.kv_transfer_params:
+            self.params = Params(request.kv_transfer_params, request.request_id)
+            self.may_store = not self.params.skip_write
+        if request.lora_request is not None:
+            self.lora, self.identity = request.lora_request, None
+            self.adapter = self.lora.lora_int_id
 
     def begin_turn(self):
         """Forget the lookup; the caller has finished it. What was stored stays stored."""
@@ -113,4 +115,4 @@ class Tracked:
 
     @property
     def ticket(self):
-        return self.hit.ticket if self.hit is not None else 0
+        return getattr(self.hit, "ticket", 0)
