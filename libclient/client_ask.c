@@ -489,16 +489,33 @@ scout_finish(struct scout_client *client, const char *id)
 int
 scout_finish_hint(struct scout_client *client, const char *id, enum scout_hint hint)
 {
+	struct scout_finish finish = {.hint = hint};
+
+	return scout_finish_keep(client, id, &finish);
+}
+
+int
+scout_finish_keep_sized(struct scout_client *client, const char *id, const struct scout_finish *finish, size_t size)
+{
+	struct scout_finish own;
 	uint32_t i;
 	int rc;
 
-	if (!client || (unsigned)hint > SCOUT_HINT_UNLIKELY)
+	if (!client || !finish)
+		return SCOUT_ERR_INVALID;
+	rc = scout__sized_read(&own, sizeof(own), SCOUT__SIZE_UP_TO(struct scout_finish, keep_ms), finish, size);
+	if (rc != 0)
+		return rc;
+	if ((unsigned)own.hint > SCOUT_HINT_UNLIKELY)
 		return SCOUT_ERR_INVALID;
 	if (!scout__client_enter(client))
 		return SCOUT_ERR_FORKED;
 	rc = scout__table_find_id(client, id, &i);
 	if (rc == 0 && i != SCOUT__NO_SLOT) {
-		atomic_store_explicit(&client->slots[i].finish_hint, (unsigned char)hint, memory_order_relaxed);
+		if (own.keep_ms > SCOUT_KEEP_MAX_MS)
+			own.keep_ms = SCOUT_KEEP_MAX_MS + 1; /* the server says that it is less */
+		atomic_store_explicit(&client->slots[i].finish, own.keep_ms * SCOUT__HINTS + own.hint,
+				      memory_order_relaxed);
 		scout__client_forget(client, i);
 	}
 	return scout__client_leave(client, rc);

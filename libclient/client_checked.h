@@ -62,7 +62,7 @@ scout__slot_begin(struct scout__lookup_slot *slot)
 	slot->question.ahead = slot->entry.unasked = slot->settle.keeps = false;
 	slot->question.n_parts = 0;
 	slot->renewal.ended_us = 0;
-	atomic_store_explicit(&slot->finish_hint, SCOUT_HINT_UNKNOWN, memory_order_relaxed);
+	atomic_store_explicit(&slot->finish, SCOUT_HINT_UNKNOWN, memory_order_relaxed);
 	atomic_store_explicit(&slot->sleeping, 0, memory_order_relaxed);
 	atomic_store_explicit(&slot->answer, SCOUT__PENDING, memory_order_relaxed);
 }

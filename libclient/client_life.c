@@ -321,6 +321,11 @@ collect_stats(struct scout_client *client, struct scout_client_counters *s)
 	s->late += load(&client->counts.late) + load(&courier->late_replies);
 	s->hit_tokens += load(&client->counts.hit_tokens);
 	s->hit_keys = load(&client->counts.hit_keys);
+	s->keeps_accepted = load(&client->counts.keeps[SCOUT_OUTCOME_ACCEPTED]);
+	s->keeps_clipped = load(&client->counts.keeps[SCOUT_OUTCOME_CLIPPED]);
+	s->keeps_rejected = load(&client->counts.keeps[SCOUT_OUTCOME_REJECTED]);
+	s->keeps_missing = load(&client->counts.keeps[SCOUT_OUTCOME_MISSING]);
+	s->kept_tokens = load(&client->counts.kept_tokens);
 	s->frames_sent = load(&courier->frames_sent);
 	s->frames_received = load(&courier->frames_received);
 	s->reconnects = load(&courier->reconnects);

@@ -465,6 +465,33 @@ SCOUT_API int scout_finish(struct scout_client *client, const char *id);
  */
 SCOUT_API int scout_finish_hint(struct scout_client *client, const char *id, enum scout_hint hint);
 
+#define SCOUT_KEEP_MAX_MS 3600000u
+
+/* What the caller knows when a request ends. */
+struct scout_finish {
+	enum scout_hint hint;
+	/* The next turn comes within this time, as after a tool call: until then the server evicts nothing of what the
+	   request found and stored. More than SCOUT_KEEP_MAX_MS counts as that; 0: nothing is kept. */
+	uint32_t keep_ms;
+};
+
+/**
+ * scout_finish_hint(), and keep the request's chunks for a time. The server keeps what fits: all keeps have a quarter of
+ * max_promised, each client an equal part of it, and a tenant with a guaranteed share no more than that; with one group of policy
+ * `all` the beginning that fits, else all or nothing. A finish with keep_ms or SCOUT_HINT_UNLIKELY of a request that goes on from
+ * a kept one ends the older keep. A clear, new weights and the end of the namespace's last client and worker end keeps, too.
+ * Counters of scout_client_stats() say what became of them. A wish is lost when the connection is down.
+ *
+ * @finish   borrowed for the call.
+ *
+ * Returns:  as scout_finish_hint(); SCOUT_ERR_INVALID also for no @finish, SCOUT_ERR_UNSUPPORTED (structure size).
+ */
+static inline int
+scout_finish_keep(struct scout_client *client, const char *id, const struct scout_finish *finish)
+{
+	return scout_finish_keep_sized(client, id, finish, sizeof(*finish));
+}
+
 /**
  * The model got new weights: everything that is cached under another version is unreadable from the moment the server
  * has read this. All live requests of this client end as if finished. If the namespace has this version already,

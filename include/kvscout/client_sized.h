@@ -23,6 +23,7 @@ struct scout_client_config;
 struct scout_client_counters;
 struct scout_config_row;
 struct scout_feed_event;
+struct scout_finish;
 struct scout_hit;
 struct scout_key_answer;
 struct scout_key_query;
@@ -43,6 +44,8 @@ SCOUT_API SCOUT_MUST_CHECK int scout_wait_lookup_sized(struct scout_client *clie
 						       size_t query_size, struct scout_hit *ret_hit, size_t hit_size);
 SCOUT_API SCOUT_MUST_CHECK int scout_lookup_sized(struct scout_client *client, const struct scout_query *query,
 						  size_t query_size, struct scout_hit *ret_hit, size_t hit_size);
+SCOUT_API int scout_finish_keep_sized(struct scout_client *client, const char *id, const struct scout_finish *finish,
+				      size_t size);
 
 /* ---- client_keys.h ---- */
 

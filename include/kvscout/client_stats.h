@@ -51,6 +51,13 @@ struct scout_client_counters {
 	uint64_t hit_keys;       /* of them, hits */
 	uint64_t servers_untold; /* servers that are still to answer the last scout_reset() or scout_clear() */
 	uint64_t stores_behind;  /* L2 stores that had not recorded the last clear when their servers answered it */
+	/* What became of keep_ms of scout_finish_keep(), by the answer of each server: all of it is kept, the beginning
+	   or for a shorter time, nothing because there is no room, nothing because the server had nothing of the request. */
+	uint64_t keeps_accepted;
+	uint64_t keeps_clipped;
+	uint64_t keeps_rejected;
+	uint64_t keeps_missing;
+	uint64_t kept_tokens; /* tokens that these answers name, keys as one hash_tokens each */
 };
 
 /**

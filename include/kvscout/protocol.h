@@ -318,9 +318,13 @@
  * FINISH         u64 ticket          touches the objects that the session looked up and stored, gives back its
  *                                    promises, ends it
  *                u32 hint            SCOUT_FINISH_*: what the caller expects of the conversation
- *                u32 keep_ms         reserved for how long the promises shall outlive the session: 0
- *   reply:       u32 kept            reserved for what of them does: 0
- *                u32 reserved        0
+ *                u32 keep_ms         for how long the server keeps the objects that the session found and stored: nothing
+ *                                    evicts them. 0: not at all; more than SCOUT_MAX_KEEP_MS counts as that. The time, a
+ *                                    CLEAR, new weights, or the leaving of the namespace's last peer ends it; so does a
+ *                                    FINISH with keep_ms, or with SCOUT_FINISH_UNLIKELY, of a prompt that goes on from
+ *                                    this one or is the same
+ *   reply:       u32 kept            leading hashes of the prompt that are kept; after KEYS, keys
+ *                u32 outcome         SCOUT_OUTCOME_*: what became of keep_ms
  *                                    SCOUT_WIRE_NO_SESSION when there is none: harmless
  *
  * RESET          u64 weights         new version of the weights, not 0: all that is cached under another one is
@@ -612,6 +616,19 @@
 #define SCOUT_FINISH_UNKNOWN 0
 #define SCOUT_FINISH_LIKELY 1
 #define SCOUT_FINISH_UNLIKELY 2
+
+/*
+ * What became of a wish: there was none; all of it is done; a part of it, or for a shorter time; nothing, for want of
+ * room; nothing, because there was nothing to do it with.
+ */
+#define SCOUT_OUTCOME_NONE 0
+#define SCOUT_OUTCOME_ACCEPTED 1
+#define SCOUT_OUTCOME_CLIPPED 2
+#define SCOUT_OUTCOME_REJECTED 3
+#define SCOUT_OUTCOME_MISSING 4
+#define SCOUT_OUTCOME_LAST 4
+
+#define SCOUT_MAX_KEEP_MS 3600000u
 
 /* Flags of LOOKUP. */
 #define SCOUT_LOOKUP_RENEW 1u

@@ -198,6 +198,7 @@ struct scout_client {
 	struct scout__feed_reader feed;
 	struct {
 		atomic_uint_fast64_t answers, dropped, hits, timeouts, unreachable, refused, late, hit_tokens, hit_keys;
+		atomic_uint_fast64_t keeps[SCOUT_OUTCOME_LAST + 1], kept_tokens; /* by outcome, of each server */
 	} counts;
 };
 

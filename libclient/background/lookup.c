@@ -123,13 +123,13 @@ lane_finish(struct scout_client *c, uint32_t i, struct scout__link *link)
 {
 	struct scout__lookup_slot *slot = &c->slots[i];
 	struct scout__lookup_lane *lane = &slot->work.lanes[scout__link_index(link)];
+	unsigned finish = atomic_load_explicit(&slot->finish, memory_order_relaxed);
+	struct scout__finish_msg m = {slot->ask.ticket, finish % SCOUT__HINTS, finish / SCOUT__HINTS};
 
 	if (!scout__link_is_up(link)) {
 		scout__give_back_later(c, scout__link_index(link), slot->ask.ticket);
 		lane->state = SCOUT__LANE_NONE;
-	} else if (!scout__send_finish(link, slot->ask.ticket,
-				       atomic_load_explicit(&slot->finish_hint, memory_order_relaxed),
-				       COOKIE(COOKIE_FINISH, i))) {
+	} else if (!scout__send_finish(link, &m, COOKIE(COOKIE_FINISH, i))) {
 		return false;
 	} else {
 		lane->in_flight++;
@@ -384,6 +384,22 @@ lookup_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct sco
 		scout__lookup_all_answered(c, i);
 }
 
+/* Also when there was no such session. */
+static void SCOUT_ON_COURIER
+finish_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct scout__op *op)
+{
+	struct scout__finish_reply reply = {0, SCOUT_OUTCOME_MISSING};
+	const char *field;
+
+	c->slots[i].work.lanes[link].state = SCOUT__LANE_NONE;
+	if (atomic_load_explicit(&c->slots[i].finish, memory_order_relaxed) < SCOUT__HINTS)
+		return;
+	if (op->status == SCOUT_WIRE_OK && scout__get_finish_reply(op, &reply, &field))
+		return;
+	scout__count_n(&c->counts.keeps[reply.outcome], 1);
+	scout__count_n(&c->counts.kept_tokens, (uint64_t)reply.kept * c->cfg.hash_tokens);
+}
+
 /* The connection was lost while an operation of this lane was in flight. */
 static void SCOUT_ON_COURIER
 lane_lost(struct scout_client *c, uint32_t i, uint32_t link, uint32_t kind, int error)
@@ -434,7 +450,7 @@ lookup_ended(void *user, struct scout__link *link, uint64_t cookie, const struct
 	else if (kind == COOKIE_RENEW)
 		scout__renew_reply(c, i, index, op);
 	else if (kind == COOKIE_FINISH)
-		lane->state = SCOUT__LANE_NONE; /* also when there was no such session */
+		finish_reply(c, i, index, op);
 	scout__slot_release_if_done(c, i);
 }
 

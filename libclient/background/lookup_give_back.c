@@ -8,13 +8,13 @@
 #include "lookup_internal.h"
 
 bool
-scout__send_finish(struct scout__link *link, uint64_t ticket, uint32_t hint, uint64_t cookie)
+scout__send_finish(struct scout__link *link, const struct scout__finish_msg *m, uint64_t cookie)
 {
 	struct scout__writer *w = scout__link_op_begin(link, SCOUT_OP_FINISH, 0, cookie, SCOUT__FINISH_BYTES);
 
 	if (!w)
 		return false;
-	scout__put_finish(w, &(struct scout__finish_msg){.ticket = ticket, .hint = hint});
+	scout__put_finish(w, m);
 	scout__link_op_end(link);
 	return true;
 }
@@ -38,8 +38,11 @@ scout__give_back_send(struct scout_client *c, uint32_t index)
 	struct scout__link *link = scout__courier_link(c->courier, index);
 	struct scout__give_back *g = &c->give_back[index];
 
-	while (g->sent < g->n &&
-	       scout__send_finish(link, g->tickets[(g->first + g->sent) % g->cap], 0, COOKIE(COOKIE_GIVE_BACK, 0))) {
+	while (g->sent < g->n) {
+		struct scout__finish_msg m = {.ticket = g->tickets[(g->first + g->sent) % g->cap]};
+
+		if (!scout__send_finish(link, &m, COOKIE(COOKIE_GIVE_BACK, 0)))
+			return;
 		g->sent++;
 		g->in_flight++;
 	}

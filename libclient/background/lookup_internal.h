@@ -42,7 +42,7 @@ void scout__todo_end_step(struct scout_client *c) SCOUT_ON_COURIER;
 /* ---- lookup_give_back.c ---- */
 
 /* Send FINISH now. False: the link has no room. */
-bool scout__send_finish(struct scout__link *link, uint64_t ticket, uint32_t hint, uint64_t cookie) SCOUT_ON_COURIER;
+bool scout__send_finish(struct scout__link *link, const struct scout__finish_msg *m, uint64_t cookie) SCOUT_ON_COURIER;
 /* Send FINISH for @ticket once its server is there again. */
 void scout__give_back_later(struct scout_client *c, uint32_t link, uint64_t ticket) SCOUT_ON_COURIER;
 /* Send what waits, as far as there is room. */

@@ -169,8 +169,9 @@ struct scout__lookup_slot {
 	struct scout__slot_settle settle;
 	struct scout__slot_step step;
 	struct scout__slot_admit admit;
-	/* enum scout_hint: caller, before the FINISH word; the courier reads it earlier if it ends a lookup by itself */
-	atomic_uchar finish_hint;
+	/* enum scout_hint, and keep_ms * SCOUT__HINTS: caller, before the FINISH word; the courier reads it earlier if it ends a
+	   lookup by itself */
+	atomic_uint finish;
 
 	_Alignas(SCOUT__CACHE_LINE) struct scout__slot_answer landed;
 	uint64_t landed_us; /* when it was published */
@@ -187,10 +188,11 @@ struct scout__lookup_slot {
 	struct scout__slot_answer newer;
 	struct scout__slot_objects objects;
 };
+#define SCOUT__HINTS 4u
 #define SCOUT__LINE_OF(part) (offsetof(struct scout__lookup_slot, part) / SCOUT__CACHE_LINE)
 _Static_assert(offsetof(struct scout__lookup_slot, id) == SCOUT__CACHE_LINE, "what an ask reads fills one line");
 _Static_assert(SCOUT__LINE_OF(terms) == SCOUT__LINE_OF(sleeping), "a submit's line, which the courier reads");
-_Static_assert(SCOUT__LINE_OF(renewal) == SCOUT__LINE_OF(finish_hint), "the caller's own line");
+_Static_assert(SCOUT__LINE_OF(renewal) == SCOUT__LINE_OF(finish), "the caller's own line");
 _Static_assert(SCOUT__LINE_OF(landed) == SCOUT__LINE_OF(landed_ns), "an answer is read from one line");
 _Static_assert(SCOUT__LINE_OF(work) == SCOUT__LINE_OF(lengths), "the courier works in one line");
 _Static_assert(sizeof(struct scout__lookup_slot) == 14 * SCOUT__CACHE_LINE, "no line of gaps");

@@ -245,11 +245,18 @@ int scout__get_admit_reply(const struct scout__op *op, uint32_t *ret_kept, const
 struct scout__finish_msg {
 	uint64_t ticket;
 	uint32_t hint; /* SCOUT_FINISH_* */
+	uint32_t keep_ms;
 };
 #define SCOUT__FINISH_BYTES 16u
-/* The reply is that of ADMIT. */
 void scout__put_finish(struct scout__writer *w, const struct scout__finish_msg *m);
 int scout__get_finish(const struct scout__op *op, struct scout__finish_msg *ret, const char **ret_field);
+
+struct scout__finish_reply {
+	uint32_t kept, outcome; /* SCOUT_OUTCOME_* */
+};
+#define SCOUT__FINISH_REPLY_BYTES 8u
+void scout__put_finish_reply(struct scout__writer *w, const struct scout__finish_reply *m);
+int scout__get_finish_reply(const struct scout__op *op, struct scout__finish_reply *ret, const char **ret_field);
 
 /*
  * RESET: u64 weights, CLEAR: u64 generation, which must not be 0 (told apart by

@@ -258,7 +258,7 @@ scout__put_finish(struct scout__writer *w, const struct scout__finish_msg *m)
 {
 	scout__put_u64(w, m->ticket);
 	scout__put_u32(w, m->hint);
-	scout__put_u32(w, 0);
+	scout__put_u32(w, m->keep_ms);
 }
 
 int
@@ -266,13 +266,37 @@ scout__get_finish(const struct scout__op *op, struct scout__finish_msg *ret, con
 {
 	struct scout__reader r = scout__body_of(op);
 	struct scout__finish_msg m;
-	uint32_t reserved;
 	int status;
 
 	m.ticket = scout__get_u64(&r);
 	m.hint = scout__get_u32(&r);
-	reserved = scout__get_u32(&r);
-	status = scout__body_judge(&r, reserved, m.hint > SCOUT_FINISH_UNLIKELY ? "hint" : NULL, ret_field);
+	m.keep_ms = scout__get_u32(&r);
+	status = scout__body_judge(&r, 0, m.hint > SCOUT_FINISH_UNLIKELY ? "hint" : NULL, ret_field);
+	if (status == SCOUT_WIRE_OK)
+		*ret = m;
+	return status;
+}
+
+void
+scout__put_finish_reply(struct scout__writer *w, const struct scout__finish_reply *m)
+{
+	scout__put_u32(w, m->kept);
+	scout__put_u32(w, m->outcome);
+}
+
+int
+scout__get_finish_reply(const struct scout__op *op, struct scout__finish_reply *ret, const char **ret_field)
+{
+	struct scout__reader r = scout__body_of(op);
+	struct scout__finish_reply m = {scout__get_u32(&r), 0};
+	int status;
+
+	m.outcome = scout__get_u32(&r);
+	status = scout__body_judge(&r, 0,
+				   m.kept > SCOUT_MAX_CHUNKS        ? "kept"
+				   : m.outcome > SCOUT_OUTCOME_LAST ? "outcome"
+								    : NULL,
+				   ret_field);
 	if (status == SCOUT_WIRE_OK)
 		*ret = m;
 	return status;

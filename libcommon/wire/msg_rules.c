@@ -83,6 +83,7 @@ static const struct {
 	{"hint", "must be 0 (unknown), 1 (likely) or 2 (unlikely)", 0, ANY},
 	{"known", "must be hit.." TEXT_OF(SCOUT_MAX_CHUNKS), 0, ANY},
 	{"kept", COUNT_OR_0, 0, ANY},
+	{"outcome", "must be 0 to 4 (SCOUT_OUTCOME_*)", 0, ANY},
 	{"readable", COUNT_OR_0, 0, ANY},
 	{"weights", "must not be 0", 0, ANY},
 	{"kv_rank", "must be at most " TEXT_OF(SCOUT_MAX_RANKS), SCOUT_OP_PEERS, REPLY},

@@ -11,10 +11,11 @@ struct scout__counters { /* monitor/stats.h lists what a new one needs */
 	uint64_t frames_received, frames_sent, frames_dropped, frames_bad;
 	uint64_t frames_received_shm, frames_sent_shm; /* of the frames above, through shared memory */
 	uint64_t ops[SCOUT_OP_LAST + 1], ops_unknown, ops_expired, ops_refused;
-	uint64_t refused[SCOUT_WIRE_LAST + 1]; /* the same as ops_refused, by status */
-	uint64_t hints_likely, hints_unlikely; /* sent with FINISH */
-	uint64_t lookups_lost_chunks;          /* asked for and in the pool, but after a chunk that was not */
-	uint64_t lookups_known_chunks;         /* asked for, and a hit or evicted lately */
+	uint64_t refused[SCOUT_WIRE_LAST + 1];  /* the same as ops_refused, by status */
+	uint64_t hints_likely, hints_unlikely;  /* sent with FINISH */
+	uint64_t keeps[SCOUT_OUTCOME_LAST + 1]; /* keep_ms of FINISH, by outcome */
+	uint64_t lookups_lost_chunks;           /* asked for and in the pool, but after a chunk that was not */
+	uint64_t lookups_known_chunks;          /* asked for, and a hit or evicted lately */
 	uint64_t lookups_asked_chunks, lookups_hit_chunks, lookups_limited, lookups_renewed;
 	uint64_t
 		lookups_kept_recent_chunks; /* of lookups ahead, beyond max_promised: made the newest of their queues */

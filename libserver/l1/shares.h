@@ -23,6 +23,7 @@ struct scout__account {
 	uint64_t evicted_under; /* while it had no more: idle, or asked for the room itself, or all else was pinned */
 	uint32_t n_set_aside;   /* of its chunks, see scout__order_set_aside() */
 	uint32_t percent;       /* guaranteed, of the namespace's slots; 0: nothing */
+	uint64_t kept_bytes;    /* of its chunks, the owner's count: sessions that have ended keep them */
 	bool is_other;          /* percent is what each tenant without an own share gets at most */
 };
 

@@ -42,7 +42,7 @@ take_server(const struct scout_server *s, struct scout__stats *t)
 	t->channels_backlog_bytes = s->transport->shm_backlog;
 	t->replies_unsent_bytes = scout__unsent_bytes(s);
 	t->leases = s->transport->n_leases;
-	t->sessions = s->state->n_session_places - s->state->n_free_sessions;
+	t->sessions = s->state->n_session_places - s->state->n_free_sessions - s->state->keeps.n;
 	t->sessions_limit = s->cfg.max_sessions;
 	t->sessions_bytes = s->state->session_bytes;
 	t->requests_bytes = s->state->request_bytes;
@@ -136,7 +136,8 @@ take_ns(const struct scout__ns *ns, struct scout__stats_ns *t)
 	t->name[ns->name_len] = '\0';
 	t->name_len = ns->name_len;
 	t->peers = ns->n_peers;
-	t->sessions = ns->n_sessions;
+	t->sessions = ns->n_sessions - ns->n_keeps;
+	t->bytes_kept = ns->kept_bytes;
 	t->holds = ns->n_holds;
 	t->weights = ns->weights;
 	t->tenants = scout__ns_count_tenants(ns);

@@ -65,7 +65,7 @@ struct scout__stats_ns {
 	char name[SCOUT_MAX_NAME + 1];
 	uint64_t name_len;
 	uint64_t peers, sessions, holds, weights, tenants;
-	uint64_t chunks, slots, bytes, bytes_promised, bytes_held, bytes_extents;
+	uint64_t chunks, slots, bytes, bytes_promised, bytes_kept, bytes_held, bytes_extents;
 	struct scout__ns_counters count;
 	uint64_t bytes_guaranteed, chunks_set_aside;
 	/* As its first HELLO said: what a client needs to ask with. */

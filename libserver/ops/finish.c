@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "deferred_reply.h"
+#include "keep.h"
 #include "msg.h"
 #include "ops_internal.h"
 #include "peer.h"
 #include "reply.h"
 #include "server_core.h"
 #include "session.h"
+#include "state.h"
 
 /*
  * FINISH: the request is over. Its session ends, and the reply leaves when the last chunk is given back. Loop thread.
@@ -17,11 +19,11 @@ finish_reply(struct scout_server *s, struct scout__peer *peer, uint64_t corr, ui
 	struct scout__writer *w;
 	size_t op;
 
-	(void)n;
-	w = scout__reply_begin(s, &peer->dest, SCOUT_OP_FINISH, SCOUT_WIRE_OK, corr, 8, &op);
+	w = scout__reply_begin(s, &peer->dest, SCOUT_OP_FINISH, SCOUT_WIRE_OK, corr, SCOUT__FINISH_REPLY_BYTES, &op);
 	if (!w)
 		return;
-	scout__put_admit_reply(w, 0); /* of the same form; nothing is kept yet */
+	scout__put_finish_reply(w,
+				&(struct scout__finish_reply){n & (SCOUT__OUTCOME_UNIT - 1), n / SCOUT__OUTCOME_UNIT});
 	scout__reply_end(s, &peer->dest, op);
 }
 
@@ -41,6 +43,10 @@ scout__serve_finish(struct scout_server *s, struct scout__request *req)
 	session->hinted = m.hint == SCOUT_FINISH_UNLIKELY;
 	s->count.hints_likely += m.hint == SCOUT_FINISH_LIKELY;
 	s->count.hints_unlikely += m.hint == SCOUT_FINISH_UNLIKELY;
+	if (s->state->keeps.n && (m.keep_ms || session->hinted))
+		scout__session_end_older(s, session);
+	if (m.keep_ms)
+		scout__keep_begin(s, session, m.keep_ms);
 	scout__deferred_reply_note(&session->deferred, req->peer, finish_reply, req->op->corr);
 	scout__session_end(s, session, true);
 }

@@ -187,6 +187,7 @@ start_anew(struct scout_server *s, struct scout__peer *peer)
 
 	for (uint32_t left = END_STEP; left && !scout__list_empty(&ns->sessions); left--)
 		scout__session_end(s, SCOUT__OWNER(ns->sessions.next, struct scout__session, of_ns), false);
+	(void)scout__sessions_unkeep(s, ns, true, END_STEP);
 	if (ns->n_sessions)
 		return false;
 	scout__log_limited(

@@ -104,6 +104,7 @@ ns_new(struct scout_server *s)
 	for (uint32_t i = 0; i < 1u << SCOUT__WAITER_BITS; i++)
 		scout__list_init(&ns->chunk_waiters[i]);
 	scout__list_init(&ns->sessions);
+	scout__list_init(&ns->keeps);
 	ns->ended_by = SCOUT_WIRE_WEIGHTS;
 	s->state->ns[s->state->n_ns++] = ns;
 	return ns;
@@ -281,6 +282,10 @@ sweep_step(struct scout_server *s, struct scout__run_item *item)
 			scout__run_queue_add(s, item);
 			return;
 		}
+	}
+	if (scout__sessions_unkeep(s, ns, ns->n_peers == 0, SWEEP_SESSIONS)) {
+		scout__run_queue_add(s, item);
+		return;
 	}
 	/* One group after the other: earlier groups are done, and what was stored in them since is new. */
 	for (uint32_t i = 0; i < ns->groups.n; i++) {

@@ -123,6 +123,9 @@ struct scout__ns {
 	struct scout__feed *feed;          /* NULL: nobody reads it, see feed.c */
 	uint32_t n_moving;                 /* shards that are loaded or written now: their slots are in use */
 	struct scout__list sessions;
+	struct scout__list keeps; /* sessions that have ended and keep what they had, see keep.c */
+	uint32_t n_keeps;
+	uint64_t kept_bytes;
 	uint32_t n_peers, n_sessions, n_holds;
 	uint32_t n_leaving; /* peers that left and still have something to give back */
 	uint64_t left_us;   /* when the last peer left */

@@ -340,7 +340,8 @@ scout__peer_leave(struct scout_server *s, struct scout__peer *peer, bool died)
 	}
 	peer->connection++;
 	scout__withdraw_gone(s, peer);
-	peer->ns->n_peers--;
+	if (--peer->ns->n_peers == 0 && peer->ns->n_keeps)
+		scout__run_queue_add(s, &peer->ns->sweep); /* it ends them */
 	scout__peer_shares_count(s, peer, -1);
 	peer->ns->n_leaving++;
 	peer->ns->left_us = s->now_us;

@@ -52,6 +52,7 @@ struct scout__peer {
 	uint32_t n_sessions;     /* that have not ended */
 	uint64_t session_bytes;  /* of these sessions, see request_bytes.h */
 	uint64_t promised_bytes; /* by these sessions */
+	uint64_t kept_bytes;     /* by sessions that have ended, see keep.c */
 	/* For each group: first segment id of the last extent that the lease connection has delivered; 0: none. */
 	uint32_t segments_sent[SCOUT_MAX_GROUPS];
 	bool leaving;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "block.h"
+#include "keep.h"
 #include "ns.h"
 #include "peer.h"
 #include "peer_share.h"
@@ -402,11 +403,22 @@ touch(const struct scout__session *session, struct scout__kept *kept, struct sco
 		scout__kept_touch(session, kept, handle, how);
 }
 
+/* Send the reply to FINISH, if it is owed: @n hashes or keys are kept. */
+SCOUT_ON_LOOP static void
+reply(struct scout_server *s, struct scout__session *session, uint32_t n)
+{
+	if (session->peer)
+		scout__deferred_reply_send(s, &session->deferred, session->peer,
+					   n + session->keep.outcome * SCOUT__OUTCOME_UNIT);
+	session->deferred.reply = NULL;
+	s->count.keeps[session->keep.outcome]++;
+	session->keep.outcome = SCOUT_OUTCOME_NONE;
+}
+
 SCOUT_ON_LOOP static void
 session_free(struct scout_server *s, struct scout__session *session)
 {
-	if (session->peer)
-		scout__deferred_reply_send(s, &session->deferred, session->peer, 0);
+	reply(s, session, 0);
 	if (session->weights_gen != session->ns->weights_gen)
 		scout__stale_tickets_add(s, session->ticket, session->ns->ended_by);
 	scout__list_del(&session->of_peer);
@@ -422,6 +434,116 @@ session_free(struct scout_server *s, struct scout__session *session)
 	s->state->n_releasing--;
 	scout__request_bytes_give(s, session_size(session->n_groups));
 	free(session);
+}
+
+/* ---- what stays after the end, see keep.c ---- */
+
+/* Free the rows, and the handles that are not kept. */
+SCOUT_ON_LOOP static void
+trim(struct scout_server *s, struct scout__kept *kept)
+{
+	uint32_t n_stored = kept->keep_end > kept->n_found ? kept->keep_end - kept->n_found : 0;
+	void *stored = resize(s, kept->stored, kept->cap_stored, n_stored);
+
+	if (stored || !n_stored) {
+		kept->stored = stored;
+		kept->cap_stored = n_stored;
+	}
+	free_rows(s, kept);
+	(void)scout__kept_resize(s, kept, kept->keep_end - n_stored);
+}
+
+SCOUT_ON_LOOP static void
+unkeep_step(struct scout_server *s, struct scout__run_item *item)
+{
+	struct scout__session *session = SCOUT__OWNER(item, struct scout__session, run);
+	uint32_t left = SCOUT__SLICE_CHUNKS;
+
+	for (uint32_t i = 0; i < session->n_groups; i++) {
+		struct scout__kept *kept = &session->of[i];
+
+		for (; left && kept->keep_end > kept->keep_from; left--) {
+			struct scout__handle handle = scout__keep_handle(kept, kept->n_found, --kept->keep_end);
+
+			if (handle.entry == SCOUT__NO_ENTRY)
+				continue;
+			scout__index_unpromise(kept->group->index, handle.entry, n_rows(kept));
+			scout__ns_unpinned(kept->group, handle.entry);
+		}
+	}
+	if (left)
+		session_free(s, session);
+	else
+		scout__run_queue_add(s, item);
+}
+
+SCOUT_ON_LOOP static void
+unkeep(struct scout_server *s, struct scout__session *session)
+{
+	scout__timer_clear(s, &session->run);
+	scout__list_del(&session->of_ns);
+	if (session->keep.has_tail)
+		(void)scout__map_del(&s->state->keeps.by_tail, session->keep.tail);
+	scout__keep_charge(s, session, -1);
+	s->state->n_releasing++;
+	session->run.step = unkeep_step;
+	scout__run_queue_add(s, &session->run);
+}
+
+SCOUT_ON_LOOP static void
+expire_step(struct scout_server *s, struct scout__run_item *item)
+{
+	unkeep(s, SCOUT__OWNER(item, struct scout__session, run));
+}
+
+/* All that @session does not keep is given back. */
+SCOUT_ON_LOOP static void
+stay(struct scout_server *s, struct scout__session *session)
+{
+	struct scout__kept *first = &session->of[0];
+
+	for (uint32_t i = 0; i < session->n_groups; i++)
+		trim(s, &session->of[i]);
+	if (session->keep.n == 0)
+		session->keep.outcome = SCOUT_OUTCOME_MISSING;
+	reply(s, session, scout__keep_length(session));
+	scout__list_del(&session->of_peer);
+	session->peer = NULL;
+	s->state->n_releasing--;
+	scout__list_add(&session->ns->keeps, &session->of_ns);
+	if (session->keep.n == 0 || session->ns->n_peers == 0 || session->weights_gen != session->ns->weights_gen) {
+		unkeep(s, session);
+		return;
+	}
+	if (first->keep_to > first->keep_from) {
+		session->keep.tail =
+			scout__keep_key(first, scout__keep_handle(first, first->n_found, first->keep_to - 1));
+		session->keep.has_tail = scout__map_put(&s->state->keeps.by_tail, session->keep.tail, session->number);
+	}
+	session->run.step = expire_step;
+	scout__timer_set(s, &session->run, session->keep.due_us);
+}
+
+void
+scout__session_end_older(struct scout_server *s, const struct scout__session *session)
+{
+	struct scout__session *older = scout__keep_find(s, session);
+
+	if (older)
+		unkeep(s, older);
+}
+
+bool
+scout__sessions_unkeep(struct scout_server *s, struct scout__ns *ns, bool all, uint32_t left)
+{
+	for (; left && !scout__list_empty(&ns->keeps); left--) {
+		struct scout__session *session = SCOUT__OWNER(ns->keeps.next, struct scout__session, of_ns);
+
+		if (!all && session->weights_gen == ns->weights_gen)
+			return false; /* the list has the oldest first */
+		unkeep(s, session);
+	}
+	return !left;
 }
 
 /*
@@ -450,6 +572,8 @@ release(struct scout__session *session, struct scout__kept *kept, uint32_t left)
 			touch(session, kept, handle, present ? SCOUT__ACCESS_READ : SCOUT__ACCESS_STORED);
 		else if (session->touch)
 			scout__touch_stored(session, kept, kept->n_stored, handle, present);
+		if (session->keep.due_us)
+			scout__keep_one(session, kept, kept->hit + kept->n_stored, &kept->stored[kept->n_stored]);
 	}
 	for (; left && kept->hit; left--) {
 		uint32_t i = --kept->hit;
@@ -460,6 +584,8 @@ release(struct scout__session *session, struct scout__kept *kept, uint32_t left)
 			touch(session, kept, kept->handles[i], SCOUT__ACCESS_READ);
 		else if (session->touch)
 			scout__touch_found(session, kept, kept->handles[i]);
+		if (session->keep.due_us)
+			scout__keep_one(session, kept, i, &kept->handles[i]);
 	}
 	return left;
 }
@@ -474,6 +600,8 @@ release_step(struct scout_server *s, struct scout__run_item *item)
 		left = release(session, &session->of[i - 1], left);
 	if (n_left(session))
 		scout__run_queue_add(s, item);
+	else if (session->keep.due_us)
+		stay(s, session);
 	else
 		session_free(s, session);
 }

@@ -18,6 +18,8 @@ struct scout__ns_group;
 struct scout__peer;
 struct scout__pending_op;
 
+#define SCOUT__LENGTHS 2u /* lengths at the end of a prompt whose objects are needed */
+
 /* What a session keeps of one group. Objects are counted from the start of the prompt. */
 struct scout__kept {
 	struct scout__ns_group *group;
@@ -38,6 +40,10 @@ struct scout__kept {
 	uint64_t diverges_hash; /* beginning of the hash where the prompt left what others have stored; 0: unknown */
 	uint32_t diverges_at;   /* the stored object with that hash, plus 1; 0: none */
 	uint32_t n_behind;      /* while the session ends: objects after the next one */
+	/* For keep.c: places among what it found and then stored. */
+	uint32_t n_found;             /* `hit` when the session ended */
+	uint32_t keep_from, keep_end; /* what is promised again, but for handles without an entry */
+	uint32_t keep_to;             /* the first place that could not be, or keep_end */
 };
 
 /* What the server holds for one ticket. */
@@ -60,11 +66,19 @@ struct scout__session {
 	uint64_t bytes;                        /* memory of it, also in peer.session_bytes, until it ends */
 	uint32_t n;                            /* hashes that the client asked for */
 	uint32_t skip;
-	uint32_t l2;       /* objects of the hit that were not in the pool when they were found */
-	uint32_t n_admits; /* ADMITs that are not answered */
-	uint32_t length;   /* lookup_groups.c: length in hashes whose needs are all promised; 0: none */
-	bool is_ahead;     /* what it promises makes no length until an ADMIT */
-	bool by_key;       /* of KEYS: its objects belong to no prompt */
+	uint32_t l2;             /* objects of the hit that were not in the pool when they were found */
+	uint32_t n_admits;       /* ADMITs that are not answered */
+	uint32_t length;         /* lookup_groups.c: length in hashes whose needs are all promised; 0: none */
+	bool is_ahead;           /* what it promises makes no length until an ADMIT */
+	bool by_key;             /* of KEYS: its objects belong to no prompt */
+	struct {                 /* of what outlives it, see keep.c */
+		uint64_t due_us; /* 0: nothing */
+		uint64_t bytes, peer_id, tail;
+		uint32_t peer, account; /* who has the charge; account 0: none */
+		uint32_t n;             /* objects */
+		uint8_t outcome;        /* SCOUT_OUTCOME_* */
+		bool has_tail;          /* state.keeps.by_tail has `tail` */
+	} keep;
 	uint32_t n_groups;
 	struct scout__kept of[]; /* each group of the namespace */
 };
@@ -91,6 +105,11 @@ SCOUT_ON_LOOP void scout__kept_hole(struct scout__kept *kept, uint32_t i);
 SCOUT_ON_LOOP void scout__session_end(struct scout_server *s, struct scout__session *session, bool touch);
 /* The answer that promised it did not leave: end it, if it lives. */
 SCOUT_ON_LOOP void scout__session_undo(struct scout_server *s, uint64_t ticket);
+#define SCOUT__OUTCOME_UNIT (1u << 28) /* in the number of a reply to FINISH, above what is kept */
+/* @session continues a request that is kept, and takes over or says that nothing continues both: end the older keep. */
+SCOUT_ON_LOOP void scout__session_end_older(struct scout_server *s, const struct scout__session *session);
+/* End at most @left keeps that a clear or new weights ended, or of @all. True: there may be more. */
+SCOUT_ON_LOOP bool scout__sessions_unkeep(struct scout_server *s, struct scout__ns *ns, bool all, uint32_t left);
 /* A worker retrieves object @i: mark its unit as used. The caller takes its hold first. */
 SCOUT_ON_LOOP void scout__kept_use(struct scout_server *s, struct scout__kept *kept, uint32_t i, uint32_t row);
 /* ---- session_touch.c: what the end of a request says about its objects ---- */

@@ -29,8 +29,7 @@
  * Threads: loop.
  */
 
-#define SHARED 2u  /* requests that needed an object: it is shared */
-#define LENGTHS 2u /* lengths at the end whose objects are needed */
+#define SHARED 2u /* requests that needed an object: it is shared */
 
 static uint32_t
 objects(uint64_t tokens, uint32_t unit_tokens)
@@ -90,7 +89,7 @@ scout__touch_stored(const struct scout__session *session, struct scout__kept *ke
 {
 	struct scout__chunk_index *index = kept->group->index;
 	bool is_divergence = i < kept->diverges_at && kept->diverges_at - i <= kept->needs;
-	bool is_last = kept->n_behind++ / LENGTHS < kept->needs;
+	bool is_last = kept->n_behind++ / SCOUT__LENGTHS < kept->needs;
 
 	if (handle.entry == SCOUT__NO_ENTRY || !scout__index_valid(index, handle))
 		return;
@@ -106,7 +105,7 @@ void
 scout__touch_found(const struct scout__session *session, struct scout__kept *kept, struct scout__handle handle)
 {
 	struct scout__chunk_index *index = kept->group->index;
-	bool is_last = kept->n_behind / LENGTHS < kept->needs;
+	bool is_last = kept->n_behind / SCOUT__LENGTHS < kept->needs;
 
 	if (handle.entry == SCOUT__NO_ENTRY || !scout__index_valid(index, handle))
 		return;

@@ -69,7 +69,7 @@ scout__state_make_tables(struct scout__state *state, const struct scout_server_c
 	state->n_free_holds = SCOUT__MAX_HOLDS;
 	if (scout__map_init(&state->by_identity, peers) || scout__map_init(&state->by_token, peers) ||
 	    scout__map_init(&state->by_source, peers) || scout__map_init(&state->by_ticket, sessions) ||
-	    scout__map_init(&state->by_hold, SCOUT__MAX_HOLDS))
+	    scout__map_init(&state->by_hold, SCOUT__MAX_HOLDS) || scout__map_init(&state->keeps.by_tail, sessions))
 		return SCOUT_ERR_NOMEM;
 	/* Both lists were checked when the configuration was accepted. */
 	if (scout__shares_parse("tenant_share", cfg->tenant_share, &state->tenant_shares, NULL, 0) ||
@@ -95,5 +95,6 @@ scout__state_free_tables(struct scout__state *state)
 	scout__map_fini(&state->by_source);
 	scout__map_fini(&state->by_ticket);
 	scout__map_fini(&state->by_hold);
+	scout__map_fini(&state->keeps.by_tail);
 	scout__stale_tickets_fini(&state->stale_tickets);
 }

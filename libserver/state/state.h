@@ -97,6 +97,12 @@ struct scout__state {
 	uint64_t first_stamp;   /* stamp of the start, see clears.c */
 	struct scout__stale_tickets stale_tickets;
 
+	struct {
+		struct scout__map by_tail; /* session of each keep, by its last object */
+		uint64_t bytes;
+		uint32_t n;
+	} keeps; /* see keep.c */
+
 	struct scout__hold **holds; /* SCOUT__MAX_HOLDS slots */
 	uint32_t *free_holds;
 	uint32_t n_free_holds;

@@ -253,6 +253,12 @@ static PyMethodDef methods[] = {
 	 "little.\n\n"
 	 "hint: 'likely': the conversation goes on (it ended in a tool call, the user is still there). 'unlikely': it is over\n"
 	 "(the chat was closed, the batch is done). 'unknown': finish()."},
+	{"finish_keep", SCOUT__PY_METHOD(scout__py_finish_keep), FAST,
+	 "finish_keep($self, /, id, hint, keep_ms)\n--\n\n"
+	 "finish_hint(), and the server evicts nothing of what the request found and stored for keep_ms (at most an hour), as\n"
+	 "far as there is room for it: the next turn comes within this time, as after a tool call. A newer finish_keep() of the\n"
+	 "conversation, or one with the hint 'unlikely', ends the older one. The counters keeps_... of stats() say what became\n"
+	 "of it."},
 	{"reset", SCOUT__PY_METHOD(scout__py_client_reset), FAST,
 	 "reset($self, /, weights_version)\n--\n\n"
 	 "The model got new weights: what is cached under another version is unreadable from now on. All live requests of this\n"

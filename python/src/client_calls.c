@@ -154,20 +154,24 @@ take_hint(struct scout__py_client *self, const struct scout__py_signature *sig, 
 	return scout__py_arg_value_error(self->state, sig, 1, arg, "'unknown', 'likely' or 'unlikely'");
 }
 
-/* @sig: with a hint, or without. */
+/* @sig: the id, a hint, and how long to keep; or fewer. */
 static PyObject *
 finish(PyObject *object, const struct scout__py_signature *sig, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
 	struct scout__py_client *self = client_of(object);
-	enum scout_hint hint = SCOUT_HINT_UNKNOWN;
+	struct scout_finish finish = {.hint = SCOUT_HINT_UNKNOWN};
 	PyObject *a[SCOUT__PY_ARGS_MAX];
 	const char *id = NULL;
+	uint64_t keep_ms = 0;
 	int rc;
 
 	if (scout__py_args(sig, args, n, kwnames, a) < 0 || scout__py_arg_id(self, sig, a[0], &id) < 0 ||
-	    (sig->n > 1 && take_hint(self, sig, a[1], &hint) < 0) || check(self, sig->call) < 0)
+	    (sig->n > 1 && take_hint(self, sig, a[1], &finish.hint) < 0) ||
+	    (sig->n > 2 && scout__py_arg_u64(self->state, sig, 2, a[2], UINT32_MAX, &keep_ms) < 0) ||
+	    check(self, sig->call) < 0)
 		return NULL;
-	rc = scout_finish_hint(self->client, id, hint);
+	finish.keep_ms = (uint32_t)keep_ms;
+	rc = scout_finish_keep(self->client, id, &finish);
 	if (rc < 0)
 		return raise_id(self, sig, a[0], rc);
 	scout__py_forget(self, a[0]);
@@ -186,6 +190,14 @@ PyObject *
 scout__py_finish_hint(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
 	static const struct scout__py_signature sig = {"Client.finish_hint", 2, 2, 2, {"id", "hint"}};
+
+	return finish(object, &sig, args, n, kwnames);
+}
+
+PyObject *
+scout__py_finish_keep(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+	static const struct scout__py_signature sig = {"Client.finish_keep", 3, 3, 3, {"id", "hint", "keep_ms"}};
 
 	return finish(object, &sig, args, n, kwnames);
 }
@@ -271,13 +283,14 @@ scout__py_wait_ready(PyObject *object, PyObject *const *args, Py_ssize_t n, PyOb
 #define COUNTER(field) SCOUT__PY_COUNTER(scout_client_counters, field)
 
 static const struct scout__py_counter counters[] = {
-	COUNTER(servers_up),      COUNTER(lookups),       COUNTER(answers),    COUNTER(hits),
-	COUNTER(timeouts),        COUNTER(unreachable),   COUNTER(refused),    COUNTER(late),
-	COUNTER(not_yet),         COUNTER(busy),          COUNTER(rings),      COUNTER(frames_sent),
-	COUNTER(frames_received), COUNTER(reconnects),    COUNTER(epochs),     COUNTER(protocol_errors),
-	COUNTER(hit_tokens),      COUNTER(asked_tokens),  COUNTER(live),       COUNTER(renewals),
-	COUNTER(renewed),         COUNTER(dropped),       COUNTER(asked_keys), COUNTER(hit_keys),
-	COUNTER(servers_untold),  COUNTER(stores_behind),
+	COUNTER(servers_up),      COUNTER(lookups),       COUNTER(answers),        COUNTER(hits),
+	COUNTER(timeouts),        COUNTER(unreachable),   COUNTER(refused),        COUNTER(late),
+	COUNTER(not_yet),         COUNTER(busy),          COUNTER(rings),          COUNTER(frames_sent),
+	COUNTER(frames_received), COUNTER(reconnects),    COUNTER(epochs),         COUNTER(protocol_errors),
+	COUNTER(hit_tokens),      COUNTER(asked_tokens),  COUNTER(live),           COUNTER(renewals),
+	COUNTER(renewed),         COUNTER(dropped),       COUNTER(asked_keys),     COUNTER(hit_keys),
+	COUNTER(servers_untold),  COUNTER(stores_behind), COUNTER(keeps_accepted), COUNTER(keeps_clipped),
+	COUNTER(keeps_rejected),  COUNTER(keeps_missing), COUNTER(kept_tokens),
 };
 _Static_assert(sizeof(counters) / sizeof(counters[0]) == sizeof(struct scout_client_counters) / sizeof(uint64_t),
 	       "a counter is missing in the table");

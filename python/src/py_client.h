@@ -115,6 +115,7 @@ PyObject *scout__py_lookup_lengths(PyObject *self, PyObject *const *args, Py_ssi
 PyObject *scout__py_admit(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 PyObject *scout__py_finish(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 PyObject *scout__py_finish_hint(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
+PyObject *scout__py_finish_keep(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 PyObject *scout__py_client_reset(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 PyObject *scout__py_client_clear(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 PyObject *scout__py_wait_ready(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);

@@ -378,6 +378,9 @@ class Life(Asks):
             self.answer(id)
             self.client.finish_hint(id, hint)
         self.client.finish_hint(id="never asked", hint="likely")
+        self.answer("r4")
+        self.client.finish_keep("r4", "unknown", keep_ms=5)  # nothing was stored: nothing to keep
+        rig.wait_for(lambda: self.client.stats()["keeps_missing"] == 1, what="the outcome")
         for hint in ("likely", "unlikely"):
             rig.wait_for(lambda: server.counter("hints." + hint) == 1, what=f"the hint {hint}")
         self.assertEqual(self.client.stats()["live"], 0)
@@ -464,7 +467,7 @@ class Life(Asks):
         calls = {"try_lookup": ("r", [], 5), "wait_lookup": ("r", [], 5), "lookup": ("r", [], 5),
                  "lookup_ahead": ("r", [], 5), "poll": ("r",), "lookup_lengths": ("r",), "lookup_keys": ("r", []), "wait_lookup_keys": ("r", []),
                  "step_begin": (), "step_end": (), "step_wait": (5,),
-                 "admit": ("r",), "finish": ("r",), "finish_hint": ("r", "likely"), "reset": (5,), "clear": (), "wait_ready": (5,), "stats": (),
+                 "admit": ("r",), "finish": ("r",), "finish_hint": ("r", "likely"), "finish_keep": ("r", "likely", 5), "reset": (5,), "clear": (), "wait_ready": (5,), "stats": (),
                  "feed": (), "fileno": (), "fd_clear": (), "__enter__": ()}
         for name, args in calls.items():
             with self.subTest(call=name), self.assertRaisesRegex(kvscout.ClosedError, rf"{name}\(\): the object was closed"):

@@ -32,6 +32,7 @@ STRUCTURE(keys_reply, scout__keys_reply)
 STRUCTURE(admit, scout__admit_msg)
 NUMBER(admit_reply, uint32_t)
 STRUCTURE(finish, scout__finish_msg)
+STRUCTURE(finish_reply, scout__finish_reply)
 NUMBER(one_u64, uint64_t)
 STRUCTURE(register_reply, scout__register_reply)
 STRUCTURE(store_done, scout__store_done_msg)
@@ -197,7 +198,7 @@ const struct msg_codec msg_codecs[] = {
 	BODY(ADMIT, REQUEST, recode_admit, golden_admit),
 	BODY(ADMIT, REPLY, recode_admit_reply, golden_admit_reply),
 	BODY(FINISH, REQUEST, recode_finish, golden_finish),
-	BODY(FINISH, REPLY, recode_admit_reply, golden_finish_reply),
+	BODY(FINISH, REPLY, recode_finish_reply, golden_finish_reply),
 	BODY(RESET, REQUEST, recode_one_u64, golden_reset),
 	EMPTY(RESET, REPLY),
 	BODY(CLEAR, REQUEST, recode_one_u64, golden_clear),

@@ -83,22 +83,29 @@ wire_ping(struct wire_peer *p)
 }
 
 int
-wire_simple(struct wire_peer *p, uint8_t opcode, uint64_t word)
+wire_finish(struct wire_peer *p, const struct scout__finish_msg *m, struct scout__finish_reply *ret)
 {
-	struct scout__writer *w = wire_begin(p, opcode);
 	struct scout__op op;
 	const char *field;
-	uint32_t kept = 0;
 	int status;
 
+	scout__put_finish(wire_begin(p, SCOUT_OP_FINISH), m);
+	status = call(p, &op);
+	MUST(status || scout__get_finish_reply(&op, ret, &field) == SCOUT_WIRE_OK);
+	MUST(status || m->keep_ms || (ret->kept == 0 && ret->outcome == SCOUT_OUTCOME_NONE));
+	return status;
+}
+
+int
+wire_simple(struct wire_peer *p, uint8_t opcode, uint64_t word)
+{
+	struct scout__finish_reply m;
+
 	if (opcode != SCOUT_OP_FINISH) {
-		scout__put_one_u64(w, word);
+		scout__put_one_u64(wire_begin(p, opcode), word);
 		return call_empty(p);
 	}
-	scout__put_finish(w, &(struct scout__finish_msg){.ticket = word});
-	status = call(p, &op);
-	MUST(status || (scout__get_admit_reply(&op, &kept, &field) == SCOUT_WIRE_OK && kept == 0));
-	return status;
+	return wire_finish(p, &(struct scout__finish_msg){.ticket = word}, &m);
 }
 
 int

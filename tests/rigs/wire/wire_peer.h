@@ -98,6 +98,7 @@ void wire_as(struct wire_peer *p, const struct scout__hello *hello);
 int wire_hello(struct wire_peer *p);
 int wire_ping(struct wire_peer *p);
 int wire_simple(struct wire_peer *p, uint8_t opcode, uint64_t word); /* FINISH, RESET */
+int wire_finish(struct wire_peer *p, const struct scout__finish_msg *m, struct scout__finish_reply *ret);
 int wire_clear(struct wire_peer *p, uint64_t generation, struct scout__clear_reply *ret);
 int wire_lookup(struct wire_peer *p, uint64_t ticket, uint64_t first_key, uint32_t n, uint32_t skip,
 		struct scout__lookup_reply *ret);

@@ -96,6 +96,32 @@ START_TEST(a_hint_reaches_the_server)
 }
 END_TEST
 
+START_TEST(a_keep_reaches_the_server_and_its_outcome_comes_back)
+{
+	struct scout_finish keep = {.hint = SCOUT_HINT_LIKELY, .keep_ms = UINT32_MAX};
+	struct scout_client_counters counters;
+
+	up();
+	rig_store(&rig.worker, 0, 1, KEYS);
+	ask("a", KEYS);
+	ck_assert_int_eq(scout_finish_keep(NULL, "a", &keep), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_finish_keep_sized(client, "a", &keep, 4), SCOUT_ERR_UNSUPPORTED);
+	/* A quarter of the pool of 16, and an hour instead of 49 days. */
+	ck_assert_int_eq(scout_finish_keep(client, "a", &keep), 0);
+	wire_wait_status(&rig.client, "keeps.clipped", 1);
+	ck_assert_uint_eq(wire_status(&rig.client, "hints.likely"), 1);
+	ask("a", KEYS);
+	wait_until(scout_client_stats(client, &counters) == 0 && counters.keeps_clipped == 1)
+		;
+	ck_assert_uint_eq(counters.kept_tokens, 2 * CHUNK); /* two clients: the rig's, too */
+	/* The id's next request has no such wish. */
+	finish("a", SCOUT_HINT_UNLIKELY);
+	wire_wait_status(&rig.client, "ns.test.bytes_kept", 0);
+	ck_assert_uint_eq(wire_status(&rig.client, "keeps.clipped"), 1);
+	down();
+}
+END_TEST
+
 START_TEST(a_hint_that_is_none_is_refused_and_finishes_nothing)
 {
 	up();

@@ -423,3 +423,182 @@ START_TEST(four_thousand_lookups_in_a_frame_each_get_one_reply)
 	ck_assert_uint_eq(wire_status(&rig.client, "sessions"), SCOUT_MAX_OPS);
 }
 END_TEST
+/* ---- keeps: the pool of 32 chunks may keep 8, as all of it may be promised ---- */
+
+#define KEEP_MS 600000u
+
+/* FINISH @ticket and keep what it has: the outcome, and *ret_kept chunks. */
+static uint32_t
+keep(struct wire_peer *client, uint64_t ticket, uint32_t hint, uint32_t keep_ms, uint32_t *ret_kept)
+{
+	struct scout__finish_msg m = {ticket, hint, keep_ms};
+	struct scout__finish_reply reply;
+
+	ck_assert_int_eq(wire_finish(client, &m, &reply), SCOUT_WIRE_OK);
+	*ret_kept = reply.kept;
+	return reply.outcome;
+}
+
+/* A turn: look up @n keys, store what is missing, and keep all. Returns the number that is kept. */
+static uint32_t
+kept_turn(struct rig *rig, uint64_t ticket, uint64_t first_key, uint32_t n, uint32_t expect)
+{
+	uint32_t hit = rig_hit(&rig->client, ticket, first_key, n), kept;
+
+	if (hit < n)
+		ck_assert_uint_eq(rig_store(&rig->worker, ticket, first_key + hit, n - hit), n - hit);
+	ck_assert_uint_eq(keep(&rig->client, ticket, SCOUT_FINISH_LIKELY, KEEP_MS, &kept), expect);
+	return kept;
+}
+
+static uint64_t
+kept_chunks(struct rig *rig)
+{
+	return wire_status(&rig->client, "ns.test.bytes_kept") / SHARD_BYTES;
+}
+
+/* Fill the pool with other chunks, several times. */
+static void
+flood(struct rig *rig)
+{
+	static uint64_t next = 100000;
+
+	for (uint32_t i = 0; i < 12; i++, next += 8)
+		ck_assert_uint_eq(rig_store(&rig->worker, 0, next, 8), 8);
+}
+
+START_TEST(what_a_session_found_and_stored_is_kept_after_it)
+{
+	struct rig rig;
+
+	rig_up(&rig, 32);
+	rig_store(&rig.worker, 0, 1, 2);
+	ck_assert_uint_eq(kept_turn(&rig, 9, 1, 6, SCOUT_OUTCOME_ACCEPTED), 6);
+	ck_assert_uint_eq(kept_chunks(&rig), 6);
+	ck_assert_uint_eq(rig_promised(&rig), 6);
+	ck_assert_uint_eq(wire_status(&rig.client, "sessions"), 0);
+	ck_assert_uint_eq(wire_status(&rig.client, "keeps.accepted"), 1);
+	flood(&rig);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 6), 6);
+	/* Its ticket names nothing, and a prompt that was not kept is gone. */
+	assert_wire(wire_simple(&rig.client, SCOUT_OP_FINISH, 9), SCOUT_WIRE_NO_SESSION);
+	rig_store(&rig.worker, 0, 51, 6);
+	flood(&rig);
+	ck_assert_uint_eq(rig_peek(&rig.client, 51, 6), 0);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 6), 6);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(a_keep_ends_with_its_time)
+{
+	struct rig rig;
+	uint32_t kept;
+
+	rig_up(&rig, 32);
+	rig_store(&rig.worker, 0, 1, 6);
+	ck_assert_uint_eq(rig_hit(&rig.client, 9, 1, 6), 6);
+	ck_assert_uint_eq(keep(&rig.client, 9, SCOUT_FINISH_UNKNOWN, 1, &kept), SCOUT_OUTCOME_ACCEPTED);
+	ck_assert_uint_eq(kept, 6);
+	wire_wait_status(&rig.client, "ns.test.bytes_kept", 0);
+	wire_wait_status(&rig.client, "l1.bytes_promised", 0);
+	wire_wait_status(&rig.client, "sessions.bytes", 0);
+	flood(&rig);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 6), 0);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(what_does_not_fit_is_not_kept)
+{
+	struct wire_peer other;
+	struct rig rig;
+	uint32_t kept;
+
+	rig_up(&rig, 32);
+	ck_assert_uint_eq(kept_turn(&rig, 9, 1, 10, SCOUT_OUTCOME_CLIPPED), 8);
+	ck_assert_uint_eq(kept_turn(&rig, 10, 21, 4, SCOUT_OUTCOME_REJECTED), 0);
+	flood(&rig);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 10), 8);
+	ck_assert_uint_eq(rig_peek(&rig.client, 21, 4), 0);
+	/* A session that has nothing keeps nothing; nor is there one without an answer. */
+	ck_assert_uint_eq(kept_turn(&rig, 11, 21, 0 + 1, SCOUT_OUTCOME_REJECTED), 0);
+	ck_assert_uint_eq(rig_hit(&rig.client, 12, 90, 4), 0);
+	ck_assert_uint_eq(keep(&rig.client, 12, SCOUT_FINISH_UNKNOWN, KEEP_MS, &kept), SCOUT_OUTCOME_MISSING);
+	/* Two clients: each has half, from now on. */
+	ck_assert_uint_eq(kept_turn(&rig, 13, 1, 3, SCOUT_OUTCOME_REJECTED), 0);
+	rig_client(&other, rig.endpoint);
+	ck_assert_uint_eq(rig_hit(&rig.client, 14, 1, 8), 8);
+	ck_assert_uint_eq(keep(&rig.client, 14, SCOUT_FINISH_UNKNOWN, KEEP_MS, &kept), SCOUT_OUTCOME_CLIPPED);
+	ck_assert_uint_eq(kept, 4);
+	rig_store(&rig.worker, 0, 31, 6);
+	ck_assert_uint_eq(rig_hit(&other, 15, 31, 6), 6);
+	ck_assert_uint_eq(keep(&other, 15, SCOUT_FINISH_UNKNOWN, UINT32_MAX, &kept), SCOUT_OUTCOME_CLIPPED);
+	ck_assert_uint_eq(kept, 4);
+	ck_assert_uint_eq(kept_chunks(&rig), 8);
+	wire_close(&other);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(the_newest_word_about_a_prompt_counts)
+{
+	struct rig rig;
+	uint32_t kept;
+
+	rig_up(&rig, 32);
+	ck_assert_uint_eq(kept_turn(&rig, 9, 1, 4, SCOUT_OUTCOME_ACCEPTED), 4);
+	/* The next turn, and the same again, take the older keep over. */
+	ck_assert_uint_eq(kept_turn(&rig, 10, 1, 7, SCOUT_OUTCOME_ACCEPTED), 7);
+	wire_wait_status(&rig.client, "ns.test.bytes_kept", 7 * SHARD_BYTES);
+	ck_assert_uint_eq(kept_turn(&rig, 11, 1, 7, SCOUT_OUTCOME_ACCEPTED), 7);
+	ck_assert_uint_eq(kept_chunks(&rig), 7);
+	/* A finish that says nothing leaves it; one that says that nothing follows ends it. */
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 7), 7);
+	ck_assert_uint_eq(kept_chunks(&rig), 7);
+	ck_assert_uint_eq(rig_hit(&rig.client, 12, 1, 7), 7);
+	ck_assert_uint_eq(keep(&rig.client, 12, SCOUT_FINISH_UNLIKELY, 0, &kept), SCOUT_OUTCOME_NONE);
+	ck_assert_uint_eq(kept_chunks(&rig), 0);
+	wire_wait_status(&rig.client, "l1.bytes_promised", 0);
+	rig_down(&rig);
+}
+END_TEST
+
+START_TEST(a_clear_new_weights_and_the_last_peer_end_keeps)
+{
+	struct scout__clear_reply cleared;
+	struct wire_peer watcher;
+	struct rig rig;
+
+	rig_up(&rig, 32);
+	ck_assert_uint_eq(kept_turn(&rig, 9, 1, 4, SCOUT_OUTCOME_ACCEPTED), 4);
+	assert_wire(wire_clear(&rig.client, 77, &cleared), SCOUT_WIRE_OK);
+	wire_wait_status(&rig.client, "ns.test.bytes_kept", 0);
+	wire_wait_status(&rig.client, "l1.bytes_promised", 0);
+	wire_wait_status(&rig.client, "l1.chunks", 0);
+	wire_close(&rig.worker);
+	rig_worker(&rig.worker, rig.endpoint);
+	ck_assert_uint_eq(kept_turn(&rig, 10, 1, 4, SCOUT_OUTCOME_ACCEPTED), 4);
+	assert_wire(wire_simple(&rig.client, SCOUT_OP_RESET, 5), SCOUT_WIRE_OK);
+	wire_wait_status(&rig.client, "ns.test.bytes_kept", 0);
+	wire_wait_status(&rig.client, "l1.chunks", 0);
+	wire_close(&rig.worker);
+	rig_worker(&rig.worker, rig.endpoint);
+	/* The client is gone: its keep stays while the worker is there. */
+	ck_assert_int_eq(wire_lease(&rig.client), SCOUT_LEASE_OK);
+	ck_assert_int_eq(wire_lease(&rig.worker), SCOUT_LEASE_OK);
+	ck_assert_uint_eq(kept_turn(&rig, 11, 1, 4, SCOUT_OUTCOME_ACCEPTED), 4);
+	wire_open(&watcher, rig.endpoint);
+	wire_lease_bye(&rig.client);
+	wire_close(&rig.client);
+	wire_wait_status(&watcher, "ns.test.peers", 1);
+	ck_assert_uint_eq(wire_status(&watcher, "ns.test.bytes_kept"), 4 * SHARD_BYTES);
+	wire_lease_bye(&rig.worker);
+	wire_close(&rig.worker);
+	wire_wait_status(&watcher, "ns.test.bytes_kept", 0);
+	wire_wait_status(&watcher, "l1.bytes_promised", 0);
+	ck_assert_uint_eq(wire_status(&watcher, "sessions"), 0);
+	wire_close(&watcher);
+	scout_server_stop(rig.server);
+}
+END_TEST

@@ -107,13 +107,13 @@ put_admit_reply(struct scout__writer *w)
 static void
 put_finish_reply(struct scout__writer *w)
 {
-	scout__put_admit_reply(w, 0);
+	scout__put_finish_reply(w, &(struct scout__finish_reply){5, SCOUT_OUTCOME_CLIPPED});
 }
 
 static void
 put_finish(struct scout__writer *w)
 {
-	scout__put_finish(w, &(struct scout__finish_msg){0x4142434445464748, SCOUT_FINISH_UNLIKELY});
+	scout__put_finish(w, &(struct scout__finish_msg){0x4142434445464748, SCOUT_FINISH_UNLIKELY, 0x51525354});
 }
 
 static void

@@ -94,9 +94,9 @@ static const struct {
 	{REQUEST(HELLO), 87, 2},    {REQUEST(LOOKUP), 39, 1},   {REPLY(ADMIT), 4, 4},       {REPLY(REGISTER), 6, 2},
 	{REQUEST(RETRIEVE), 10, 2}, {REQUEST(RETRIEVE), 14, 2}, {REQUEST(RETRIEVE), 26, 2}, {REQUEST(STORE), 15, 1},
 	{REPLY(STORE), 12, 4},      {REPLY(STORE), 22, 2},      {REPLY(STORE), 46, 2},      {REPLY(STORE), 70, 2},
-	{REQUEST(FINISH), 12, 4},   {REPLY(STORE_DONE), 4, 4},  {REPLY(RETRIEVE), 12, 4},   {REPLY(RETRIEVE), 22, 2},
-	{REPLY(RETRIEVE), 46, 2},   {REQUEST(PEERS), 4, 4},     {REQUEST(DROP), 9, 3},      {REQUEST(DROP), 12, 4},
-	{REPLY(FEED), 25, 3},       {REPLY(FEED), 38, 2},       {REPLY(FEED), 69, 2},       {REPLY(FINISH), 4, 4},
+	{REPLY(STORE_DONE), 4, 4},  {REPLY(RETRIEVE), 12, 4},   {REPLY(RETRIEVE), 22, 2},   {REPLY(RETRIEVE), 46, 2},
+	{REQUEST(PEERS), 4, 4},     {REQUEST(DROP), 9, 3},      {REQUEST(DROP), 12, 4},     {REPLY(FEED), 25, 3},
+	{REPLY(FEED), 38, 2},       {REPLY(FEED), 69, 2},
 };
 
 START_LOOP_TEST(a_reserved_field_that_is_not_zero_is_refused, 0, sizeof(reserved) / sizeof(reserved[0]))
@@ -266,6 +266,10 @@ static const struct range {
 	{REQUEST(FINISH), 0, 8, 0, NULL},
 	{REQUEST(FINISH), 8, 4, 0, NULL},
 	{REQUEST(FINISH), 8, 4, 3, "hint"},
+	{REQUEST(FINISH), 12, 4, UINT32_MAX, NULL},
+	{REPLY(FINISH), 0, 4, 262145, "kept"},
+	{REPLY(FINISH), 4, 4, SCOUT_OUTCOME_LAST, NULL},
+	{REPLY(FINISH), 4, 4, SCOUT_OUTCOME_LAST + 1, "outcome"},
 	{REQUEST(RESET), 0, 8, 0, "weights"},
 	{REQUEST(RESET), 0, 8, 1, NULL},
 	{REQUEST(CLEAR), 0, 8, 0, "generation"},
