@@ -63,7 +63,7 @@ begin(const struct scout_client *client, const struct scout_query *q, struct sco
 		return rc;
 	if (q->n > SCOUT_MAX_CHUNKS || (q->n > 0 && !q->hashes) || !fits_prompt(client, q) ||
 	    q->want_lengths > SCOUT_MAX_LENGTHS || q->timeout_ms > SCOUT_LOOKUP_TIMEOUT_MAX_MS ||
-	    !scout__arena_can_hold(&client->arena, q->n * (uint64_t)q->hash_len))
+	    q->flags > SCOUT_QUERY_LOAD || !scout__arena_can_hold(&client->arena, q->n * (uint64_t)q->hash_len))
 		return SCOUT_ERR_INVALID;
 	return 0;
 }
@@ -164,7 +164,8 @@ fill_slot(const struct scout_client *client, struct scout__lookup_slot *slot, co
 		slot->question.skip = slot->terms.at_most = slot->terms.first; /* the engine has the whole prompt */
 	slot->terms.expect = expected_length(client, q);
 	slot->question.want = q->want_lengths > 0 ? (uint8_t)q->want_lengths : 1;
-	slot->terms.timeout_ms = timeout_of(client, q, slot->terms.expect);
+	slot->terms.timeout_ms = timeout_of(client, q, slot->terms.expect) & INT32_MAX;
+	slot->terms.loads = q->flags & SCOUT_QUERY_LOAD;
 	slot->terms.prompt_tokens = q->prompt_tokens;
 	memcpy(slot->question.last_hash, last_hash(q), q->hash_len);
 }

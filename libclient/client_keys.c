@@ -129,7 +129,8 @@ fill_slot(const struct scout_client *client, struct scout__lookup_slot *slot, co
 	slot->terms.first = slot->terms.at_most = slot->question.skip = slot->terms.expect = 0;
 	slot->question.n = (uint32_t)q->n;
 	slot->question.want = 1;
-	slot->terms.timeout_ms = q->timeout_ms > timeout_ms ? q->timeout_ms : timeout_ms;
+	slot->terms.timeout_ms = (q->timeout_ms > timeout_ms ? q->timeout_ms : timeout_ms) & INT32_MAX;
+	slot->terms.loads = 0;
 	slot->terms.prompt_tokens = 0;
 	memcpy(slot->question.last_hash, last_key(q), q->hash_len);
 	slot->question.n_parts = (uint8_t)n_parts;

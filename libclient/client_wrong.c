@@ -37,6 +37,8 @@ describe(const struct scout_client *client, const struct scout_query *q, char *t
 	else if (q->timeout_ms > SCOUT_LOOKUP_TIMEOUT_MAX_MS)
 		(void)snprintf(text, len, "timeout_ms = %" PRIu32 ": must be at most %u", q->timeout_ms,
 			       (unsigned)SCOUT_LOOKUP_TIMEOUT_MAX_MS);
+	else if (q->flags > SCOUT_QUERY_LOAD)
+		(void)snprintf(text, len, "flags = %" PRIu32 ": must be 0 or SCOUT_QUERY_LOAD", q->flags);
 	else
 		(void)snprintf(text, len,
 			       "n = %zu: must be at most %u, the hashes must fit into half of arena_bytes, and "

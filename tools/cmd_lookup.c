@@ -3,12 +3,14 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <kvscout/client.h>
 #include <kvscout/hash.h>
 
+#include "clock.h"
 #include "say.h"
 #include "show.h"
 #include "snapshot.h"
@@ -22,19 +24,22 @@
  * anew. STATUS tells them. So a namespace that does not exist, or of which this server holds only some KV ranks, is not
  * asked for.
  *
- * Nothing stays behind: the client leaves without a finish, which gives the promises back and counts nothing as used.
+ * Nothing stays behind: the client leaves without a finish, which gives the promises back and counts nothing as used. With
+ * --load, questions that wait for what L2 brings are finished, so that what came counts as used just now.
  *
  * Threads: main; the client's background thread.
  */
 
 #define TOKENS_MAX (UINT64_C(1) << 26) /* SCOUT_MAX_CHUNKS chunks of the usual size */
 #define TIMEOUT_MS 10000u
+#define LOAD_US UINT64_C(60000000)
+#define LOAD_LOOK_MS 20
 
 struct prompt {
 	struct operator op;
 	const char *name_space, *tokens_file, *tenant, *salt, *seed, *dialect;
 	uint64_t block_tokens;
-	bool json;
+	bool json, load;
 	uint32_t *tokens;
 	size_t n_tokens;
 	uint32_t chunk_tokens, hash_tokens, hash_bytes;
@@ -282,11 +287,33 @@ report(const struct prompt *q, const struct scout_hit *hit)
 	return hit->tokens >= whole ? EXIT_DONE : EXIT_NOT_CACHED;
 }
 
+/* Ask once; with --load until nothing of the hit is in L2 only. Each question but the last holds what it found. */
+static int
+wait_lookup(struct scout_client *client, const struct prompt *q, struct scout_query *query, struct scout_hit *ret)
+{
+	uint64_t end_us = scout__now_us() + LOAD_US;
+	char id[32];
+
+	for (unsigned i = 0;; i++) {
+		int rc;
+
+		(void)snprintf(id, sizeof(id), "kvscout lookup %u", i);
+		query->id = id;
+		query->flags = q->load && i == 0 ? SCOUT_QUERY_LOAD : 0;
+		rc = scout_wait_lookup(client, query, ret);
+		if (rc || ret->error || !q->load || ret->l2_chunks == 0 || scout__now_us() >= end_us)
+			return rc;
+		if (i > 0)
+			(void)scout_finish(client, id);
+		(void)poll(NULL, 0, LOAD_LOOK_MS);
+	}
+}
+
 static int
 ask(const struct prompt *q, const struct scout_client_config *cfg)
 {
 	struct scout_client *client;
-	struct scout_query query = {.id = "kvscout lookup"};
+	struct scout_query query = {0};
 	struct scout_hit hit;
 	char err[512] = "";
 	uint8_t *hashes;
@@ -308,7 +335,7 @@ ask(const struct prompt *q, const struct scout_client_config *cfg)
 	rc = scout_client_wait_ready(client, TIMEOUT_MS, err, sizeof(err));
 	if (rc)
 		complain("%s", err);
-	else if ((rc = scout_wait_lookup(client, &query, &hit)) != 0)
+	else if ((rc = wait_lookup(client, q, &query, &hit)) != 0)
 		complain("the lookup failed: %s", scout_strerror(rc));
 	else if (hit.error)
 		complain("no answer: %s (%s)", scout_reason_name(hit.reason), scout_strerror(hit.error));
@@ -357,13 +384,14 @@ cmd_lookup(int argc, char **argv)
 		CLI_TEXT("seed", "TEXT", &q.seed, "PYTHONHASHSEED of the engine, if it is set"),
 		CLI_TEXT("dialect", "NAME", &q.dialect, "vllm-0.30 for vLLM up to 0.30; default vllm-0.31"),
 		CLI_SWITCH("json", &q.json, "as an object"),
+		CLI_SWITCH("load", &q.load, "first load what is in L2 only into memory, for at most a minute"),
 	};
 	const struct cli cli = {
 		.tool = "kvscout lookup",
 		.about =
 			"Says how many leading tokens of a prompt are cached, where, and which chunk is the first that is not.",
 		.options = options,
-		.n = N_OPERATOR_OPTIONS + 8,
+		.n = N_OPERATOR_OPTIONS + 9,
 		.notes =
 			"Hashes tokens as vLLM does with --prefix-caching-hash-algo sha256_cbor, which is what the engine has to use\n"
 			"for this answer to be right. With kvscout's connector, the tenant of a salt is named by the first 32 hex digits\n"

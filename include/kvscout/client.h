@@ -206,7 +206,13 @@ struct scout_query {
 	/* The hashes begin after this many leading tokens, which the engine has itself: a multiple of hash_tokens, at
 	   most computed_tokens. */
 	uint64_t from_token;
+	uint32_t flags; /* SCOUT_QUERY_*, 0: none */
 };
+
+/* Load what is in L2 only into host memory now, also if the server would wait for the retrieve: a request with this prompt
+   comes soon. What has not begun to load when this one is finished is not loaded; so keep it open, or finish it with keep_ms,
+   until then. */
+#define SCOUT_QUERY_LOAD 1u
 
 /* One answer. */
 struct scout_hit {

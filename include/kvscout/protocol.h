@@ -281,6 +281,9 @@
  *                or RETRIEVE that arrives before the reply ends the renewal: the renewal is answered first, with
  *                what has been found so far.
  *
+ *   SCOUT_LOOKUP_LOAD loads what the hit has in L2 only from now on, as the server's prefetch=on_lookup does. What has not
+ *   begun to load when the session ends is not loaded.
+ *
  * KEYS           u64 ticket          as in LOOKUP
  *                u16 n_parts         1..SCOUT_MAX_GROUPS
  *                u16 reserved        0
@@ -633,7 +636,8 @@
 /* Flags of LOOKUP. */
 #define SCOUT_LOOKUP_RENEW 1u
 #define SCOUT_LOOKUP_AHEAD 2u
-#define SCOUT_LOOKUP_FLAGS 3u /* all of them */
+#define SCOUT_LOOKUP_LOAD 4u
+#define SCOUT_LOOKUP_FLAGS 7u /* all of them */
 
 /* Flags of DROP. */
 #define SCOUT_DROP_TENANT 1u

@@ -70,6 +70,8 @@ put_lookup(struct scout_client *c, uint32_t i, struct scout__link *link, enum lo
 	} else if (slot->question.ahead) {
 		msg.flags = SCOUT_LOOKUP_AHEAD;
 	}
+	if (slot->terms.loads)
+		msg.flags |= SCOUT_LOOKUP_LOAD;
 	/* Several servers need not have the same lengths. */
 	if (slot->lengths && !slot->question.ahead && c->n_links == 1)
 		msg.more = (uint16_t)(slot->question.want - 1);

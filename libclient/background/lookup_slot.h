@@ -62,7 +62,8 @@ struct scout__slot_terms {
 	uint32_t first;       /* the length at which the hashes begin */
 	uint32_t at_most;     /* longest length that may be asked for, at most n; lengths_allowed() in client_ask.c */
 	uint32_t expect;      /* length that the server waits for if some chunks are late */
-	uint32_t timeout_ms;
+	uint32_t timeout_ms : 31;
+	uint32_t loads : 1; /* SCOUT_QUERY_LOAD */
 };
 
 /* What one LOOKUP word or RENEW word hands over. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "fetch.h"
 #include "group_walk.h"
 #include "msg.h"
 #include "ns.h"
@@ -103,6 +104,7 @@ scout__serve_keys(struct scout_server *s, struct scout__request *req)
 		return;
 	pending->hashes = m.hashes;
 	pending->tenant = m.tenant;
+	pending->loads = s->fetch && s->fetch->load_at_lookup;
 	pending->object = scout__group_walk_object;
 	pending->walk = scout__group_walk_new_keys(s, pending, &m);
 	if (!pending->walk) {

@@ -212,7 +212,7 @@ note_tier(struct scout_server *s, struct scout__lookup_op *pending, uint32_t i, 
 	if (pending->ahead)
 		scout__bit_set(pending->present + (pending->n + 7) / 8, i);
 	pending->l2 += i < pending->first_hole;
-	if (s->fetch->load_at_lookup)
+	if (pending->loads)
 		scout__load_want_all(s, pending->group, entry);
 	if (pending->from_l2)
 		scout__bit_set(pending->from_l2, i);
@@ -544,6 +544,7 @@ scout__serve_lookup(struct scout_server *s, struct scout__request *req)
 	pending->expect = m.expect;
 	pending->space = scout__ns_space(s, req->peer->ns, &m.tenant, 0);
 	pending->ahead = m.flags & SCOUT_LOOKUP_AHEAD;
+	pending->loads = s->fetch && (s->fetch->load_at_lookup || m.flags & SCOUT_LOOKUP_LOAD);
 	pending->first_hole = UINT32_MAX;
 	/* Without an interval, the server asks L2 for the keys once. */
 	pending->poll_end_us = m.poll_interval_ms ? s->now_us + (uint64_t)m.poll_timeout_ms * 1000 : 0;

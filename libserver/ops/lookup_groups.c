@@ -221,7 +221,7 @@ note_promised(struct scout_server *s, struct scout__lookup_op *pending, uint32_t
 	if (scout__index_is_hit(wg->group->index, entry))
 		return;
 	scout__bit_set(wg->in_l2, i);
-	if (s->fetch->load_at_lookup)
+	if (pending->loads)
 		scout__load_want_all(s, wg->group, entry);
 }
 

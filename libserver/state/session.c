@@ -563,6 +563,8 @@ release_slice(const struct scout_server *s, const struct scout__session *session
 SCOUT_ON_LOOP static uint32_t
 release(struct scout__session *session, struct scout__kept *kept, uint32_t left)
 {
+	bool keeps = session->keep.due_us != 0;
+
 	for (; left && kept->n_stored; left--) {
 		struct scout__handle handle = kept->stored[--kept->n_stored];
 		bool present = handle.entry & SCOUT__STORED_PRESENT;
@@ -572,7 +574,7 @@ release(struct scout__session *session, struct scout__kept *kept, uint32_t left)
 			touch(session, kept, handle, present ? SCOUT__ACCESS_READ : SCOUT__ACCESS_STORED);
 		else if (session->touch)
 			scout__touch_stored(session, kept, kept->n_stored, handle, present);
-		if (session->keep.due_us)
+		if (keeps)
 			scout__keep_one(session, kept, kept->hit + kept->n_stored, &kept->stored[kept->n_stored]);
 	}
 	for (; left && kept->hit; left--) {
@@ -584,7 +586,7 @@ release(struct scout__session *session, struct scout__kept *kept, uint32_t left)
 			touch(session, kept, kept->handles[i], SCOUT__ACCESS_READ);
 		else if (session->touch)
 			scout__touch_found(session, kept, kept->handles[i]);
-		if (session->keep.due_us)
+		if (keeps)
 			scout__keep_one(session, kept, i, &kept->handles[i]);
 	}
 	return left;

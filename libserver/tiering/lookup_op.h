@@ -40,6 +40,7 @@ struct scout__lookup_op {
 	uint8_t state;    /* enum scout__lookup_wait */
 	bool renews;      /* a session that was answered before */
 	bool ahead;       /* goes on after what is not there */
+	bool loads;       /* what L2 has begins to load as soon as it is promised */
 	uint32_t limited; /* 1: by max_promised */
 	uint64_t poll_end_us;
 	uint64_t poll_interval_us;

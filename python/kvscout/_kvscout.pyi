@@ -100,23 +100,23 @@ class Client:
     def try_lookup(
         self, id: str, hashes: _Hashes, prompt_tokens: SupportsIndex, computed_tokens: SupportsIndex = 0,
         tenant: str | None = None, expect_tokens: SupportsIndex = 0, stride: SupportsIndex = 1, *, timeout_ms: SupportsIndex = 0,
-        want_lengths: SupportsIndex = 0, from_token: SupportsIndex = 0
+        want_lengths: SupportsIndex = 0, from_token: SupportsIndex = 0, load: bool = False
     ) -> Hit | None: ...
     def poll(self, id: str, computed_tokens: SupportsIndex = 0) -> Hit | None: ...
     def wait_lookup(
         self, id: str, hashes: _Hashes, prompt_tokens: SupportsIndex, computed_tokens: SupportsIndex = 0,
         tenant: str | None = None, expect_tokens: SupportsIndex = 0, stride: SupportsIndex = 1, *, timeout_ms: SupportsIndex = 0,
-        want_lengths: SupportsIndex = 0, from_token: SupportsIndex = 0
+        want_lengths: SupportsIndex = 0, from_token: SupportsIndex = 0, load: bool = False
     ) -> Hit: ...
     def lookup(
         self, id: str, hashes: _Hashes, prompt_tokens: SupportsIndex, computed_tokens: SupportsIndex = 0,
         tenant: str | None = None, expect_tokens: SupportsIndex = 0, stride: SupportsIndex = 1, *, timeout_ms: SupportsIndex = 0,
-        want_lengths: SupportsIndex = 0, from_token: SupportsIndex = 0
+        want_lengths: SupportsIndex = 0, from_token: SupportsIndex = 0, load: bool = False
     ) -> Hit | None: ...
     def lookup_ahead(
         self, id: str, hashes: _Hashes, prompt_tokens: SupportsIndex, computed_tokens: SupportsIndex = 0,
         tenant: str | None = None, expect_tokens: SupportsIndex = 0, stride: SupportsIndex = 1, *, timeout_ms: SupportsIndex = 0,
-        want_lengths: SupportsIndex = 0, from_token: SupportsIndex = 0
+        want_lengths: SupportsIndex = 0, from_token: SupportsIndex = 0, load: bool = False
     ) -> None: ...
     def lookup_lengths(self, id: str) -> list[int]: ...
     def lookup_keys(

@@ -66,12 +66,12 @@ class _Bell:
 
 async def lookup(
     client: Client, id: str, hashes: "_Hashes", prompt_tokens: int, computed_tokens: int = 0, tenant: str | None = None,
-    expect_tokens: int = 0, stride: int = 1, *, timeout_ms: int = 0, want_lengths: int = 0, from_token: int = 0
+    expect_tokens: int = 0, stride: int = 1, *, timeout_ms: int = 0, want_lengths: int = 0, from_token: int = 0, load: bool = False
 ) -> Hit:
     """Client.try_lookup(), and its answer as soon as it has landed: at the lookup's deadline one with the reason 'timeout'."""
     hit = client.try_lookup(
         id, hashes, prompt_tokens, computed_tokens, tenant, expect_tokens, stride,
-        timeout_ms=timeout_ms, want_lengths=want_lengths, from_token=from_token,
+        timeout_ms=timeout_ms, want_lengths=want_lengths, from_token=from_token, load=load,
     )
     if hit is not None:
         return hit

@@ -161,7 +161,7 @@ client_repr(PyObject *object)
 
 #define ASK_ARGS                                                                                                             \
 	"($self, /, id, hashes, prompt_tokens, computed_tokens=0, tenant=None, expect_tokens=0, stride=1, *, timeout_ms=0, " \
-	"want_lengths=0, from_token=0)"                                                                                      \
+	"want_lengths=0, from_token=0, load=False)"                                                                          \
 	"\n--\n\n"
 #define FAST (METH_FASTCALL | METH_KEYWORDS)
 
@@ -180,7 +180,8 @@ static PyMethodDef methods[] = {
 	 "timeout_ms: this lookup's own timeout, if it is longer than lookup_timeout_ms.\n"
 	 "want_lengths: how many lengths lookup_lengths() is to tell, at most 64.\n"
 	 "from_token: the hashes begin behind so many leading tokens, which the engine has: a multiple of hash_tokens, at most\n"
-	 "computed_tokens.\n\n"
+	 "computed_tokens.\n"
+	 "load: bring what is in L2 only into host memory now; what has not begun to load at the end of the request is not.\n\n"
 	 "An answer stays the same until admit() or finish(), but for a longer one that is found when it has grown old\n"
 	 "(lookup_refresh_ms). The objects are referred to until then, and a list may grow at its end meanwhile.\n\n"
 	 "BusyError: a table or queue is full; ask again in the next step. StateError: the id is live with other hashes."},

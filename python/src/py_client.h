@@ -47,13 +47,14 @@ enum scout__py_query_arg {
 	SCOUT__PY_TIMEOUT,
 	SCOUT__PY_LENGTHS,
 	SCOUT__PY_FROM,
+	SCOUT__PY_LOAD,
 	SCOUT__PY_QUERY_ARGS
 };
 #define SCOUT__PY_QUERY_SIGNATURE(name)                                                                                \
 	{                                                                                                              \
-		.call = "Client." name, .n_required = 3, .n_positional = 7, .n = 10,                                   \
+		.call = "Client." name, .n_required = 3, .n_positional = 7, .n = 11,                                   \
 		.names = {"id",     "hashes",     "prompt_tokens", "computed_tokens", "tenant", "expect_tokens",       \
-			  "stride", "timeout_ms", "want_lengths",  "from_token"},                                      \
+			  "stride", "timeout_ms", "want_lengths",  "from_token",      "load"},                         \
 	}
 
 /* An id, argument 0 of every call that has one. 0, or -1 with an exception. */

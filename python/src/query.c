@@ -24,6 +24,7 @@ take_numbers(struct scout__py_query *query, const struct scout__py_client *self,
 {
 	struct scout__py_state *state = self->state;
 	uint64_t stride = 1, timeout_ms = 0, want_lengths = 0;
+	int load;
 
 	if (scout__py_arg_u64(state, sig, SCOUT__PY_PROMPT, a[SCOUT__PY_PROMPT], UINT64_MAX, &query->q.prompt_tokens) <
 		    0 ||
@@ -36,11 +37,13 @@ take_numbers(struct scout__py_query *query, const struct scout__py_client *self,
 			      &timeout_ms) < 0 ||
 	    scout__py_arg_u64(state, sig, SCOUT__PY_LENGTHS, a[SCOUT__PY_LENGTHS], SCOUT__PY_MAX_LENGTHS,
 			      &want_lengths) < 0 ||
-	    scout__py_arg_u64(state, sig, SCOUT__PY_FROM, a[SCOUT__PY_FROM], UINT64_MAX, &query->q.from_token) < 0)
+	    scout__py_arg_u64(state, sig, SCOUT__PY_FROM, a[SCOUT__PY_FROM], UINT64_MAX, &query->q.from_token) < 0 ||
+	    (load = a[SCOUT__PY_LOAD] ? PyObject_IsTrue(a[SCOUT__PY_LOAD]) : 0) < 0)
 		return -1;
 	query->stride = stride;
 	query->q.timeout_ms = (uint32_t)timeout_ms;
 	query->q.want_lengths = (uint32_t)want_lengths;
+	query->q.flags = load ? SCOUT_QUERY_LOAD : 0;
 	return 0;
 }
 

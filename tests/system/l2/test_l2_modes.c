@@ -39,6 +39,30 @@ START_TEST(on_lookup_loads_start_with_the_answer)
 }
 END_TEST
 
+START_TEST(a_lookup_that_asks_for_it_loads_at_once)
+{
+	struct l2_rig r = l2_rig_of(64);
+	struct scout__lookup_msg m = {.ticket = 1, .n = 8, .flags = SCOUT_LOOKUP_LOAD};
+	struct wire_reply *reply;
+	uint64_t corr;
+
+	l2_up_with_keys(&r, 8);
+	corr = wire_add_lookup(&r.rig.client, &m, 1);
+	wire_flush(&r.rig.client);
+	reply = wire_wait(&r.rig.client, corr);
+	ck_assert_int_eq(reply->status, SCOUT_WIRE_OK);
+	wire_reply_free(reply);
+	wire_wait_status(&r.rig.client, "l2.loads.done", 8);
+	/* The next one finds it in memory, with and without the first. */
+	l2_lookup(&r.rig.client, 2, 1, 8, 8, 0);
+	rig_finish(&r.rig.client, 1);
+	rig_finish(&r.rig.client, 2);
+	l2_lookup(&r.rig.client, 3, 1, 8, 8, 0);
+	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.loads.done"), 8);
+	l2_end(&r, 3);
+}
+END_TEST
+
 START_TEST(before_answer_counts_what_has_arrived)
 {
 	r.cfg.prefetch = SCOUT_PREFETCH_BEFORE_ANSWER;
