@@ -14,7 +14,7 @@ from unittest import mock
 
 import kvscout
 from kvscout import _kvscout
-from kvscout.vllm import config, groups, hints, inert, internals, library_keys, logs, namespace, pins, plugin, ranks, refusals, request
+from kvscout.vllm import config, groups, hints, inert, internals, library_keys, logs, namespace, pins, plugin, ranks, refusals, request, wishes
 from vllm_rig import modules_of_vllm, platform
 from vllm_rig import request as vllm_request
 
@@ -490,10 +490,41 @@ class Params(unittest.TestCase):
 
     def test_wrong_ones_are_ignored_and_logged(self):
         with self.assertLogs("vllm.kvscout", logging.WARNING) as log:
-            found = request.Params({"expect_tokens": -1, "skip_write": "yes", "hint": 3}, "r7")
+            found = request.Params({"expect_tokens": -1, "skip_write": "yes", "hint": 3, "keep_s": -1}, "r7")
         self.assertEqual((found.expect_tokens, found.skip_write, found.hint), (0, False, None))
-        self.assertEqual(len(log.output), 3)
+        self.assertEqual(len(log.output), 4)
         self.assertTrue(all("r7" in line for line in log.output))
+
+    def wish(self, *actions):
+        """(the wish, what became of its actions) of (type, version, payload)."""
+        counts = {"wishes_" + outcome: 0 for outcome in wishes.OUTCOMES}
+        actions = [SimpleNamespace(action_type=kind, action_version=version, payload=payload) for kind, version, payload in actions]
+        found = wishes.Wishes(counts).of(SimpleNamespace(actions=actions), "r7")
+        return (found.hint, found.keep_s, found.load), {name[7:]: n for name, n in counts.items() if n}
+
+    def test_the_words_of_the_drafts_are_followed(self):
+        directives = [{"start": 0, "end": 100, "priority": 90, "duration": 5}, {"start": 100, "end": None, "priority": 50, "duration": 2.5}]
+        for action, wish in (
+            (("kv.retain", "0.1", {"scope": "request", "directives": directives}), ("likely", 5.0, False)),
+            (("kv.retain", "1.0", {"priority": 80, "ttl_seconds": 30}), ("likely", 30.0, False)),
+            (("kv.evict", "1.0", {}), ("unlikely", 0.0, False)),
+            (("kv.fetch", "1.0", {"source": "g3"}), (None, 0.0, True)),
+        ):
+            with self.subTest(action=action):
+                self.assertEqual(self.wish(action), (wish, {"accepted": 1}))
+        self.assertEqual(self.wish(("kv.retain", "1.0", {"ttl_seconds": 9000})), (("likely", request.MAX_KEEP_S, False), {"clipped": 1}))
+        self.assertEqual(self.wish(("kv.retain", "1.0", {"priority": 80})), (("likely", 0.0, False), {"clipped": 1}))
+
+    def test_what_is_no_wish_is_counted_and_logged_once(self):
+        none = (None, 0.0, False)
+        bad = ("kv.share", "1.0", {}), ("kv.retain", "2.0", {"ttl_seconds": 5}), ("kv.retain", "1.0", {"directives": 5}), ("kv.evict", "", None)
+        for action in bad:
+            with self.subTest(action=action), self.assertLogs("vllm.kvscout", "INFO") as log:
+                self.assertEqual(self.wish(action, action), (none, {"unknown": 2}))
+            self.assertEqual(len(log.output), 1)
+        self.assertEqual(self.wish(("kv.evict", "1.0", {"block_hashes": [5]})), (none, {"rejected": 1}))
+        self.assertEqual(self.wish(("kv.retain", "1.0", {"ttl_seconds": float("nan")})), (("likely", 0.0, False), {"clipped": 1}))
+        self.assertIs(wishes.Wishes({}).of(None, "r7"), wishes.NONE)
 
     def test_a_word_that_is_no_hint_is_ignored_and_logged(self):
         with self.assertLogs("vllm.kvscout", logging.WARNING) as log:

@@ -8,6 +8,7 @@ logger = logging.getLogger("vllm.kvscout")
 
 # Words of Client.finish_hint().
 HINTS = ("likely", "unlikely")
+MAX_KEEP_S = 3600.0  # the server's limit
 ID_BYTES = 255  # the library's limit
 # A request whose loads failed so often is computed without the cache.
 MAX_FAILED_LOADS = 2
@@ -25,25 +26,28 @@ class Params:
     """The keys of kv_transfer_params that are ours. Others belong to other connectors and proxies, and are left
     alone."""
 
-    __slots__ = ("expect_tokens", "skip_read", "skip_write", "hint")
+    __slots__ = ("expect_tokens", "skip_read", "skip_write", "hint", "keep_s")
 
     def __init__(self, params, request_id):
         self.expect_tokens = 0
         self.skip_read = self.skip_write = False
         self.hint = None
+        self.keep_s = 0
         if not isinstance(params, dict):
             return
-        for key, kind in (("expect_tokens", int), ("skip_read", bool), ("skip_write", bool), ("hint", str)):
+        for key, kind in (("expect_tokens", int), ("skip_read", bool), ("skip_write", bool), ("hint", str), ("keep_s", float)):
             value = params.get(key)
             if value is None:
                 continue
-            if not isinstance(value, kind) or (kind is int and (isinstance(value, bool) or value < 0)):
+            if kind is float and isinstance(value, int):
+                value = value if isinstance(value, bool) else float(value)
+            if not isinstance(value, kind) or (kind in (int, float) and (isinstance(value, bool) or not value >= 0)):
                 logger.warning(
                     "kvscout: request %s: kv_transfer_params: %s=%r is ignored; it is a %s",
                     request_id,
                     key,
                     value,
-                    {int: "number of tokens", bool: "truth value", str: "word"}[kind],
+                    {int: "number of tokens", float: "number of seconds", bool: "truth value", str: "word"}[kind],
                 )
                 continue
             if key == "hint" and value not in HINTS:
@@ -81,6 +85,7 @@ class Tracked:
     failed_loads = 0
     loaded = 0  # tokens that the last load brings
     params = NO_PARAMS
+    wish = None  # of wishes.py
     may_store = True
     lora = None
     adapter = 0  # the number by which workers know it

@@ -23,6 +23,7 @@ last until transfer_timeout_ms. So if steps compute nothing and no store has end
 import functools
 import itertools
 import logging
+import math
 import time
 
 from .._clears import what_is_missing
@@ -32,9 +33,10 @@ from .logs import Teller
 from .metadata import NO_TICKET, Load, Metadata, Move, Store, WorkerMetadata
 from .older_requests import Older
 from .pins import Pins
-from .request import MAX_FAILED_LOADS, Tracked
+from .request import MAX_FAILED_LOADS, MAX_KEEP_S, Tracked
 from .stats import new_counts
 from .times import Times
+from .wishes import NONE, Wishes
 
 logger = logging.getLogger("vllm.kvscout")
 
@@ -98,6 +100,7 @@ class Scheduler:
         self._compared = {}  # the same by number of the store, sent
         self.watch = None  # of server_numbers.py, from join() on
         self.counts = new_counts()
+        self._wishes = Wishes(self.counts)
         self.faults = Faults(self.counts)
         self.waits = Times()  # of requests for their answers
 
@@ -124,6 +127,8 @@ class Scheduler:
         """A new request: ask ahead for it."""
         self._asks_left -= 1
         tracked = self._requests[request.request_id] = Tracked(request)
+        hints = getattr(request, "kv_hints", None)
+        tracked.wish = (self.faults.attempt(self._wishes.of, hints, request.request_id) if hints else None) or NONE
         if request.cache_salt:
             tracked.tenant = self._make_tenant(request.cache_salt)
         if self._keeps_out(request):
@@ -516,8 +521,8 @@ class Scheduler:
             return
         if not self._in_step:
             self.faults.attempt(self._begin_step)
-        hint = tracked.params.hint or self.faults.attempt(self._hints.of, request)
-        self._finish_lookup(tracked, hint)
+        hint = tracked.params.hint or tracked.wish.hint or self.faults.attempt(self._hints.of, request)
+        self._finish_lookup(tracked, hint, tracked.params.keep_s or tracked.wish.keep_s)
 
     def _end_older(self, request_id):
         if self._older.ended(request_id):
@@ -634,7 +639,7 @@ class Scheduler:
             hashes, stride = self._hashes(tracked)
             hit = self._client.try_lookup(
                 tracked.lookup_id, hashes, request.num_tokens, computed_tokens=computed, tenant=tracked.tenant,
-                expect_tokens=tracked.params.expect_tokens, stride=stride,
+                expect_tokens=tracked.params.expect_tokens, stride=stride, load=tracked.wish.load,
             )
             tracked.known = True
             return hit
@@ -670,23 +675,27 @@ class Scheduler:
             # missing.
             self._say(tracked, "admitting", error)
 
-    def _finish_lookup(self, tracked, hint=None):
+    def _finish_lookup(self, tracked, hint=None, keep_s=0):
         """Not before the end of a comparison, which needs its session."""
         self._checks.pop(tracked.request.request_id, None)
         if self._client is None:
             return
         sent = self._compared.get(tracked.check)
         if sent is None:
-            self._finish(tracked, tracked.lookup_id, hint)
+            self._finish(tracked, tracked.lookup_id, hint, keep_s)
         elif sent.finish is None:
-            sent.finish = functools.partial(self._finish, tracked, tracked.lookup_id, hint)
+            sent.finish = functools.partial(self._finish, tracked, tracked.lookup_id, hint, keep_s)
 
-    def _finish(self, tracked, name, hint):
+    def _finish(self, tracked, name, hint, keep_s):
         try:
-            if hint is None:
+            if keep_s:
+                self._client.finish_keep(name, hint or "unknown", math.ceil(min(keep_s, MAX_KEEP_S) * 1000))
+                self.counts["keeps"] += 1
+            elif hint is None:
                 self._client.finish(name)
             else:
                 self._client.finish_hint(name, hint)
+            if hint is not None:
                 self.counts["hints_" + hint] += 1
         except self._error as error:
             self._say(tracked, "finishing", error)
