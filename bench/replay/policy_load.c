@@ -48,6 +48,7 @@ load_free(struct policy_load *load)
 {
 	free(load->ids);
 	free(load->first);
+	free(load->ms);
 	*load = (struct policy_load){0};
 }
 
@@ -62,6 +63,10 @@ load_trace(struct policy_load *load, const char *path)
 	if (more == 0) {
 		while ((more = trace_next(trace, &request, err, sizeof(err))) > 0) {
 			begin(load);
+			load->ms = realloc(load->ms, load->cap_requests * sizeof(*load->ms));
+			if (!load->ms)
+				die("out of memory");
+			load->ms[load->n_requests - 1] = request.timestamp_ms;
 			for (size_t i = 0; i < request.n; i++)
 				add(load, request.ids[i]);
 		}

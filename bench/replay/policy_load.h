@@ -14,6 +14,7 @@ struct policy_load {
 	size_t n_ids;
 	size_t cap_ids;
 	size_t *first; /* of each request; and n_ids behind the last */
+	double *ms;    /* when each request came; NULL: not from a trace */
 	size_t n_requests;
 	size_t cap_requests;
 };

@@ -21,6 +21,7 @@
 #include "cli.h"
 #include "clock.h"
 #include "oracle.h"
+#include "policy_keep.h"
 #include "policy_load.h"
 #include "policy_queue.h"
 #include "policy_window.h"
@@ -38,6 +39,7 @@ static struct policy_window window = {.unneeded = true};
 /* --queue, --promised and --ahead */
 static uint64_t queue_length, queue_promised = 50;
 static enum policy_ahead queue_ahead = POLICY_AHEAD_TOUCH;
+static uint64_t keep_percent;
 
 struct policy_sim {
 	struct scout__l1 l1;
@@ -169,6 +171,7 @@ run(const struct policy_load *load, const struct oracle_hints *hints, const char
 	const uint64_t shard_bytes = SLOT_BYTES;
 	struct policy_sim sim = {.hits = 0};
 	struct policy_queue queue;
+	struct policy_keep *keep;
 	size_t longest = 1;
 	char err[512];
 
@@ -187,11 +190,15 @@ run(const struct policy_load *load, const struct oracle_hints *hints, const char
 	if (scout__index_new(&sim.l1, NULL, &shard_bytes, NULL, 1, 1, TRACE_HASH_BYTES, &sim.index))
 		die("no chunk index");
 	policy_queue_init(&queue, load, sim.index, queue_length, blocks * queue_promised / 100, queue_ahead);
+	keep = load->ms ? policy_keep_new(load, sim.index, blocks * keep_percent / 100) : NULL;
 	for (size_t i = 0; i < load->n_requests; i++) {
 		policy_queue_serve(&queue, i);
+		policy_keep_begin(keep, i);
 		session(&sim, load->ids + load->first[i], (uint32_t)(load->first[i + 1] - load->first[i]),
 			hints->n && hints->flagged[i]);
+		policy_keep_end(keep, i, sim.hashes, (uint32_t)(load->first[i + 1] - load->first[i]));
 	}
+	policy_keep_free(keep);
 	policy_queue_fini(&queue);
 	scout__index_check(sim.index);
 	scout__index_free(sim.index);
@@ -290,6 +297,10 @@ main(int argc, char **argv)
 		CLI_WORDS("ahead", &ahead, ahead_words,
 			  "what a lookup ahead of each waiting request does: nothing, promise its blocks within "
 			  "--promised, or renew the rest as well"),
+		CLI_NUMBER(
+			"keep", &keep_percent, 0, 100,
+			"percent of the blocks that requests of a trace may keep until their next turn, if that comes "
+			"within a minute"),
 		CLI_NUMBER("window", &window_blocks, 0, 100000,
 			   "a second group, of which a length needs so many blocks; --blocks is for both. 0: none"),
 		CLI_WORDS("unneeded", &unneeded, unneeded_words, "what a window leaves behind goes first"),
