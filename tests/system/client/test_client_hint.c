@@ -122,6 +122,31 @@ START_TEST(a_keep_reaches_the_server_and_its_outcome_comes_back)
 }
 END_TEST
 
+/* Let go of a list of hashes: a question for them, and the hint at its end. */
+START_TEST(a_list_of_hashes_is_let_go)
+{
+	struct scout_finish keep = {.keep_ms = 600000};
+	uint8_t hashes[2 * HASH], states[2];
+	struct scout_key_query q = {.id = "k", .hashes = hashes, .hash_len = HASH, .n = 2};
+	struct scout_key_answer answer;
+
+	up();
+	rig_store(&rig.worker, 0, 1, KEYS);
+	ask("a", 2);
+	ck_assert_int_eq(scout_finish_keep(client, "a", &keep), 0);
+	wire_wait_status(&rig.client, "keeps.accepted", 1);
+	for (uint32_t i = 0; i < 2; i++)
+		wire_hash(hashes + (size_t)i * HASH, HASH, 1 + i);
+	wait_until(scout_lookup_keys(client, &q, states, &answer) == 0)
+		;
+	ck_assert_uint_eq(answer.hits, 2);
+	finish("k", SCOUT_HINT_UNLIKELY);
+	ck_assert_uint_eq(wire_status(&rig.client, "hints.unlikely"), 1);
+	wire_wait_status(&rig.client, "ns.test.bytes_kept", 0);
+	down();
+}
+END_TEST
+
 START_TEST(a_hint_that_is_none_is_refused_and_finishes_nothing)
 {
 	up();

@@ -564,6 +564,59 @@ START_TEST(the_newest_word_about_a_prompt_counts)
 }
 END_TEST
 
+#define PROMPTS 12u
+#define PROMPT_MAX 10u
+#define TURNS 400u
+
+static uint32_t
+draw(uint64_t *random, uint32_t below)
+{
+	*random = *random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+	return (uint32_t)(*random >> 33) % below;
+}
+
+/* Turns of conversations in any order, with keeps, endings and floods: what a reply says is kept is hit until it ends. */
+START_LOOP_TEST(what_is_kept_is_there_until_its_end_whatever_else_happens, 0, 4)
+{
+	uint32_t kept[PROMPTS] = {0};
+	uint64_t random = (uint64_t)_i + 1;
+	struct scout__clear_reply cleared;
+	struct rig rig;
+
+	rig_up(&rig, 64);
+	for (uint64_t turn = 1; turn <= TURNS; turn++) {
+		uint32_t prompt = draw(&random, PROMPTS), n = 1 + draw(&random, PROMPT_MAX), what = draw(&random, 4);
+		uint64_t key = 1 + prompt * UINT64_C(100), sum = 0;
+		uint32_t hit = rig_hit(&rig.client, turn, key, n), reply, outcome;
+
+		ck_assert_uint_ge(hit, n < kept[prompt] ? n : kept[prompt]);
+		if (hit < n)
+			(void)rig_store(&rig.worker, turn, key + hit, n - hit); /* some are there already */
+		outcome = keep(&rig.client, turn, what == 0 ? SCOUT_FINISH_UNLIKELY : SCOUT_FINISH_UNKNOWN,
+			       what > 1 ? KEEP_MS : 0, &reply);
+		ck_assert_uint_eq(outcome == SCOUT_OUTCOME_NONE, what <= 1);
+		ck_assert_uint_le(reply, n);
+		/* A shorter turn does not reach the last object of the keep, which stays. */
+		if (what != 1 && n >= kept[prompt])
+			kept[prompt] = reply;
+		else if (reply > kept[prompt])
+			kept[prompt] = reply;
+		(void)rig_store(&rig.worker, 0, 1000000 + turn * 8, 8);
+		for (uint32_t i = 0; i < PROMPTS; i++)
+			sum += kept[i];
+		ck_assert_uint_le(kept_chunks(&rig), 16);
+		ck_assert_uint_ge(kept_chunks(&rig), sum);
+	}
+	assert_wire(wire_clear(&rig.client, 77, &cleared), SCOUT_WIRE_OK);
+	wire_wait_status(&rig.client, "l1.chunks", 0);
+	wire_wait_status(&rig.client, "sessions.bytes", 0);
+	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 0);
+	ck_assert_uint_eq(kept_chunks(&rig), 0);
+	ck_assert_uint_eq(wire_status(&rig.client, "sessions"), 0);
+	rig_down(&rig);
+}
+END_TEST
+
 START_TEST(a_clear_new_weights_and_the_last_peer_end_keeps)
 {
 	struct scout__clear_reply cleared;

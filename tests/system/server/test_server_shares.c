@@ -20,6 +20,7 @@ static const char *const policies[] = {"hdc", "lru", "s3fifo"};
 static struct rig rig;
 static uint64_t last_ticket;
 static uint64_t next_new; /* key of a prompt that was never asked for */
+static uint32_t flood_keep_ms;
 
 static void
 up(const char *policy, const char *tenant_share)
@@ -28,9 +29,11 @@ up(const char *policy, const char *tenant_share)
 
 	cfg.eviction = policy;
 	cfg.tenant_share = tenant_share;
+	cfg.max_promised = cfg.l1_bytes / 2; /* the default */
 	rig_up_with(&rig, &cfg);
 	last_ticket = 0;
 	next_new = 1000000;
+	flood_keep_ms = 0;
 }
 
 /* A request: look up, store what is missing, finish. Returns the hit. */
@@ -44,7 +47,14 @@ request(const char *tenant, uint64_t first_key, uint32_t n)
 	hit = rig_hit(&rig.client, ticket, first_key, n);
 	if (hit < n)
 		(void)rig_store(&rig.worker, ticket, first_key + hit, n - hit);
-	rig_finish(&rig.client, ticket);
+	if (*tenant == 'b' && flood_keep_ms) {
+		struct scout__finish_msg m = {.ticket = ticket, .keep_ms = flood_keep_ms};
+		struct scout__finish_reply reply;
+
+		assert_wire(wire_finish(&rig.client, &m, &reply), SCOUT_WIRE_OK);
+	} else {
+		rig_finish(&rig.client, ticket);
+	}
 	return hit;
 }
 
@@ -68,6 +78,27 @@ hit_percent(uint32_t flood)
 	}
 	return 100.0 * hit / (ROUNDS * PROMPT);
 }
+
+/* Another client is there, so that the liar has half of what may be kept: a sixteenth of the pool. */
+START_LOOP_TEST(a_tenant_that_keeps_everything_costs_its_neighbour_little, 0, POLICIES)
+{
+	struct wire_peer other;
+	double honest, lied;
+
+	up(policies[_i], NULL);
+	honest = hit_percent(FLOOD);
+	rig_down(&rig);
+	up(policies[_i], NULL);
+	rig_client(&other, rig.endpoint);
+	flood_keep_ms = UINT32_MAX;
+	lied = hit_percent(FLOOD);
+	printf("# %s: %.2f %% beside an honest flood, %.2f %% beside a liar\n", policies[_i], honest, lied);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.bytes_kept"), CHUNKS / 16 * SHARD_BYTES);
+	ck_assert_double_ge(lied, 0.95 * honest);
+	wire_close(&other);
+	rig_down(&rig);
+}
+END_TEST
 
 START_LOOP_TEST(a_flooding_tenant_costs_its_neighbour_at_most_one_point, 0, POLICIES)
 {
