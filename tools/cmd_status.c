@@ -35,6 +35,9 @@ print_namespaces(const struct snapshot *s, const struct snapshot *before)
 		say("           peers %" PRIu64 ", tenants %" PRIu64 "; %s (%s of the pool); hit ratio %s\n",
 		    snapshot_ns(s, ns, "peers"), snapshot_ns(s, ns, "tenants"), show_bytes(a, bytes),
 		    show_percent(b, bytes, limit), show_percent(c, hit, asked));
+		if (snapshot_ns(s, ns, "bytes_kept"))
+			say("           kept for requests that come back: %s\n",
+			    show_bytes(a, (double)snapshot_ns(s, ns, "bytes_kept")));
 	}
 }
 

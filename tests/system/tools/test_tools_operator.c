@@ -322,6 +322,12 @@ START_TEST(status_and_top_say_what_happened)
 	ASSERT_SAID("1 requests live");
 	ASSERT_SAID(
 		"namespace  test\n           peers 2, tenants 2; 16.0 KiB (25.0 % of the pool); hit ratio 30.8 %\n");
+	assert_wire(wire_finish(&rig.client, &(struct scout__finish_msg){.ticket = 9, .keep_ms = 600000},
+				&(struct scout__finish_reply){0}),
+		    SCOUT_WIRE_OK);
+	ck_assert_uint_eq(rig_hit(&rig.client, 9 + 1, 1, 1), 1);
+	ck_assert_int_eq(run("status", rig.endpoint, ""), 0);
+	ASSERT_SAID("           kept for requests that come back: 4.0 KiB\n");
 	ck_assert_int_eq(run("status", rig.endpoint, "--watch 0.1 --count 2"), 0);
 	ASSERT_SAID("latency    half within ");
 	ASSERT_SAID("\n\nserver "); /* the second sheet: since the first one */
