@@ -128,7 +128,7 @@ class Scheduler:
         self._asks_left -= 1
         tracked = self._requests[request.request_id] = Tracked(request)
         hints = getattr(request, "kv_hints", None)
-        tracked.wish = (self.faults.attempt(self._wishes.of, hints, request.request_id) if hints else None) or NONE
+        tracked.wish = (self.faults.attempt(self._wishes.of, hints, request.request_id) if hints is not None else None) or NONE
         if request.cache_salt:
             tracked.tenant = self._make_tenant(request.cache_salt)
         if self._keeps_out(request):
