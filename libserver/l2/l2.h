@@ -153,8 +153,8 @@ enum scout__l2_side {
  *   the way to the room                   subdir() in libserver/l2/meson.build
  *   what the room uses, and its lines     tests/abi/rooms.py (a row, and the row libserver)
  *   its place in the list of adapters     libserver/l2_adapters.c
- *   a test of the adapter alone           tests/unit/NAME, its name in tests/unit/meson.build; adapter_rig.h drives an
- *                                         adapter. With a real server: tests/system/NAME
+ *   a row in the table of all stores      tests/rigs/l2/store.h: l2_stores and l2_nodes then run on it
+ *   a test of what it alone has           tests/unit/NAME or, with a real server, tests/system/NAME; adapter_rig.h
  *   faults before the adapter             tests/rigs/l2/l2_fault.c, then a test in tests/fault
  *   what operators read                   docs/l2.md, the head of url.h, and the text of the key `l2` (server_config.c;
  *                                         `./dev test docs_pages` says how to renew the page). An option table of the
