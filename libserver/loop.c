@@ -149,7 +149,7 @@ set_timer(struct scout_server *s)
 	struct itimerspec when = {.it_value = {0, 0}};
 
 	if (!scout__list_empty(&s->state->quarantine)) {
-		const struct scout__hold *hold = SCOUT__OWNER(s->state->quarantine.next, struct scout__hold, of_peer);
+		const struct scout__hold *hold = SCOUT__OWNER(s->state->quarantine.next, struct scout__hold, of_worker);
 
 		if (hold->due_us < at_us)
 			at_us = hold->due_us;

@@ -76,7 +76,7 @@ scout__hold_new(struct scout_server *s, struct scout__peer *worker, uint8_t kind
 	hold->id = hold_id(worker, corr);
 	hold->corr = corr;
 	hold->run.step = give_back_step;
-	hold->peer = worker;
+	hold->worker = worker;
 	hold->ns = worker->ns;
 	hold->weights_gen = worker->ns->weights_gen;
 	hold->entries = (uint32_t *)(void *)(hold->parts + n_parts);
@@ -84,7 +84,7 @@ scout__hold_new(struct scout_server *s, struct scout__peer *worker, uint8_t kind
 	for (uint32_t i = 0; i < n_parts; i++)
 		hold->parts[i].first = UINT32_MAX;
 	hold->kind = kind;
-	scout__list_add(&worker->holds, &hold->of_peer);
+	scout__list_add(&worker->holds, &hold->of_worker);
 	worker->n_holds++;
 	worker->ns->n_holds++;
 	return hold;
@@ -99,15 +99,15 @@ scout__hold_find(struct scout_server *s, const struct scout__peer *worker, uint6
 	if (slot == SCOUT__MAP_NONE)
 		return NULL;
 	hold = s->state->holds[slot];
-	return hold->peer == worker && hold->corr == corr && hold->kind == kind && hold->told ? hold : NULL;
+	return hold->worker == worker && hold->corr == corr && hold->kind == kind && hold->told ? hold : NULL;
 }
 
 /* The hold no longer belongs to its worker. */
 SCOUT_ON_LOOP static void
 detach(struct scout__hold *hold)
 {
-	scout__list_del(&hold->of_peer);
-	hold->peer = NULL;
+	scout__list_del(&hold->of_worker);
+	hold->worker = NULL;
 }
 
 void
@@ -120,8 +120,8 @@ scout__hold_end(struct scout_server *s, struct scout__hold *hold, enum scout__ho
 		how = SCOUT__END_COMMIT;
 	hold->end = (uint8_t)how;
 	hold->n_commit = n_commit;
-	hold->peer->n_holds--;
-	hold->peer->held_bytes -= hold->bytes;
+	hold->worker->n_holds--;
+	hold->worker->held_bytes -= hold->bytes;
 	if (!hold->deferred.reply)
 		detach(hold);
 	scout__run_queue_start(s, &hold->run, hold->n);
@@ -225,8 +225,8 @@ give_back_one(struct scout_server *s, struct scout__hold *hold, uint32_t i)
 SCOUT_ON_LOOP static void
 hold_free(struct scout_server *s, struct scout__hold *hold)
 {
-	if (hold->peer) {
-		scout__deferred_reply_send(s, &hold->deferred, hold->peer, hold->n_readable);
+	if (hold->worker) {
+		scout__deferred_reply_send(s, &hold->deferred, hold->worker, hold->n_readable);
 		detach(hold);
 	}
 	s->state->holds[hold->number] = NULL;
@@ -252,7 +252,7 @@ give_back_step(struct scout_server *s, struct scout__run_item *item)
 		scout__run_queue_add(s, item);
 	} else if (hold->end == SCOUT__END_QUARANTINE) {
 		hold->due_us = s->now_us + s->cfg.dead_writer_ms * UINT64_C(1000);
-		scout__list_add(&s->state->quarantine, &hold->of_peer);
+		scout__list_add(&s->state->quarantine, &hold->of_worker);
 		s->state->n_quarantine++;
 	} else {
 		hold_free(s, hold);
@@ -263,12 +263,12 @@ void
 scout__quarantine_run(struct scout_server *s)
 {
 	while (!scout__list_empty(&s->state->quarantine)) {
-		struct scout__hold *hold = SCOUT__OWNER(s->state->quarantine.next, struct scout__hold, of_peer);
+		struct scout__hold *hold = SCOUT__OWNER(s->state->quarantine.next, struct scout__hold, of_worker);
 
 		/* All holds wait equally long, so the first in the list is due first. */
 		if (hold->due_us > s->now_us && !s->draining)
 			return;
-		scout__list_del(&hold->of_peer);
+		scout__list_del(&hold->of_worker);
 		s->state->n_quarantine--;
 		hold->end = SCOUT__END_EXPIRED;
 		hold->next = 0;

@@ -41,15 +41,15 @@ struct scout__hold_part {
 
 /* What one RETRIEVE or STORE was granted. */
 struct scout__hold {
-	struct scout__run_item run; /* giving back, after the end */
-	struct scout__list of_peer; /* later: state.quarantine */
-	struct scout__peer *peer;   /* its worker; NULL when that is gone */
+	struct scout__run_item run;   /* giving back, after the end */
+	struct scout__list of_worker; /* later: state.quarantine */
+	struct scout__peer *worker;   /* NULL when that is gone */
 	struct scout__ns *ns;
 	uint64_t id;   /* in state.by_hold: of (worker, corr) */
 	uint64_t corr; /* of the operation that asked: the worker's name for the hold */
 	uint64_t weights_gen;
 	uint64_t due_us; /* quarantine */
-	uint64_t bytes;  /* also in peer.held_bytes, until it ends */
+	uint64_t bytes;  /* also in worker.held_bytes, until it ends */
 	uint64_t ticket; /* of a STORE; its own id if that has none */
 	uint32_t number;
 	uint8_t kind;

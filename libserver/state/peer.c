@@ -366,7 +366,7 @@ end_some(struct scout_server *s, struct scout__peer *peer, uint32_t left)
 		scout__list_del(&session->of_peer);
 	}
 	for (; left && !scout__list_empty(&peer->holds); left--) {
-		struct scout__hold *hold = SCOUT__OWNER(peer->holds.next, struct scout__hold, of_peer);
+		struct scout__hold *hold = SCOUT__OWNER(peer->holds.next, struct scout__hold, of_worker);
 
 		if (hold->end == SCOUT__END_NONE) {
 			if (hold->kind == SCOUT__HOLD_READ)
@@ -376,8 +376,8 @@ end_some(struct scout_server *s, struct scout__peer *peer, uint32_t left)
 			continue;
 		}
 		hold->deferred.reply = NULL;
-		hold->peer = NULL;
-		scout__list_del(&hold->of_peer);
+		hold->worker = NULL;
+		scout__list_del(&hold->of_worker);
 	}
 	return left > 0;
 }
