@@ -423,6 +423,7 @@ START_TEST(four_thousand_lookups_in_a_frame_each_get_one_reply)
 	ck_assert_uint_eq(wire_status(&rig.client, "sessions"), SCOUT_MAX_OPS);
 }
 END_TEST
+
 /* ---- keeps: the pool of 32 chunks may keep 8, as all of it may be promised ---- */
 
 #define KEEP_MS 600000u
@@ -441,36 +442,34 @@ keep(struct wire_peer *client, uint64_t ticket, uint32_t hint, uint32_t keep_ms,
 
 /* A turn: look up @n keys, store what is missing, and keep all. Returns the number that is kept. */
 static uint32_t
-kept_turn(struct rig *rig, uint64_t ticket, uint64_t first_key, uint32_t n, uint32_t expect)
+kept_turn(struct rig *r, uint64_t ticket, uint64_t first_key, uint32_t n, uint32_t expect)
 {
-	uint32_t hit = rig_hit(&rig->client, ticket, first_key, n), kept;
+	uint32_t hit = rig_hit(&r->client, ticket, first_key, n), kept;
 
 	if (hit < n)
-		ck_assert_uint_eq(rig_store(&rig->worker, ticket, first_key + hit, n - hit), n - hit);
-	ck_assert_uint_eq(keep(&rig->client, ticket, SCOUT_FINISH_LIKELY, KEEP_MS, &kept), expect);
+		ck_assert_uint_eq(rig_store(&r->worker, ticket, first_key + hit, n - hit), n - hit);
+	ck_assert_uint_eq(keep(&r->client, ticket, SCOUT_FINISH_LIKELY, KEEP_MS, &kept), expect);
 	return kept;
 }
 
 static uint64_t
-kept_chunks(struct rig *rig)
+kept_chunks(struct rig *r)
 {
-	return wire_status(&rig->client, "ns.test.bytes_kept") / SHARD_BYTES;
+	return wire_status(&r->client, "ns.test.bytes_kept") / SHARD_BYTES;
 }
 
 /* Fill the pool with other chunks, several times. */
 static void
-flood(struct rig *rig)
+flood(struct rig *r)
 {
 	static uint64_t next = 100000;
 
 	for (uint32_t i = 0; i < 12; i++, next += 8)
-		ck_assert_uint_eq(rig_store(&rig->worker, 0, next, 8), 8);
+		ck_assert_uint_eq(rig_store(&r->worker, 0, next, 8), 8);
 }
 
 START_TEST(what_a_session_found_and_stored_is_kept_after_it)
 {
-	struct rig rig;
-
 	rig_up(&rig, 32);
 	rig_store(&rig.worker, 0, 1, 2);
 	ck_assert_uint_eq(kept_turn(&rig, 9, 1, 6, SCOUT_OUTCOME_ACCEPTED), 6);
@@ -486,13 +485,11 @@ START_TEST(what_a_session_found_and_stored_is_kept_after_it)
 	flood(&rig);
 	ck_assert_uint_eq(rig_peek(&rig.client, 51, 6), 0);
 	ck_assert_uint_eq(rig_peek(&rig.client, 1, 6), 6);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(a_keep_ends_with_its_time)
 {
-	struct rig rig;
 	uint32_t kept;
 
 	rig_up(&rig, 32);
@@ -505,14 +502,12 @@ START_TEST(a_keep_ends_with_its_time)
 	wire_wait_status(&rig.client, "sessions.bytes", 0);
 	flood(&rig);
 	ck_assert_uint_eq(rig_peek(&rig.client, 1, 6), 0);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(what_does_not_fit_is_not_kept)
 {
 	struct wire_peer other;
-	struct rig rig;
 	uint32_t kept;
 
 	rig_up(&rig, 32);
@@ -537,13 +532,11 @@ START_TEST(what_does_not_fit_is_not_kept)
 	ck_assert_uint_eq(kept, 4);
 	ck_assert_uint_eq(kept_chunks(&rig), 8);
 	wire_close(&other);
-	rig_down(&rig);
 }
 END_TEST
 
 START_TEST(the_newest_word_about_a_prompt_counts)
 {
-	struct rig rig;
 	uint32_t kept;
 
 	rig_up(&rig, 32);
@@ -560,7 +553,6 @@ START_TEST(the_newest_word_about_a_prompt_counts)
 	ck_assert_uint_eq(keep(&rig.client, 12, SCOUT_FINISH_UNLIKELY, 0, &kept), SCOUT_OUTCOME_NONE);
 	ck_assert_uint_eq(kept_chunks(&rig), 0);
 	wire_wait_status(&rig.client, "l1.bytes_promised", 0);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -581,7 +573,6 @@ START_LOOP_TEST(what_is_kept_is_there_until_its_end_whatever_else_happens, 0, 4)
 	uint32_t kept[PROMPTS] = {0};
 	uint64_t random = (uint64_t)_i + 1;
 	struct scout__clear_reply cleared;
-	struct rig rig;
 
 	rig_up(&rig, 64);
 	for (uint64_t turn = 1; turn <= TURNS; turn++) {
@@ -613,7 +604,6 @@ START_LOOP_TEST(what_is_kept_is_there_until_its_end_whatever_else_happens, 0, 4)
 	ck_assert_uint_eq(wire_status(&rig.client, "l1.bytes_promised"), 0);
 	ck_assert_uint_eq(kept_chunks(&rig), 0);
 	ck_assert_uint_eq(wire_status(&rig.client, "sessions"), 0);
-	rig_down(&rig);
 }
 END_TEST
 
@@ -621,7 +611,6 @@ START_TEST(a_clear_new_weights_and_the_last_peer_end_keeps)
 {
 	struct scout__clear_reply cleared;
 	struct wire_peer watcher;
-	struct rig rig;
 
 	rig_up(&rig, 32);
 	ck_assert_uint_eq(kept_turn(&rig, 9, 1, 4, SCOUT_OUTCOME_ACCEPTED), 4);
