@@ -41,7 +41,6 @@ END_TEST
 
 START_TEST(a_lookup_that_asks_for_it_loads_at_once)
 {
-	struct l2_rig r = l2_rig_of(64);
 	struct scout__lookup_msg m = {.ticket = 1, .n = 8, .flags = SCOUT_LOOKUP_LOAD};
 	struct wire_reply *reply;
 	uint64_t corr;

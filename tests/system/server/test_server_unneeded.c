@@ -148,6 +148,32 @@ press(uint32_t n)
 
 CHECKED_FIXTURE(NULL, teardown);
 
+/* Of a prompt of 10 hashes a keep pins all objects of the first group, and the last four of the window: two lengths. */
+START_LOOP_TEST(a_keep_pins_what_the_next_turn_needs_of_each_group, 0, 3)
+{
+	struct scout__finish_msg m = {.keep_ms = 600000};
+	struct scout__finish_reply reply;
+
+	up(40, &window, policies[_i]);
+	for (m.ticket = 1; m.ticket <= 2; m.ticket++) {
+		const struct prompt prompt = {(uint32_t)m.ticket, 0, 10};
+
+		ck_assert_uint_eq(look(m.ticket, &prompt), 0);
+		store(m.ticket, &prompt, 0, 0, 10);
+		store(m.ticket, &prompt, 1, 0, 10);
+		assert_wire(wire_finish(&rig.client, &m, &reply), SCOUT_WIRE_OK);
+		/* A quarter of the pool of 80 objects may be kept: for the second prompt there is too little, so nothing is. */
+		ck_assert_uint_eq(reply.outcome, m.ticket == 1 ? SCOUT_OUTCOME_ACCEPTED : SCOUT_OUTCOME_REJECTED);
+		ck_assert_uint_eq(reply.kept, m.ticket == 1 ? 10 : 0);
+		ck_assert_uint_eq(wire_status(&rig.client, "ns.test.bytes_kept"), 14 * SHARD_BYTES);
+	}
+	for (uint32_t i = 0; i < 30; i++)
+		ck_assert_uint_eq(request(10 + i, &(struct prompt){10 + i, 0, 8}), 0);
+	ck_assert_uint_eq(look(3, &(struct prompt){1, 0, 12}), 10);
+	ck_assert_uint_eq(look(4, &(struct prompt){2, 0, 12}), 0);
+}
+END_TEST
+
 START_LOOP_TEST(what_a_prompt_leaves_behind_goes_first, 0, 3)
 {
 	up(20, &window, policies[_i]);
