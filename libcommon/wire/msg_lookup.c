@@ -26,7 +26,7 @@ lookup_bad_field(const struct scout__lookup_msg *m)
 
 	if (m->ticket == 0)
 		return "ticket";
-	if (m->flags == (SCOUT_LOOKUP_RENEW | SCOUT_LOOKUP_AHEAD))
+	if (m->flags & SCOUT_LOOKUP_RENEW && m->flags & SCOUT_LOOKUP_AHEAD)
 		return "flags";
 	if (m->skip < m->first || m->skip > end || (m->skip != m->first && m->flags & SCOUT_LOOKUP_AHEAD))
 		return "skip";

@@ -219,6 +219,7 @@ static const struct range {
 	{REQUEST(LOOKUP), 38, 1, SCOUT_LOOKUP_RENEW, "expect"}, /* 2 are expected */
 	{REQUEST(LOOKUP), 38, 1, SCOUT_LOOKUP_AHEAD, "skip"},   /* 1 is skipped */
 	{REQUEST(LOOKUP), 38, 1, SCOUT_LOOKUP_AHEAD | SCOUT_LOOKUP_RENEW, "flags"},
+	{REQUEST(LOOKUP), 38, 1, SCOUT_LOOKUP_FLAGS, "flags"},
 	{REPLY(LOOKUP), 0, 4, 0, "l1"}, /* a miss has no bytes in a tier */
 	{REPLY(LOOKUP), 0, 4, 262144, NULL},
 	{REPLY(LOOKUP), 0, 4, 262145, "hit"},
