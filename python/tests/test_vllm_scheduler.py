@@ -204,6 +204,18 @@ class Lives(unittest.TestCase):
         wait_for(step, what="all loads")
         self.assertEqual((begun[0], max(begun)), (4, 4))
 
+    def test_a_step_that_begins_no_more_loads_looks_at_few_answers(self):
+        burst = self.few_a_step(10_000_000)
+        for asked in burst:
+            self.scheduler.on_new_request(asked)
+        self.scheduler._put_off_announced()
+        self.scheduler._take_put_off([], len(burst))
+        for asked in burst:
+            if found := self.scheduler.matched_tokens(asked, 0):
+                self.scheduler.allocated(asked, ([1],), found)
+        known = [tracked for tracked in self.scheduler._requests.values() if tracked.hit is not None]
+        self.assertEqual((len(self.scheduler._loads), len(known)), (4, 8))
+
     def test_an_input_that_vllm_has_not_hashed_keeps_its_request_out(self):
         """vLLM takes a user's word for it, or counts: another process means another image by that."""
         self.assertTrue(self.engine.store("p").ok)

@@ -70,6 +70,7 @@ class Scheduler:
         self._takes_no_more = False  # of these, in this step
         self._asks_left = self.A_STEP
         self._unanswered = 0  # of this step's first asks
+        self._looks = 0  # for an answer, of this step, once it begins no more loads
         self._pins = Pins(ranks)
         self._older = Older()
         self._adapters = adapters.Adapters(ranks)
@@ -190,7 +191,9 @@ class Scheduler:
         if self._is_out:
             return None if self._client is not None and self._asked_weights.answers_soon() else 0
         has_room = len(self._loads) < self.A_STEP
-        if not has_room and tracked.hit is not None and self._offered(tracked) > computed:
+        if not has_room and tracked.hit is None:
+            self._looks += 1
+        if not has_room and (self._looks > self.A_STEP if tracked.hit is None else self._offered(tracked) > computed):
             return None
         if self._answer(tracked, computed) is None:
             return None
@@ -338,7 +341,7 @@ class Scheduler:
         if self._older:
             self._of_request(None, self._older.end_step, preempted)
         self.faults.attempt(self._end_asks)
-        self._asks_left, self._unanswered = self.A_STEP, 0
+        self._asks_left, self._unanswered, self._looks = self.A_STEP, 0, 0
         self.faults.attempt(self._end_meta, meta)
         try:
             self._end_step()
