@@ -108,17 +108,21 @@ class Lives(unittest.TestCase):
         self.scheduler._begin_step()
         self.assertTrue(self.scheduler._wait())
 
-    def test_new_requests_that_vllm_does_not_ask_for_go_with_the_step(self):
-        """All together, and their announcement sends nothing."""
+    def test_of_a_burst_of_new_requests_the_first_one_wakes_the_client(self):
+        """The others go with the step, and of most no more is kept than the announcement."""
+        self.scheduler.AT_ONCE = 2
         self.assertTrue(self.engine.store("p").ok)
         client = self.scheduler._client
         self.scheduler._client = mock.Mock(wraps=client)
         burst = [request(f"burst{i}", CHUNK_TOKENS + 1) for i in range(8)]
         for asked in burst:
             self.scheduler.on_new_request(asked)
-        self.assertEqual(self.scheduler._client.mock_calls, [])
+        calls = self.scheduler._client
+        self.assertEqual((calls.lookup_ahead.call_count, calls.step_end.call_count), (2, 1))
         self.engine.step()
-        self.assertEqual((self.scheduler._client.lookup_ahead.call_count, self.scheduler._client.step_end.call_count), (8, 1))
+        self.assertEqual((calls.lookup_ahead.call_count, calls.step_end.call_count), (8, 2))
+        self.scheduler.on_new_request(request("next", CHUNK_TOKENS + 1))
+        self.assertEqual(calls.step_end.call_count, 3)
         for asked in burst:
             self.assertEqual(wait_for(lambda: self.matched(asked), what="an answer"), (CHUNK_TOKENS,))
 
@@ -135,6 +139,7 @@ class Lives(unittest.TestCase):
         self.assertTrue(self.engine.store("p").ok)
         self.scheduler._config = dataclasses.replace(self.scheduler._config, step_wait_us=wait_us)
         self.scheduler.A_STEP = self.scheduler._asks_left = 4
+        self.scheduler.AT_ONCE = 0
         return [request(f"burst{i}", CHUNK_TOKENS + 1) for i in range(15)]
 
     def test_a_step_asks_for_a_few_of_many_new_requests(self):

@@ -141,7 +141,6 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
             self._inert = "the calls that bring new weights cannot be seen in this vLLM"
         if self._inert is not None:
             self._scheduler.stay_inert(self._inert)
-        self.on_new_request = self._scheduler.on_new_request  # of a list, and cannot fail
         self._stats = Delta(self._scheduler.counts, self._scheduler.waits)
         self._faults = self._scheduler.faults
         for sentence in (

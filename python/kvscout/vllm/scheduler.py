@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scheduler's side. One object, in the process of vLLM's scheduler, called by its one thread; owns the Client.
 
-A request's life here: the step after on_new_request() asks ahead; matched_tokens() reads the answer, step after step until it is
+A request's life here: on_new_request() or a later step asks ahead; matched_tokens() reads the answer, step after step until it is
 there; allocated() admits the range that will be loaded; build_meta() sends loads, and with each step the chunks that
 the step completes; finished() ends it. Nothing raises for a reason that lies outside the engine: without a server there
 are no hits.
@@ -11,10 +11,11 @@ step that is the first to ask for requests waits for their answers: step_wait_us
 That is the only wait in here. When one has run out, no step waits until an answer to a pending lookup has come: a
 server that stands still costs one wait, and not one in each step.
 
-New requests come in bursts, and a step does little for those that it cannot take. vLLM's announcement is kept, no more; the next step asks
-ahead for A_STEP requests, in the order in which vLLM wants them, and sends them together. It asks for more where vLLM takes more, but once
-A_STEP have no answer yet, the others wait for the next step. It begins A_STEP loads at most: for each of them vLLM goes over all that are
-under way.
+New requests come in bursts, between two steps, and a step does little for those that it cannot take. The first AT_ONCE are asked for when
+vLLM announces them, and the first one wakes the client's thread, which costs several times what else is done for a request. Of the others no
+more than the announcement is kept. Each step asks ahead for A_STEP requests, in the order in which vLLM wants them, in one message. It asks
+for more where vLLM takes more, but once A_STEP have no answer yet, the others wait for the next step. It begins A_STEP loads at most: for
+each of them vLLM goes over all that are under way.
 
 vLLM takes steps until the last store has ended, and pause_generation() waits for that. With a server that stands still each store would
 last until transfer_timeout_ms. So if steps compute nothing and no store has ended for STALL_S, stores that do not copy yet are cancelled.
@@ -44,6 +45,7 @@ logger = logging.getLogger("vllm.kvscout")
 class Scheduler:
     STALL_S = 1.5
     A_STEP = 64
+    AT_ONCE = 8
 
     def __init__(self, config, groups, make_client, ranks, errors, make_tenant, hints, spans=None, events=None, keeps_out=lambda request: False):
         """@groups: of groups.py. @make_client(namespace): see join(). @ranks: worker processes that report each store. @errors:
@@ -64,7 +66,7 @@ class Scheduler:
         self._stride = groups.stride
         self._requests = {}
         self._announced = []  # by vLLM since the last call
-        self.on_new_request = self._announced.append  # 512 may come at once
+        self._asked_at_once = 0  # since the last step
         self._put_off = {}  # by id: new requests that are not asked for yet
         self._wanted = []  # of these, the first ones that vLLM wanted in this step
         self._takes_no_more = False  # of these, in this step
@@ -119,6 +121,14 @@ class Scheduler:
         else:
             self._pins.bind(self._blocks)
             self._older.bind(self._blocks)
+
+    def on_new_request(self, request):
+        if self._asked_at_once >= self.AT_ONCE or self._put_off:
+            self._announced.append(request)
+            return
+        self._asked_at_once += 1
+        if self._take(request).known and self._asked_at_once == 1:
+            self._end_step()  # send it now, with what ended since the last step
 
     def _put_off_announced(self):
         self._put_off.update((request.request_id, request) for request in self._announced)
@@ -341,7 +351,7 @@ class Scheduler:
         if self._older:
             self._of_request(None, self._older.end_step, preempted)
         self.faults.attempt(self._end_asks)
-        self._asks_left, self._unanswered, self._looks = self.A_STEP, 0, 0
+        self._asks_left, self._asked_at_once, self._unanswered, self._looks = self.A_STEP, 0, 0, 0
         self.faults.attempt(self._end_meta, meta)
         try:
             self._end_step()
