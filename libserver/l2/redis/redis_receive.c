@@ -63,8 +63,8 @@ value_begin(struct redis_link *link, uint64_t total)
 }
 
 /*
- * The header is complete: check it. Only its own version may remove an object of another format version: whatever its
- * length, such an object is a miss and not CORRUPT, because a CORRUPT object is removed.
+ * The header is complete, or the value ends before it does: check it. Only its own version may remove an object of another format version:
+ * whatever its length, such an object is a miss and not CORRUPT, because a CORRUPT object is removed.
  */
 static void
 value_header(struct redis_link *link, const struct redis_job *job)
@@ -73,7 +73,7 @@ value_header(struct redis_link *link, const struct redis_job *job)
 	uint64_t bytes = v->total > SCOUT__L2_HEADER_BYTES ? v->total - SCOUT__L2_HEADER_BYTES : 0;
 	enum scout__l2_header_error error = scout__l2_header_check(v->header, job->op->key, bytes, &v->want);
 
-	if (error == SCOUT__L2_HEADER_VERSION)
+	if (scout__l2_header_is_other_format(v->header))
 		v->result = SCOUT__L2_ABSENT;
 	if (error != SCOUT__L2_HEADER_OK || bytes != job->op->bytes)
 		return;

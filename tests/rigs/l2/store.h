@@ -25,8 +25,8 @@ struct test_store {
 	uint32_t many;       /* operations that it is given at once */
 	bool looks_again;    /* REMOVE leaves an object that is sound */
 	bool keeps_formats;  /* an object of another format version is a miss, and stays */
-	bool judges_first; /* nothing gets into the slot behind a header that is not sound; another format is known by its version alone */
-	bool is_atomic; /* of many stores of one object, one writes */
+	bool judges_first;   /* nothing gets into the slot behind a header that is not sound */
+	bool is_atomic;      /* of many stores of one object, one writes */
 	bool sees_gaps; /* a question about a prompt finds the chunk that is missing in the middle; else the load does */
 	int (*run)(Suite *suite);
 	const char *shared; /* the options of a URL that several servers have at once */
