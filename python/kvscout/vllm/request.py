@@ -3,6 +3,7 @@
 
 import hashlib
 import logging
+from typing import Any
 
 logger = logging.getLogger("vllm.kvscout")
 
@@ -85,7 +86,7 @@ class Tracked:
     failed_loads = 0
     loaded = 0  # tokens that the last load brings
     params = NO_PARAMS
-    wish = None  # of wishes.py
+    wish: Any = None  # of wishes.py
     may_store = True
     lora = None
     adapter = 0  # the number by which workers know it

@@ -345,7 +345,6 @@ END_TEST
 START_TEST(a_stop_ends_every_operation)
 {
 	static struct adapter_object of[60];
-	uint32_t n_cancelled = 0;
 
 	ck_assert_int_eq(object_store(&rig, &other), SCOUT__L2_OK);
 	for (uint32_t i = 0; i < 60; i++)
@@ -363,11 +362,10 @@ START_TEST(a_stop_ends_every_operation)
 	for (uint32_t i = 0; i < 60; i++) {
 		enum scout__l2_result result = object_end(&of[i]);
 
-		n_cancelled += result == SCOUT__L2_CANCELLED;
+		/* A store that cannot be frozen may have done any of them before the stop. */
 		ck_assert(result == SCOUT__L2_CANCELLED || (!store->freeze && result <= SCOUT__L2_ABSENT));
 		object_fini(&of[i]);
 	}
-	ck_assert_uint_gt(n_cancelled, 0);
 	(void)object_end(&o);
 	if (store->freeze)
 		store->freeze(false);
