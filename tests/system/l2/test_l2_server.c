@@ -473,6 +473,7 @@ START_TEST(a_client_that_changed_the_weights_says_so_to_a_server_that_restarted)
 	wire_close(&other);
 	wire_close(&r.rig.worker);
 	scout_server_stop(r.rig.server);
+	r.rig.server = NULL;
 	ck_assert_int_eq(rmdir(folder), 0);
 }
 END_TEST

@@ -273,6 +273,7 @@ START_TEST(the_end_of_a_client_gives_back_what_its_keys_promise)
 	ck_assert_uint_eq(wire_status(&rig.worker, "l1.bytes_promised"), 0);
 	wire_close(&rig.worker);
 	scout_server_stop(rig.server);
+	rig.server = NULL;
 }
 END_TEST
 

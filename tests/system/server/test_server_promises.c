@@ -642,5 +642,6 @@ START_TEST(a_clear_new_weights_and_the_last_peer_end_keeps)
 	ck_assert_uint_eq(wire_status(&watcher, "sessions"), 0);
 	wire_close(&watcher);
 	scout_server_stop(rig.server);
+	rig.server = NULL;
 }
 END_TEST
