@@ -558,7 +558,7 @@ END_TEST
 
 #define PROMPTS 12u
 #define PROMPT_MAX 10u
-#define TURNS 400u
+#define TURNS 200u
 
 static uint32_t
 draw(uint64_t *random, uint32_t below)
