@@ -21,7 +21,7 @@
  * and is told through a ring and an eventfd. The loop thread owns everything else in here.
  *
  * An extent's pages are allocated before it is used, so a machine without memory is an error here and no SIGBUS later.
- * Its memfds are of huge pages as huge_pages says; the log says of which pages they are, once.
+ * huge_pages says whether its memfds have huge pages; the log says once which pages they have.
  *
  * l1_bytes bounds the bytes of the slots (stride * slots, all ranks); the pages of these words come on top (at
  * most 24 bytes a slot, rounded up to a page for each memfd) and are counted apart.

@@ -144,7 +144,7 @@ int scout__cuda_fence(void *engine, void *stream, const struct scout__copy_pages
 
 /* ---- cuda_lane.c ---- */
 
-/* Take the lane's staging memory, which has so many bytes. Returns a CUDA error. */
+/* How many bytes of staging memory a lane takes; and take them, which returns a CUDA error. */
 uint64_t scout__cuda_stages_bytes(const struct scout__cuda *cuda);
 int scout__cuda_take_stages(struct scout__cuda *cuda, struct scout__cuda_lane *lane);
 

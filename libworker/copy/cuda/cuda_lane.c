@@ -354,7 +354,7 @@ is_pinned(struct scout__cuda *cuda, const struct scout__copy_batch *batch)
 	return true;
 }
 
-/* Whether spans of the lane have a stage; late batches take theirs when the first comes, for most engines have none. */
+/* Whether spans of the lane have a stage. A late lane takes one when its first batch comes: most engines have no late batches. */
 static bool SCOUT_ON_COPY_THREAD
 has_stages(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 {
