@@ -2,11 +2,10 @@
 #include "check_main.h"
 #include "given_time.h"
 
-#include <ftw.h>
 #include <inttypes.h>
-#include <unistd.h>
 
 #include "l2_fault.h"
+#include "l2_folder.h"
 #include "own_use.h"
 #include "server_rig.h"
 
@@ -25,21 +24,12 @@ struct sizes {
 	bool grows; /* the pool has extents as a user's has them, or of extent_chunks; else it is one */
 	uint32_t extent_chunks;
 	const char *options; /* of the URL */
-	char folder[96];
+	char *folder;
 	char url[512];
 	struct scout_server_config cfg;
 	struct rig rig;
 	struct l2_fault_control *control;
 };
-
-static int
-remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	(void)st;
-	(void)type;
-	(void)ftw;
-	return remove(path);
-}
 
 static void
 server_up(struct sizes *z)
@@ -58,12 +48,9 @@ server_up(struct sizes *z)
 static void
 up(struct sizes *z)
 {
-	/* In memory, if that can be: this is about our own delays. */
-	const char *home = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
 	char path[160];
 
-	(void)snprintf(z->folder, sizeof(z->folder), "%s/kvscout-test-sizes-XXXXXX", home);
-	ck_assert_ptr_nonnull(mkdtemp(z->folder));
+	z->folder = l2_folder_make(true); /* in memory: this is about our own delays */
 	(void)snprintf(path, sizeof(path), "%s/control", z->folder);
 	z->control = l2_fault_map(path);
 	(void)snprintf(z->url, sizeof(z->url), "fault+fs://%s/l2?control=%s%s", z->folder, path, z->options);
@@ -88,7 +75,8 @@ static void
 down(struct sizes *z)
 {
 	server_down(z);
-	ck_assert_int_eq(nftw(z->folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS), 0);
+	l2_folder_remove(z->folder);
+	free(z->folder);
 }
 
 static uint64_t

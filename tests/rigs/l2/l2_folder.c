@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <glob.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,15 +23,35 @@ die(const char *what)
 	abort();
 }
 
+static pid_t runner; /* of this program's cases */
+
+static const char *
+base_folder(bool in_memory)
+{
+	const char *base = in_memory && access("/dev/shm", W_OK) == 0 ? "/dev/shm" : secure_getenv("TMPDIR");
+
+	return base ? base : "/tmp";
+}
+
 char *
 l2_folder_make(bool in_memory)
 {
-	const char *base = in_memory && access("/dev/shm", W_OK) == 0 ? "/dev/shm" : secure_getenv("TMPDIR");
 	char *path;
 
-	if (asprintf(&path, "%s/kvscout-l2-XXXXXX", base ? base : "/tmp") < 0 || !mkdtemp(path))
+	if (asprintf(&path, "%s/kvscout-l2-%d-XXXXXX", base_folder(in_memory), (int)runner) < 0 || !mkdtemp(path))
 		die("mkdtemp");
 	return path;
+}
+
+/* Somebody may still write there. */
+static int
+remove_any(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	(void)st;
+	(void)type;
+	(void)ftw;
+	(void)remove(path);
+	return 0;
 }
 
 static int
@@ -49,6 +70,31 @@ l2_folder_remove(const char *path)
 {
 	if (nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0)
 		die(path);
+}
+
+/* A case that fails or takes too long removes nothing, and what is left in /dev/shm takes memory until somebody looks. */
+static void
+remove_left_ones(void)
+{
+	char pattern[256];
+	glob_t found;
+
+	for (int in_memory = 0; in_memory <= 1 && getpid() == runner; in_memory++) {
+		(void)snprintf(pattern, sizeof(pattern), "%s/kvscout-l2-%d-*", base_folder(in_memory), (int)runner);
+		if (glob(pattern, 0, NULL, &found) != 0)
+			continue;
+		for (size_t i = 0; i < found.gl_pathc; i++)
+			(void)nftw(found.gl_pathv[i], remove_any, 16, FTW_DEPTH | FTW_PHYS);
+		globfree(&found);
+	}
+}
+
+__attribute__((constructor)) static void
+know_runner(void)
+{
+	runner = getpid();
+	if (atexit(remove_left_ones) != 0)
+		die("atexit");
 }
 
 /* ---- what is in it ---- */

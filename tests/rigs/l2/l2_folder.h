@@ -19,7 +19,10 @@ struct l2_folder_report {
 	char first_bad[256];  /* path of the first that is damaged, temporary or foreign */
 };
 
-/* A new folder under $TMPDIR or /tmp, or if that can be in memory; the caller frees the path. Aborts when it cannot. */
+/*
+ * A new folder under $TMPDIR or /tmp, or if that can be in memory; the caller frees the path. Aborts when it cannot. The end of the program
+ * removes what is left of a case that failed.
+ */
 char *l2_folder_make(bool in_memory);
 /* Remove it with everything in it. */
 void l2_folder_remove(const char *path);
