@@ -169,6 +169,18 @@ class Lives(unittest.TestCase):
             self.assertEqual(wait_for(lambda: self.matched(asked) or self.engine.step() and None, what="an answer"), (CHUNK_TOKENS,))
         self.assertFalse(self.scheduler._put_off)
 
+    def test_a_step_that_takes_no_more_says_so_of_all_that_are_left(self):
+        burst = self.few_a_step(0)
+        for asked in burst:
+            self.scheduler.on_new_request(asked)
+        self.scheduler._unanswered = 4
+        for asked in burst[:4]:
+            self.assertFalse(self.scheduler.not_in_this_step)
+            self.assertIsNone(self.scheduler.matched_tokens(asked, 0))
+        self.assertIn("burst14", self.scheduler.not_in_this_step)
+        self.engine.step()
+        self.assertFalse(self.scheduler.not_in_this_step)
+
     def test_a_step_that_waits_asks_for_as_many_as_vllm_wants(self):
         burst = self.few_a_step(10_000_000)
         for asked in burst:

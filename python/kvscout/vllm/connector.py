@@ -313,6 +313,8 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
 
     @hook(lambda self, request, _: (self._give_up(request) or 0, False))
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
+        if request.request_id in self._scheduler.not_in_this_step:  # in a burst nearly all calls
+            return _NOT_IN_THIS_STEP
         found = self._scheduler.matched_tokens(request, num_computed_tokens)
         return found, self._config.load_async if found else False
 
@@ -362,3 +364,4 @@ class KVScoutConnector(KVConnectorBase_V1, SupportsHMA):
 
 
 _EMPTY = Metadata()
+_NOT_IN_THIS_STEP = (None, False)

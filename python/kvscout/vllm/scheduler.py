@@ -69,7 +69,7 @@ class Scheduler:
         self._asked_at_once = 0  # since the last step
         self._put_off = {}  # by id: new requests that are not asked for yet
         self._wanted = []  # of these, the first ones that vLLM wanted in this step
-        self._takes_no_more = False  # of these, in this step
+        self.not_in_this_step = {}  # _put_off, once this step takes no more of them
         self._asks_left = self.A_STEP
         self._unanswered = 0  # of this step's first asks
         self._looks = 0  # for an answer, of this step, once it begins no more loads
@@ -167,12 +167,13 @@ class Scheduler:
             self._take_put_off([request], self.A_STEP)  # one wait for all of them
             return self._requests[request.request_id]
         self._wanted.append(request)
-        self._takes_no_more = len(self._wanted) >= self.A_STEP
+        if len(self._wanted) >= self.A_STEP:
+            self.not_in_this_step = self._put_off
         return None
 
     def _end_asks(self):
         wanted, self._wanted = self._wanted, []
-        self._takes_no_more = False
+        self.not_in_this_step = {}
         if self._announced:
             self._put_off_announced()
         if self._is_out or not self._put_off:
@@ -189,7 +190,7 @@ class Scheduler:
                 self._put_off_announced()
             if request.request_id not in self._put_off:
                 return 0
-            tracked = None if self._takes_no_more else self._take_wanted(request)
+            tracked = None if self.not_in_this_step else self._take_wanted(request)
             if tracked is None:
                 return None
         if tracked.scheduled:
