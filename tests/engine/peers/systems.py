@@ -212,6 +212,8 @@ class LMCache(System):
                 str(MEMORY_GB),
                 "--eviction-policy",
                 "LRU",
+                "--chunk-size",
+                str(self.options.block_tokens),
                 "--disable-observability",
                 "--disable-metrics",
             ]
