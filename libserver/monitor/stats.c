@@ -156,6 +156,9 @@ take_ns(const struct scout__ns *ns, struct scout__stats_ns *t)
 		t->bytes_extents += scout__index_total_bytes(index);
 	}
 	t->count = ns->count;
+	t->ceiling_sample = ns->ceiling.mask + UINT64_C(1);
+	if (!ns->ceiling.cells)
+		t->ceiling_sample = t->count.ceiling_chunks = UINT64_MAX;
 	t->chunks_set_aside = ns->l1.n_set_aside;
 	t->chunk_tokens = ns->chunk_tokens;
 	t->hash_tokens = ns->hash_tokens;

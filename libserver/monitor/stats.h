@@ -67,6 +67,7 @@ struct scout__stats_ns {
 	uint64_t peers, sessions, holds, weights, tenants;
 	uint64_t chunks, slots, bytes, bytes_promised, bytes_kept, bytes_held, bytes_extents;
 	struct scout__ns_counters count;
+	uint64_t ceiling_sample; /* UINT64_MAX, as count.ceiling_chunks: it has no sample */
 	uint64_t bytes_guaranteed, chunks_set_aside;
 	/* As its first HELLO said: what a client needs to ask with. */
 	uint64_t chunk_tokens, hash_tokens, hash_bytes, kv_ranks, rank_first, rank_count, readers, groups;

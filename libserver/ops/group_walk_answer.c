@@ -101,14 +101,16 @@ note_divergence(const struct scout__lookup_op *pending, uint32_t g)
 
 /*
  * Hashes of the leading run that is cached or was evicted lately, in the first group with policy all: windows and states
- * know no run. Without such a group, and at the least, those of the hit.
+ * know no run. Without such a group, and at the least, those of the hit. *@ret_seen: those behind the hit that were ever
+ * stored.
  */
 SCOUT_ON_LOOP static uint32_t
-known_run(const struct scout__lookup_op *pending)
+known_run(const struct scout__lookup_op *pending, uint64_t *ret_seen)
 {
 	const struct scout__group_walk *walk = pending->walk;
 	uint32_t known = walk->hit;
 
+	*ret_seen = 0;
 	for (uint32_t g = 0; g < walk->n_groups; g++) {
 		const struct scout__walk_group *wg = &walk->of[g];
 		size_t apart = (size_t)wg->group->stride * pending->op.ns->hash_bytes;
@@ -116,11 +118,17 @@ known_run(const struct scout__lookup_op *pending)
 
 		if (pending->op.ns->groups.group[g].policy != SCOUT_POLICY_ALL || !wg->group->index || !wg->space)
 			continue;
-		if (wg->named < wg->n && from >= wg->named)
-			known = (wg->named + scout__index_known_apart(wg->group->index, wg->space,
-								      scout__group_walk_hash(pending, g, wg->named),
-								      apart, from - wg->named, wg->n - wg->named)) *
-				wg->group->stride;
+		if (wg->named < wg->n && from >= wg->named) {
+			const uint8_t *hashes = scout__group_walk_hash(pending, g, wg->named);
+			uint32_t n = wg->n - wg->named;
+
+			from -= wg->named;
+			known = wg->named +
+				scout__index_known_apart(wg->group->index, wg->space, hashes, apart, from, n);
+			known *= wg->group->stride;
+			*ret_seen = wg->group->stride * scout__ceiling_seen(&pending->op.ns->ceiling, wg->space,
+									    hashes + from * apart, apart, n - from);
+		}
 		break;
 	}
 	if (known < walk->hit)
@@ -151,11 +159,15 @@ SCOUT_ON_LOOP static void
 tell_policies(struct scout_server *s, const struct scout__lookup_op *pending)
 {
 	const struct scout__group_walk *walk = pending->walk;
-	uint32_t known = known_run(pending);
+	struct scout__ns_counters *count = &pending->op.ns->count;
+	uint64_t seen;
+	uint32_t known = known_run(pending, &seen);
 	uint8_t kind = (uint8_t)scout__touch_kind((uint64_t)(walk->at_most - known) * pending->op.ns->hash_tokens);
 
 	s->count.lookups_lost_chunks += count_lost(pending);
 	s->count.lookups_known_chunks += known - walk->skip;
+	count->known_chunks += known - walk->skip;
+	count->ceiling_chunks += walk->hit - walk->skip + seen;
 	for (uint32_t g = 0; g < walk->n_groups; g++) {
 		const struct scout__walk_group *wg = &walk->of[g];
 

@@ -80,6 +80,7 @@ SCOUT_ON_LOOP static void
 tell_policy(struct scout_server *s, const struct scout__lookup_op *pending, uint32_t hit)
 {
 	struct scout__chunk_index *index = pending->group->index;
+	struct scout__ns *ns = pending->op.ns;
 	uint32_t known;
 
 	if (!index || !pending->space || pending->renews)
@@ -89,8 +90,12 @@ tell_policy(struct scout_server *s, const struct scout__lookup_op *pending, uint
 		scout__index_behind_gap(index, pending->space, pending->hashes, hit, pending->n);
 	known = scout__index_known_run(index, pending->space, pending->hashes, hit, pending->n);
 	s->count.lookups_known_chunks += known - pending->skip;
-	kept_of(pending)->kind =
-		(uint8_t)scout__touch_kind((uint64_t)(pending->n - known) * pending->op.ns->chunk_tokens);
+	ns->count.known_chunks += known - pending->skip;
+	ns->count.ceiling_chunks +=
+		hit - pending->skip +
+		scout__ceiling_seen(&ns->ceiling, pending->space, pending->hashes + (size_t)hit * ns->hash_bytes,
+				    ns->hash_bytes, pending->n - hit);
+	kept_of(pending)->kind = (uint8_t)scout__touch_kind((uint64_t)(pending->n - known) * ns->chunk_tokens);
 }
 
 SCOUT_ON_LOOP static void

@@ -135,7 +135,9 @@ store_step(struct scout_server *s, struct scout__run_item *item)
 	struct store_op *pending = SCOUT__OWNER(item, struct store_op, grants.op.run);
 	struct scout__session *session = scout__session_find(s, pending->grants.op.ns, pending->grants.ticket);
 	uint64_t end_us = scout__now_us() + STORE_STEP_US;
-	uint32_t left = SCOUT__SLICE_CHUNKS;
+	uint32_t left = SCOUT__SLICE_CHUNKS, first = pending->grants.next;
+	enum scout__reserve what = SCOUT__RESERVE_GRANTED;
+	struct scout__ns *ns = pending->grants.op.ns;
 
 	scout__list_del(&pending->grants.op.waiting);
 	scout__timer_clear(s, &pending->grants.op.run);
@@ -150,16 +152,19 @@ store_step(struct scout_server *s, struct scout__run_item *item)
 	pending->user.skips = STORE_SKIPS;
 	pending->grants.stored_s = (uint64_t)time(NULL);
 	for (; left && pending->grants.next < pending->grants.n; left--) {
-		enum scout__reserve what;
-
 		if (left % LOOK_CHUNKS == 0 && left < SCOUT__SLICE_CHUNKS && scout__now_us() >= end_us)
 			break;
 		what = store_one(s, pending, session);
-		if (what == SCOUT__RESERVE_AGAIN)
+		if (what == SCOUT__RESERVE_AGAIN || what == SCOUT__RESERVE_WAIT)
 			break;
-		if (what != SCOUT__RESERVE_WAIT)
-			continue;
-		scout__list_add(&pending->grants.op.ns->pool_waiters, &pending->grants.op.waiting);
+	}
+	/* Windows and states know no run, and every rank stores the same keys. */
+	if (pending->grants.hold->parts[0].rank == 0 &&
+	    ns->groups.group[pending->group->number].policy == SCOUT_POLICY_ALL)
+		scout__ceiling_stored(&ns->ceiling, pending->space, pending->hashes + (size_t)first * ns->hash_bytes,
+				      ns->hash_bytes, pending->grants.next - first);
+	if (what == SCOUT__RESERVE_WAIT) {
+		scout__list_add(&ns->pool_waiters, &pending->grants.op.waiting);
 		scout__timer_set(s, &pending->grants.op.run, pending->grants.op.deadline_us);
 		return;
 	}

@@ -99,6 +99,7 @@ ns_new(struct scout_server *s)
 	ns->next_space = 1;
 	ns->space_first = 1;
 	scout__l1_ns_init(&ns->l1, 1);
+	scout__ceiling_init(&ns->ceiling, &s->state->ceiling_left);
 	scout__list_init(&ns->pool_waiters);
 	scout__list_init(&ns->record_waiters);
 	for (uint32_t i = 0; i < 1u << SCOUT__WAITER_BITS; i++)
@@ -199,6 +200,7 @@ scout__ns_free(struct scout_server *s, struct scout__ns *ns)
 	s->state->hooks->closed(ns);
 	scout__tenants_free(NULL, &ns->tenants->chore);
 	scout__l1_ns_fini(&ns->l1);
+	free(ns->ceiling.cells);
 	free(ns->space_at);
 	free(ns->by_group);
 	free(ns);
@@ -212,6 +214,7 @@ scout__ns_outdate(struct scout_server *s, struct scout__ns *ns, uint16_t status)
 	uint64_t bytes = 0;
 
 	scout__feed_cleared(ns);
+	scout__ceiling_clear(&ns->ceiling);
 	ns->weights_gen++;
 	ns->ended_by = status;
 	ns->space_floor = ns->space_first = ns->next_space;

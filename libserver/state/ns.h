@@ -7,6 +7,7 @@
 
 #include <kvscout/protocol.h>
 
+#include "ceiling.h"
 #include "list.h"
 #include "map.h"
 #include "msg.h"
@@ -83,6 +84,8 @@ struct scout__ns_group {
 struct scout__ns_counters {
 	uint64_t lookups; /* answered; here and below without the chunks that they skip */
 	uint64_t asked_chunks, hit_chunks;
+	uint64_t known_chunks,
+		ceiling_chunks; /* that four times the pool, or a cache without end, would hit; estimated */
 	uint64_t asked_tokens, hit_tokens;
 	uint64_t verified_hits, n_replaced;
 	/* By the worker that stored compared chunks. The first: not known, from L2, or of workers that made room for later ones. */
@@ -129,6 +132,7 @@ struct scout__ns {
 	uint32_t n_peers, n_sessions, n_holds;
 	uint32_t n_leaving; /* peers that left and still have something to give back */
 	uint64_t left_us;   /* when the last peer left */
+	struct scout__ceiling ceiling;
 	struct scout__ns_counters count;
 };
 

@@ -36,6 +36,7 @@ scout__state_new(struct scout_server *s, const struct scout__state_hooks *hooks)
 	if (!state)
 		return NULL;
 	state->hooks = hooks;
+	state->ceiling_left = SCOUT__CEILING_BYTES;
 	state->pool_ready = (struct scout__watch){SCOUT__WATCH_POOL, -1, s};
 	state->last_tick_us = s->now_us;
 	state->rebalance.step = scout__withdraw_rebalance;

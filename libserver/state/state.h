@@ -62,6 +62,7 @@ struct scout__state {
 	struct scout__watch pool_ready;
 	struct scout__ns **ns; /* max_namespaces places */
 	uint32_t n_ns;
+	uint32_t ceiling_left; /* bytes that samples of namespaces may still take */
 
 	struct scout__peer **peers; /* max_peers slots */
 	uint32_t *free_peers;

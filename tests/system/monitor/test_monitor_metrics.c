@@ -250,6 +250,7 @@ START_TEST(values_are_what_happened)
 	ck_assert(page_value(&page, "kvscout_namespace_lookups_total{namespace=\"test\"}") == 4);
 	ck_assert(page_value(&page, "kvscout_namespace_asked_tokens_total{namespace=\"test\"}") == 23 * 16);
 	ck_assert(page_value(&page, "kvscout_namespace_hit_tokens_total{namespace=\"test\"}") == 16 * 16);
+	ck_assert(page_value(&page, "kvscout_namespace_ceiling_chunks_total{namespace=\"test\"}") == 16);
 	ck_assert(page_value(&page, "kvscout_refused_total{reason=\"no_session\"}") == 1);
 	ck_assert(page_value(&page, "kvscout_refused_total{reason=\"unknown_op\"}") == 1);
 	ck_assert(page_value(&page, "kvscout_refused_total{reason=\"limit\"}") == 0);

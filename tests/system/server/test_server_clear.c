@@ -47,6 +47,23 @@ START_TEST(clear_makes_everything_older_unreadable)
 }
 END_TEST
 
+START_TEST(what_was_cleared_would_hit_in_no_cache)
+{
+	rig_up(&rig, 8);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 8), 8);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 101, 8), 8); /* in place of the others */
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 10), 0);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.ceiling_chunks"), 8);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.known_chunks"), 8);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.ceiling_sample"), 1);
+	(void)clear_by(&rig.worker, CLEAR_X);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 10), 0);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 4), 4);
+	ck_assert_uint_eq(rig_peek(&rig.client, 1, 10), 4);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.ceiling_chunks"), 8 + 4);
+}
+END_TEST
+
 START_TEST(one_name_clears_once_whoever_sends_it)
 {
 	struct scout__clear_reply first, again;
