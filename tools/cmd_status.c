@@ -27,14 +27,19 @@ print_namespaces(const struct snapshot *s, const struct snapshot *before)
 	for (uint32_t i = 0; i < s->n_ns; i++) {
 		const char *ns = s->ns[i];
 		double bytes = (double)snapshot_ns(s, ns, "bytes");
-		double asked = (double)snapshot_ns_since(s, before, ns, "asked_tokens");
-		double hit = (double)snapshot_ns_since(s, before, ns, "hit_tokens");
-		char name[320], a[SHOWN], b[SHOWN], c[SHOWN];
+		double asked = (double)snapshot_ns_since(s, before, ns, "asked_chunks");
+		double hit = (double)snapshot_ns_since(s, before, ns, "hit_chunks");
+		double known = (double)snapshot_ns_since(s, before, ns, "known_chunks");
+		char name[320], a[SHOWN], b[SHOWN + 1];
 
 		say("namespace  %s\n", show_name(name, sizeof(name), ns, show_width(68)));
-		say("           peers %" PRIu64 ", tenants %" PRIu64 "; %s (%s of the pool); hit ratio %s\n",
+		say("           peers %" PRIu64 ", tenants %" PRIu64 "; %s (%s of the pool)\n",
 		    snapshot_ns(s, ns, "peers"), snapshot_ns(s, ns, "tenants"), show_bytes(a, bytes),
-		    show_percent(b, bytes, limit), show_percent(c, hit, asked));
+		    show_percent(b, bytes, limit));
+		say("           hits %s of at most %s", show_percent(a, hit, asked), sheet_ceiling(b, s, before, ns));
+		if (known > hit)
+			say("; four times the memory: %s or more", show_percent(a, known, asked));
+		say("\n");
 		if (snapshot_ns(s, ns, "bytes_kept"))
 			say("           kept for requests that come back: %s\n",
 			    show_bytes(a, (double)snapshot_ns(s, ns, "bytes_kept")));

@@ -74,7 +74,7 @@ print_tenants(struct operator* op, const char *ns, double limit, int *room)
 		if (m.head == 1 && !text[0])
 			return 0;
 		(*room)--;
-		say("  %-38s %11s %8s\n", text[0] ? show_name(tenant, sizeof(tenant), text, 38) : "(no tenant)",
+		say("  %-29s %11s %8s\n", text[0] ? show_name(tenant, sizeof(tenant), text, 29) : "(no tenant)",
 		    show_bytes(a, (double)item.bytes), show_percent(b, (double)item.bytes, limit));
 	}
 	if (m.head > TENANTS && *room > 0) {
@@ -133,19 +133,19 @@ print_namespaces(struct operator* op, const struct snapshot *s, const struct sna
 
 	say("\n");
 	paint(PAINT_HEAD);
-	say("%-40s %11s %8s %9s %7s\n", "NAMESPACE, tenants", "MEMORY", "OF POOL", "LOOKUPS", "HITS");
+	say("%-31s %11s %8s %9s %7s %8s\n", "NAMESPACE, tenants", "MEMORY", "OF POOL", "LOOKUPS", "HITS", "AT MOST");
 	paint(PAINT_NONE);
 	for (uint32_t i = 0; i < n && rc == 0; i++) {
 		const char *ns = s->ns[of[i]];
 		double bytes = (double)snapshot_ns(s, ns, "bytes");
 		double asked = (double)snapshot_ns_since(s, before, ns, "asked_tokens");
 		double hit = (double)snapshot_ns_since(s, before, ns, "hit_tokens");
-		char name[192], a[SHOWN], b[SHOWN], c[SHOWN], d[SHOWN];
+		char name[192], a[SHOWN], b[SHOWN], c[SHOWN], d[SHOWN], e[SHOWN + 1];
 
-		say("%-40s %11s %8s %9s %7s\n", show_name(name, sizeof(name), ns, 40), show_bytes(a, bytes),
+		say("%-31s %11s %8s %9s %7s %8s\n", show_name(name, sizeof(name), ns, 31), show_bytes(a, bytes),
 		    show_percent(b, bytes, limit),
 		    show_rate(c, (double)snapshot_ns_since(s, before, ns, "lookups"), seconds),
-		    show_percent(d, hit, asked));
+		    show_percent(d, hit, asked), sheet_ceiling(e, s, before, ns));
 		if (snapshot_ns(s, ns, "tenants") > 0)
 			rc = print_tenants(op, ns, limit, &room);
 	}
@@ -257,7 +257,8 @@ cmd_top(int argc, char **argv)
 		.n = N_OPERATOR_OPTIONS + 2,
 		.notes =
 			"The first screen is about the time since the server's start, each other one about the time since the one\n"
-			"before. What four times the memory would hit is shown where that is more than the hits.\n",
+			"before. What four times the memory would hit is shown where that is more than the hits.\n"
+			"AT MOST is what a cache without end would hit.\n",
 	};
 	int status;
 

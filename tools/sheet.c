@@ -16,8 +16,8 @@
  * DESIGN
  *
  * Counters as sentences. Chunks that L2 alone had are counted apart from all hits (l2.hit_chunks), so the rest was in
- * memory. What a cache without limits would have hit is not known: the server remembers as many evicted chunks as three
- * times the pool has, so the sheet says what four times the memory would hit.
+ * memory. The server remembers as many evicted chunks as three times the pool has, so the sheet says what four times the
+ * memory would hit; for each namespace also what a cache without end would, which the server estimates.
  *
  * Threads: main.
  */
@@ -56,6 +56,19 @@ sheet_lookups(const struct snapshot *s, const struct snapshot *before)
 	}
 	say("\n");
 	return 3 + (known > hit);
+}
+
+const char *
+sheet_ceiling(char buf[SHOWN + 1], const struct snapshot *s, const struct snapshot *before, const char *ns)
+{
+	double asked = (double)snapshot_ns_since(s, before, ns, "asked_chunks");
+	double ceiling = (double)snapshot_ns_since(s, before, ns, "ceiling_chunks");
+	uint64_t sample = snapshot_ns(s, ns, "ceiling_sample");
+
+	buf[0] = '~';
+	/* An estimate may be above all that was asked for. */
+	(void)show_percent(buf + 1, ceiling < asked ? ceiling : asked, sample ? asked : 0);
+	return sample > 1 ? buf : buf + 1;
 }
 
 int

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "show.h"
 #include "snapshot.h"
 
 /*
@@ -10,6 +11,8 @@
 
 /* "lookups", "hit ratio", "latency" */
 int sheet_lookups(const struct snapshot *s, const struct snapshot *before);
+/* What a cache without end would have hit: "36.6 %", "~36.6 %" if it is estimated, "-" if it is not known. No line. */
+const char *sheet_ceiling(char buf[SHOWN + 1], const struct snapshot *s, const struct snapshot *before, const char *ns);
 /* "pool" */
 int sheet_pool(const struct snapshot *s, const struct snapshot *before);
 /* "L2 N", for each adapter */
