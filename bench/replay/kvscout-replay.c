@@ -24,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <kvscout/error.h>
@@ -330,6 +331,28 @@ make_hints(struct replay *replay)
 	load_free(&load);
 }
 
+/* What a cache without end would hit, as the server says and as it is. */
+static int
+find_ceiling(struct replay *replay)
+{
+	struct policy_load load = {0};
+	struct stat st;
+	char name[128];
+	int rc;
+
+	(void)snprintf(name, sizeof(name), "ns.%s.ceiling_chunks", replay->name_space);
+	rc = probe_counter(replay->probe, name, &replay->ceiling_blocks, replay->err, sizeof(replay->err));
+	/* A pipe is read only once. */
+	if (rc < 0 || replay->blocks == 0 || stat(replay->opt->trace, &st) != 0 || !S_ISREG(st.st_mode))
+		return rc == SCOUT_ERR_UNSUPPORTED ? 0 : rc;
+	load_trace(&load, replay->opt->trace);
+	load.n_requests = replay->requests;
+	replay->endless_blocks = oracle_optimum(&load, load.n_ids);
+	load_free(&load);
+	replay->has_ceiling = true;
+	return 0;
+}
+
 /* Everything from the empty structure to the numbers in it. */
 static int
 run(struct replay *replay)
@@ -360,7 +383,7 @@ run(struct replay *replay)
 		rc = probe_counter(replay->probe, "l1.evictions", &evicted, replay->err, sizeof(replay->err));
 	if (rc == 0)
 		replay->evicted = evicted - replay->evicted_before;
-	return rc;
+	return rc == 0 ? find_ceiling(replay) : rc;
 }
 
 static void

@@ -55,6 +55,9 @@ struct replay {
 	bool has_l2; /* the server has L2 */
 	uint64_t evicted_before;
 	uint64_t evicted;
+	bool has_ceiling;
+	uint64_t ceiling_blocks,
+		endless_blocks; /* that a cache without end would hit: the server's estimate; counted */
 	uint64_t start_ns;
 	uint64_t next_progress_ns;
 	uint64_t wall_ns;

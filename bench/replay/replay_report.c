@@ -38,6 +38,7 @@ result_json(const struct replay *replay, bool interrupted)
 	const struct engine_job_times stores = engine_times(replay->engine, SCOUT_JOB_STORE);
 	const struct engine_stats *stats = engine_stats(replay->engine);
 	const struct replay_options *opt = replay->opt;
+	json_t *result;
 	json_t *config = json_pack("{s:s, s:s?, s:s?, s:I, s:I, s:I, s:s?, s:b}", "trace", opt->trace, "eviction",
 				   opt->eviction, "l2", opt->l2, "block_bytes", (json_int_t)opt->block_bytes,
 				   "kv_ranks", (json_int_t)opt->kv_ranks, "limit", (json_int_t)opt->limit, "endpoint",
@@ -48,15 +49,20 @@ result_json(const struct replay *replay, bool interrupted)
 	if (config)
 		json_object_set_new(config, "l1_blocks",
 				    opt->endpoint ? json_null() : json_integer((json_int_t)opt->l1_blocks));
-	return json_pack("{s:s, s:b, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o}",
-			 "tool", REPLAY_TOOL, "interrupted", interrupted, "requests", (json_int_t)replay->requests,
-			 "blocks", (json_int_t)replay->blocks, "hit_blocks", (json_int_t)replay->hit_blocks,
-			 "l2_hit_blocks", (json_int_t)replay->l2_hit_blocks, "hit_ratio", replay_hit_ratio(replay),
-			 "evicted", (json_int_t)replay->evicted, "missing_blocks", (json_int_t)stats->blocks_missing,
-			 "no_room_blocks", (json_int_t)stats->chunks_no_room, "bytes_verified",
-			 (json_int_t)stats->bytes_verified, "wrong_bytes", (json_int_t)stats->wrong_bytes, "wall_s",
-			 (double)replay->wall_ns / 1e9, "retrieves", times_json(&retrieves), "stores",
-			 times_json(&stores), "config", config, "environment", json_env());
+	result = json_pack("{s:s, s:b, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o}",
+			   "tool", REPLAY_TOOL, "interrupted", interrupted, "requests", (json_int_t)replay->requests,
+			   "blocks", (json_int_t)replay->blocks, "hit_blocks", (json_int_t)replay->hit_blocks,
+			   "l2_hit_blocks", (json_int_t)replay->l2_hit_blocks, "hit_ratio", replay_hit_ratio(replay),
+			   "evicted", (json_int_t)replay->evicted, "missing_blocks", (json_int_t)stats->blocks_missing,
+			   "no_room_blocks", (json_int_t)stats->chunks_no_room, "bytes_verified",
+			   (json_int_t)stats->bytes_verified, "wrong_bytes", (json_int_t)stats->wrong_bytes, "wall_s",
+			   (double)replay->wall_ns / 1e9, "retrieves", times_json(&retrieves), "stores",
+			   times_json(&stores), "config", config, "environment", json_env());
+	if (result && replay->has_ceiling) {
+		json_object_set_new(result, "ceiling_blocks", json_integer((json_int_t)replay->ceiling_blocks));
+		json_object_set_new(result, "endless_blocks", json_integer((json_int_t)replay->endless_blocks));
+	}
+	return result;
 }
 
 static void
@@ -80,6 +86,10 @@ print_text(const struct replay *replay)
 	    "wrong bytes: %" PRIu64 "\n",
 	    replay->requests, replay->blocks, replay->hit_blocks, replay->l2_hit_blocks, replay_hit_ratio(replay),
 	    replay->evicted, stats->bytes_verified, (double)replay->wall_ns / 1e9, stats->wrong_bytes);
+	if (replay->has_ceiling)
+		say("without end     %.4f; the server's estimate: %.4f\n",
+		    (double)replay->endless_blocks / (double)replay->blocks,
+		    (double)replay->ceiling_blocks / (double)replay->blocks);
 	print_times("retrieves", &retrieves);
 	print_times("stores", &stores);
 }

@@ -86,6 +86,7 @@ result = json.load(open(sys.argv[1]))
 for name in ("requests", "blocks", "hit_blocks", "hit_ratio", "evicted", "bytes_verified", "wrong_bytes", "wall_s"):
     assert isinstance(result[name], (int, float)), name
 assert abs(result["hit_ratio"] - result["hit_blocks"] / result["blocks"]) < 1e-6
+assert result["hit_blocks"] <= result["ceiling_blocks"] == result["endless_blocks"], result
 assert result["requests"] == 20 and result["wall_s"] > 0
 assert result["environment"]["kernel"] and result["config"]["l1_blocks"] == 10000
 PY
