@@ -500,6 +500,57 @@ class SmallPool(Case):
         self.assertEqual(self.engine.prefix("r2", keys_of("later", 8)), 0)
 
 
+class Wishes(Case):
+    keys = {"l1_bytes": "256Ki", "eviction": "lru", "max_promised": "256Ki"}
+
+    def setUp(self):
+        super().setUp()
+        self.manager = Manager(self, self.engine, Watch(), None)
+
+    def turn(self, *actions):
+        """A request ends with @actions, and others fill the pool. Returns how many of its four keys are there."""
+        prompt, counts = f"p{self.engine.job()}", self.engine.counts
+        keys = keys_of(prompt, 4)
+        self.manager.load(prompt, keys, *actions)
+        wait_for(lambda: self.manager.step() or not self.manager.call("has_pending_work"), what="the end of its question")
+        wait_for(lambda: self.engine.client.stats()["live"] == 0, what="its answer")
+        self.manager.load(f"others {prompt}", keys_of(f"others {prompt}", 32))
+        again = self.manager.begin(f"again {prompt}")
+        found = self.manager.lookup(again, keys)
+        self.manager.call("on_request_finished", again)
+        return len(found)
+
+    def test_a_request_is_kept_or_let_go_after_its_end(self):
+        self.assertEqual(self.turn(), 0)
+        self.assertEqual(self.turn(("kv.retain", {"ttl_seconds": 60})), 4)
+        self.assertEqual(self.turn(("kv.retain", {"ttl_seconds": 60}), ("kv.evict", {})), 0)
+        self.assertEqual(self.turn(("kv.retain", {"ttl_seconds": 60, "block_hashes": [7]}), ("kv.share", {})), 0)
+        counts = {name: n for name, n in self.engine.counts.items() if name == "keeps" or name.startswith("wishes_")}
+        self.assertEqual(counts, {"keeps": 1, "wishes_accepted": 3, "wishes_clipped": 0, "wishes_rejected": 1, "wishes_unknown": 1})
+        self.assertEqual([self.server.counter(f"hints.{hint}") for hint in ("likely", "unlikely")], [1, 1])
+
+    def test_it_is_asked_for_only_after_its_last_store(self):
+        request, keys = self.manager.begin("r", ("kv.retain", {"ttl_seconds": 60})), keys_of("r", 4)
+        for at in (0, 2):
+            self.manager.job("submit_store", request, keys[at : at + 2], [at, at + 1])
+        self.manager.call("on_request_finished", request)
+        while self.manager.jobs:
+            self.assertFalse(self.engine.lookups.has_wishes())
+            self.manager.ended(None)
+        self.assertTrue(self.manager.call("has_pending_work"))
+        wait_for(lambda: self.manager.step() or self.server.counter("keeps.accepted"), what="the keep")
+        self.manager.call("on_request_finished", self.manager.begin("none", ("kv.fetch", {})))
+        self.assertFalse(self.manager.call("has_pending_work"))
+
+    def test_a_reset_forgets_what_is_wished(self):
+        request = self.manager.begin("r", ("kv.retain", {"ttl_seconds": 60}))
+        self.manager.job("submit_store", request, keys_of("r", 4), list(range(4)))
+        self.manager.call("on_request_finished", request)
+        self.manager.reset()
+        self.assertFalse(self.manager.call("has_pending_work"))
+        self.assertEqual(self.engine.counts["keeps"], 0)
+
+
 class FewPromises(Case):
     keys = {"l1_bytes": "1Mi", "max_promised": "64Ki"}
 
@@ -601,7 +652,8 @@ class Faults(Case):
         keys = keys_of(prompt, 4)
         for name in "abcd":
             manager.engine.lookups.samples.rate = name == "d"  # it is computed and compared
-            manager.load(name, keys)
+            manager.load(name, keys, ("kv.retain", {"ttl_seconds": 60}))
+            manager.step()
         ends = manager.begin("ends")  # while its copies run
         found = manager.lookup(ends, keys)
         if found:

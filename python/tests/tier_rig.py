@@ -14,6 +14,7 @@ import kvscout
 from kvscout.vllm.faults import Faults
 from kvscout.vllm.logs import Teller
 from kvscout.vllm_tier.counts import new_counts
+from kvscout.vllm_tier.keeps import Keeps
 from kvscout.vllm_tier.keys import HASH_BYTES
 from kvscout.vllm_tier.lookups import Lookups
 from kvscout.vllm_tier.transfers import Transfers
@@ -182,15 +183,16 @@ class Manager:
         patch.start()
         test.addCleanup(patch.stop)
         module = importlib.import_module("kvscout.vllm_tier.tier")
+        keeps = Keeps(engine.lookups, engine.counts, engine.faults)
         self.calls = Calls(
-            lookups=engine.lookups, transfers=engine.transfers, watch=watch, took=engine.lookups.took, times=engine.transfers.took, events=events
+            keeps=keeps, lookups=engine.lookups, transfers=engine.transfers, watch=watch, took=engine.lookups.took, times=engine.transfers.took, events=events
         )
         engine.lookups._client = client = self.calls.of("client", engine.client)
         engine.transfers._worker = self.calls.of("worker", engine.worker)
         self.engine, self.jobs = engine, {}
         own = self.tier = object.__new__(module.KVScoutTier)
         own._config, own._client, own._error, own._counts = Named(clears=True, mismatches_make_inert=mismatches_make_inert), client, kvscout.KVScoutError, engine.counts
-        own._lookups, own._transfers, own._events, own._watch = engine.lookups, engine.transfers, events, watch
+        own._lookups, own._transfers, own._events, own._watch, own._keeps = engine.lookups, engine.transfers, events, watch, keeps
         own._teller = Teller(logging.getLogger("vllm.kvscout"))
         own._faults, own._is_out = engine.faults, False
         own._delta, own._weights_version = module.Delta(engine.counts), 0
@@ -208,6 +210,7 @@ class Manager:
     def job(self, hook, request, keys, chunk_ids):
         number = self.engine.job()
         self.jobs[number] = Named(job_id=number, keys=keys, chunk_ids=chunk_ids, req_context=request)
+        request._offload_key_positions.update((key, at) for at, key in enumerate(keys))
         if hook == "submit_store":
             self.engine.fill(keys, chunk_ids)
         self.call(hook, self.jobs[number])
@@ -243,14 +246,16 @@ class Manager:
 
         return wait_for(known, what="answers")[0]
 
-    def begin(self, name):
-        request = Named(req_id=name)
+    def begin(self, name, *actions):
+        """@actions of its kv_hints: (word, payload)."""
+        hints = Named(actions=[Named(action_type=word, action_version="1.0", payload=payload) for word, payload in actions])
+        request = Named(req_id=name, kv_hints=hints, _offload_key_positions={})
         assert self.call("on_new_request", request) is not None
         return request
 
-    def load(self, name, keys):
+    def load(self, name, keys, *actions):
         """A request's life. Returns how many of its keys were copied."""
-        request, copied = self.begin(name), 0
+        request, copied = self.begin(name, *actions), 0
         found = self.lookup(request, keys)
         self.call("touch", keys, request)
         if found:

@@ -24,7 +24,6 @@ last until transfer_timeout_ms. So if steps compute nothing and no store has end
 import functools
 import itertools
 import logging
-import math
 import time
 
 from .._clears import what_is_missing
@@ -34,10 +33,10 @@ from .logs import Teller
 from .metadata import NO_TICKET, Load, Metadata, Move, Store, WorkerMetadata
 from .older_requests import Older
 from .pins import Pins
-from .request import MAX_FAILED_LOADS, MAX_KEEP_S, Tracked
+from .request import MAX_FAILED_LOADS, Tracked
 from .stats import new_counts
 from .times import Times
-from .wishes import NONE, Wishes
+from .wishes import NONE, Wishes, keep_ms
 
 logger = logging.getLogger("vllm.kvscout")
 
@@ -703,7 +702,7 @@ class Scheduler:
     def _finish(self, tracked, name, hint, keep_s):
         try:
             if keep_s:
-                self._client.finish_keep(name, hint or "unknown", math.ceil(min(keep_s, MAX_KEEP_S) * 1000))
+                self._client.finish_keep(name, hint or "unknown", keep_ms(keep_s))
                 self.counts["keeps"] += 1
             elif hint is None:
                 self._client.finish(name)

@@ -7,6 +7,7 @@ an entry of a dict, so that vLLM adds up what its processes hand over without kn
 
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics, KVConnectorStats
 
+from . import wishes
 from .times import BUCKETS
 from .server_numbers import GAUGES as SERVER_GAUGES
 
@@ -19,11 +20,7 @@ SCHEDULER = {
     "wait_us": "Microseconds of those waits",
     "hints_likely": "Requests that ended with the hint that their conversation goes on",
     "hints_unlikely": "Requests that ended with the hint that it is over",
-    "keeps": "Requests that ended with a time to be kept",
-    "wishes_accepted": "KV hints of orchestrators that are followed",
-    "wishes_clipped": "KV hints that are followed in part or for a shorter time",
-    "wishes_rejected": "KV hints that name blocks which mean nothing here",
-    "wishes_unknown": "KV hints of a kind, version or form that is not known",
+    **wishes.MEANINGS,
     "lookup_errors": "Lookups that could not be asked",
     "loads": "Loads sent to the workers",
     "load_tokens": "Tokens of those loads",

@@ -9,9 +9,10 @@ The envelope is vLLM's; its actions are public drafts, all of version 0.x or 1.x
 - kv.fetch: what is in L2 comes into host memory at the request's lookup.
 
 `block_hashes` name blocks by a hash of the orchestrator's, which says nothing here: such an action is rejected. Other actions,
-versions and forms are unknown. All are counted, and logged once for each kind. Scheduler's process."""
+versions and forms are unknown. All are counted, and logged once for each kind. Scheduler's process; connector and tier."""
 
 import logging
+import math
 
 from .request import MAX_KEEP_S
 
@@ -19,6 +20,13 @@ logger = logging.getLogger("vllm.kvscout")
 
 OUTCOMES = ("accepted", "clipped", "rejected", "unknown")
 MAX_ACTIONS = 64
+MEANINGS = {
+    "keeps": "Requests that ended with a time to be kept",
+    "wishes_accepted": "KV hints of orchestrators that are followed",
+    "wishes_clipped": "KV hints that are followed in part or for a shorter time",
+    "wishes_rejected": "KV hints that name blocks which mean nothing here",
+    "wishes_unknown": "KV hints of a kind, version or form that is not known",
+}
 
 
 class Wish:
@@ -29,6 +37,11 @@ class Wish:
 
 
 NONE = Wish()
+
+
+def keep_ms(keep_s):
+    """What Client.finish_keep() takes."""
+    return math.ceil(min(keep_s, MAX_KEEP_S) * 1000)
 
 
 def _seconds(value):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counters of the tier since the engine started."""
 
+from ..vllm import wishes
 from ..vllm.server_numbers import GAUGES
 
 MEANINGS = {
@@ -21,6 +22,7 @@ MEANINGS = {
     "store_us": "Microseconds from a store's submit to its end",
     "stores_failed": "Stores that ended with an error",
     "stores_skipped": "Stores of requests that began before a reset; their KV may be of older weights",
+    **wishes.MEANINGS,
     "hook_errors": "Exceptions of the tier's own code that were kept from vLLM; what they were about went on without the cache",
     "resets": "Times that the namespace was cleared",
     "verify_samples": "Requests whose hits were computed and compared with the pool",

@@ -15,6 +15,7 @@ import time
 
 from ..vllm.times import Times
 from ..vllm.verify import WHOLE, Samples
+from ..vllm.wishes import keep_ms
 from .keys import hashes_of
 
 _MISSING = False
@@ -27,12 +28,14 @@ KEY_HIT = 1  # kvscout.KEY_HIT; importing this package imports no library
 
 
 class _Batch:
-    """One question. `left`: found keys whose copies were not submitted; `loads`: submitted copies that have not ended."""
+    """One question. `left`: found keys whose copies were not submitted; `loads`: submitted copies that have not ended; `wish`: for
+    what is found, of a request that is over (keeps.py)."""
 
-    __slots__ = ("id", "request", "keys", "hashes", "ticket", "left", "loads", "closing", "asked_s")
+    __slots__ = ("id", "request", "keys", "hashes", "ticket", "left", "loads", "closing", "asked_s", "wish")
 
-    def __init__(self, id, request, keys):
+    def __init__(self, id, request, keys, wish):
         self.id = id
+        self.wish = wish
         self.request = request
         self.keys = keys
         self.hashes = hashes_of(keys)  # until there is an answer
@@ -80,6 +83,7 @@ class Lookups:
         self._requests = {}
         self._pending = {}  # id: _Batch without an answer
         self._asking = []  # requests with new keys
+        self._wished = []  # (keys, wish) of requests that are over
         self._touched = {}  # keys, in order
         self._touching = None  # id of the lookup that touches
         self._next_id = 0
@@ -115,12 +119,15 @@ class Lookups:
         """The end of a step: what was collected goes to the server in one frame."""
         self._collect()
         self._may_have_answers = bool(self._asking or self._pending)
-        if not self._asking and (not self._touched or self._touching):
+        if not self._asking and not self._wished and (not self._touched or self._touching):
             return
         asking, self._asking = self._asking, []
+        wished, self._wished = self._wished, []
         self._faults.attempt(self._client.step_begin)
         for request in asking:
             self._ask(request)
+        for keys, wish in wished:
+            self._submit(_Request(None), keys, wish)
         self._touch()
         try:
             self._client.step_end()
@@ -134,6 +141,7 @@ class Lookups:
             request.known.update(dict.fromkeys(request.new, _MISSING))
             request.new = []
         self._asking = []
+        self._wished = []
         for batch in list(self._pending.values()):
             self._missing(batch)
 
@@ -189,6 +197,13 @@ class Lookups:
             self._asking = [other for other in self._asking if other is not request]
             self._forget(request)
 
+    def end(self, keys, wish):
+        """A request that used @keys is over: one more question finds them, and its end says what it wishes."""
+        self._wished += [(keys[first : first + MAX_KEYS], wish) for first in range(0, len(keys), MAX_KEYS)]
+
+    def has_wishes(self):
+        return bool(self._wished) or any(batch.wish is not None for batch in self._pending.values())
+
     def forget_all(self):
         """The server was cleared: all keys are asked for anew."""
         for request in self._requests.values():
@@ -197,6 +212,7 @@ class Lookups:
             self._forget(request)
         self.samples = Samples(self.samples.rate)
         self._asking.clear()
+        self._wished.clear()
         self._touched.clear()
 
     # ---- asking -----------------------------------------------------------------------------------------------------
@@ -207,10 +223,11 @@ class Lookups:
         for first in range(0, len(keys), MAX_KEYS):
             self._submit(request, keys[first : first + MAX_KEYS])
 
-    def _submit(self, request, keys):
-        batch = _Batch(self._new_id("look"), request, keys)
-        self._counts["lookups"] += 1
-        self._counts["lookup_keys"] += len(keys)
+    def _submit(self, request, keys, wish=None):
+        batch = _Batch(self._new_id("look"), request, keys, wish)
+        if wish is None:
+            self._counts["lookups"] += 1
+            self._counts["lookup_keys"] += len(keys)
         request.batches.add(batch)
         self._pending[batch.id] = batch
         self._look(batch)
@@ -260,6 +277,9 @@ class Lookups:
         self._touching = None
 
     def _answered(self, batch, answer):
+        if batch.wish is not None:
+            self._finish(batch)
+            return
         self.took.add("lookup_seconds", time.monotonic() - batch.asked_s)
         known = batch.request.known
         batch.ticket = answer.ticket
@@ -277,7 +297,7 @@ class Lookups:
     def _no_answer(self, batch, error):
         """A question that cannot be asked is a miss: a request never waits for a server that is not there."""
         self._counts["lookup_errors"] += 1
-        self._tell(error, "asking for %d keys failed, so they are computed", len(batch.keys))
+        self._tell(error, "asking for %d keys failed, so they are %s", len(batch.keys), "computed" if batch.wish is None else "not kept")
         self._missing(batch)
 
     def _missing(self, batch):
@@ -311,10 +331,13 @@ class Lookups:
         if batch.loads:
             return  # the server would refuse a retrieve that it sees after the end of its session
         batch.request.batches.discard(batch)
-        self._end(batch.id)
+        self._end(batch.id, batch.wish)
 
-    def _end(self, id):
+    def _end(self, id, wish=None):
         try:
-            self._client.finish(id)
+            if wish is None:
+                self._client.finish(id)
+            else:
+                self._client.finish_keep(id, wish.hint, keep_ms(wish.keep_s))
         except Exception as error:
             self._tell(error, "giving back what a question found failed")

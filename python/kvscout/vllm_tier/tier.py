@@ -34,6 +34,7 @@ from ..vllm.server_numbers import Watch
 from . import config as configuration
 from . import events, namespace, stand_in
 from .counts import GAUGES, MEANINGS, TIMES, new_counts
+from .keeps import Keeps
 from .keys import HASH_BYTES
 from .lookups import Lookups
 from .transfers import Transfers
@@ -122,6 +123,7 @@ class KVScoutTier(SecondaryTierManager):
         dtype = namespace.element(offloading_spec.config, kv_cache_config)
         sample = self._config.verify_sample if dtype is not None else 0  # no two runs give the same bytes
         self._lookups = Lookups(self._client, self._error, self._counts, self._teller, self._faults, sample)
+        self._keeps = Keeps(self._lookups, self._counts, self._faults)
         self._events = events.of_engine(offloading_spec, OffloadingEvent, Medium.STORAGE, self.locality, self._error)
         self._transfers = Transfers(worker, self._error, self._counts, self._teller, self._lookups.run_ended, self._events, self._faults, self._compared)
         try:
@@ -159,6 +161,8 @@ class KVScoutTier(SecondaryTierManager):
         self._live[name] = internals.from_callers("request", lambda request: getattr(request, "request_id", None) == name)
         if not self._may_share(name):
             self._kept_out.add(name)
+        else:
+            self._keeps.began(req_context)
         return RequestOffloadingContext()
 
     @hook()
@@ -166,6 +170,7 @@ class KVScoutTier(SecondaryTierManager):
         self._live.pop(req_context.req_id, None)
         self._kept_out.discard(req_context.req_id)
         self._before_reset.discard(req_context.req_id)
+        self._faults.attempt(self._keeps.finished, req_context)
         self._lookups.finished(req_context.req_id)
 
     def _may_share(self, name):
@@ -211,6 +216,7 @@ class KVScoutTier(SecondaryTierManager):
             return
         runs, keys, chunk_ids = self._lookups.compared(name, list(job_metadata.keys), job_metadata.chunk_ids)
         self._lookups.samples.stored(keys)
+        self._keeps.stores(name, job_metadata.job_id)
         self._transfers.store(job_metadata.job_id, keys, chunk_ids, runs)
 
     def _compared(self, run, done):
@@ -242,17 +248,20 @@ class KVScoutTier(SecondaryTierManager):
 
     @hook(lambda *_: [])
     def get_finished_jobs(self):
+        ended = self._transfers.ended()
+        for end in ended:
+            self._faults.attempt(self._keeps.store_ended, end.job_id)
         return [
             JobResult(
                 job_id=end.job_id, success=end.ok, successful_keys=end.keys if end.keys and not end.ok else None,
                 transfer_time=end.seconds, transfer_bytes=end.bytes,
             )
-            for end in self._transfers.ended()
+            for end in ended
         ]
 
     @hook(lambda *_: False)
     def has_pending_work(self):
-        return not self._transfers.is_idle() or self._events is not None and self._events.wants_step
+        return not self._transfers.is_idle() or self._lookups.has_wishes() or self._events is not None and self._events.wants_step
 
     @hook(lambda self: self._transfers.stop())
     def drain_jobs(self):
@@ -280,6 +289,7 @@ class KVScoutTier(SecondaryTierManager):
         self._is_out = False
         self._counts["resets"] += 1
         self._lookups.forget_all()
+        self._keeps.forget_all()
         missing = what_is_missing(self._client)
         if missing:
             logger.warning("kvscout tier: the cache of namespace %s is not cleared everywhere: %s", self._namespace, missing)
