@@ -97,10 +97,10 @@ class Engine:
         """The connector's scheduler side."""
         return ours(self.scheduler.connector)._scheduler
 
-    def add(self, prompt, output_tokens, salt=None, transfer=None, adapter=None, image=None, image_name=None, stop=(), processor=None):
+    def add(self, prompt, output_tokens, salt=None, transfer=None, adapter=None, image=None, image_name=None, stop=(), processor=None, hints=None):
         """@adapter: (number, folder) of a LoRA adapter. @image: stands where the prompt has the model's token for
         it. @image_name: in place of vLLM's hash of it. @stop: tokens that end the answer. @processor: options of what makes it
-        of the image."""
+        of the image. @hints: a KvHintsEnvelope."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -130,7 +130,8 @@ class Engine:
             from vllm.lora.request import LoRARequest
 
             lora = LoRARequest(f"adapter{adapter[0]}", adapter[0], adapter[1])
-        self._engine.add_request(name, question, params, lora_request=lora)
+        more = {} if hints is None else {"kv_hints": hints}  # vLLM 0.31 has none
+        self._engine.add_request(name, question, params, lora_request=lora, **more)
         self._open[name] = None
         tally.requests += 1
         return name

@@ -8,6 +8,7 @@ import random
 import time
 
 import prompts
+import random_hints
 from checks import need
 from engine import all_counts, ours
 from hook_times import HookTimes, percentile
@@ -195,6 +196,10 @@ def the_end_of_a_request_is_a_hint(context, engine):
         engine.side._hints = kept
     engine.forget()
     return "2 likely, 1 unlikely, 1 without"
+
+
+def hints_change_no_token(context, engine):
+    return random_hints.change_no_token(context, engine, lambda all: engine.forget(connector=all), engine.side.counts)
 
 
 def reset_drops_everything(context, engine):
@@ -387,5 +392,6 @@ CONNECTOR_CASES = (
     salts_keep_tenants_apart,
     a_request_says_what_it_may,
     the_end_of_a_request_is_a_hint,
+    hints_change_no_token,
     reset_drops_everything,
 )

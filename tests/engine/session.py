@@ -544,7 +544,7 @@ FEW = counted("scenarios", "shared_prefixes_at_once", "prompts_around_whole_chun
 RECURRENT_CASES = counted("scenarios", "shared_prefixes_at_once", "prompts_around_whole_chunks", "reset_drops_everything")
 UNITS = counted("scenarios", "shared_prefixes_at_once", "chunked_prefill", "random_aborts")
 BYTES = counted("byte_cases", "loaded_pages_hold_the_stored_bytes")
-LOADED = counted("scenarios", "loaded_from_l2")
+LOADED = counted("scenarios", "loaded_from_l2", "hints_change_no_token")
 WRONG_KV = (
     "swapped_slots", "forged_commits", "a_flipped_bit", "a_flipped_link", "another_rope", "weights_without_a_flush", "old_weights",
     "three_mismatches_make_it_inert",

@@ -6,6 +6,7 @@ import os
 import time
 
 import prompts
+import random_hints
 from checks import need
 
 REGION_BYTES = 24 << 20
@@ -131,6 +132,14 @@ def reset_clears(context, engine):
     return f"{3 * len(asked)} requests, {compared} tokens compared, 0 differ"
 
 
+def hints_change_no_token(context, engine):
+    def forget(all):
+        _forget(engine)
+        need(not all or engine._engine.reset_prefix_cache(reset_connector=True), "the reset failed, though nothing runs")
+
+    return random_hints.change_no_token(context, engine, forget, tier_of(engine)._counts)
+
+
 def hits_are_the_hosts(context, engine):
     """vLLM takes the tier for host memory."""
     source = tier_of(engine).cache_hit_source
@@ -159,5 +168,6 @@ def hybrid_cases(context, engine, server):
 def all_cases(context, engine, server):
     few_cases(context, engine, server)
     context.cases.run("chunked_prefill", chunked_prefill, context, engine)
+    context.cases.run("hints_change_no_token", hints_change_no_token, context, engine)
     context.cases.run("reset_clears", reset_clears, context, engine)
     context.cases.run("killed_between_rounds", killed_between_rounds, context, engine, server)
