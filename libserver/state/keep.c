@@ -27,7 +27,7 @@
  * A keep outlives the client that asked, and counts for it as long as it is there; it ends with its time, or when the last
  * peer of its namespace leaves. A restart of the server loses it, as everything in memory.
  *
- * Newest word: FINISH with keep_ms, or with the hint that nothing continues, ends the keep whose last object is among the last
+ * Newest word: FINISH with keep_ms, or with the hint that nothing continues, ends each keep whose last object is among the last
  * objects of this prompt. by_tail finds it by that object. A FINISH that says neither leaves the keep alone: another branch of the
  * conversation may return.
  *
@@ -52,14 +52,31 @@ keeper(const struct scout_server *s, const struct scout__session *session)
 	return peer && peer->id == session->keep.peer_id ? peer : NULL;
 }
 
+/* Of the tenant whose objects @session has. NULL: none of them is there. */
+SCOUT_ON_LOOP static struct scout__account *
+account_of(struct scout__session *session)
+{
+	for (uint32_t i = 0; i < session->n_groups; i++) {
+		const struct scout__kept *kept = &session->of[i];
+		struct scout__chunk_index *index = kept->group->index;
+
+		for (uint32_t at = 0; index && at < kept->hit + kept->n_stored; at++) {
+			struct scout__handle h = scout__keep_handle(kept, kept->hit, at);
+
+			if (h.entry != SCOUT__NO_ENTRY && scout__index_valid(index, h))
+				return scout__account_at(&session->ns->l1, index->entries[h.entry].space);
+		}
+	}
+	return NULL;
+}
+
 /* Bytes that the client and the tenant of @session may keep now. */
 SCOUT_ON_LOOP static uint64_t
 room(const struct scout_server *s, struct scout__session *session)
 {
 	const struct scout__l1 *l1 = &s->state->l1;
-	const struct scout__kept *kept = &session->of[0];
 	const struct scout__l1_ns *ns = &session->ns->l1;
-	struct scout__handle first = scout__keep_handle(kept, kept->hit, 0);
+	const struct scout__account *account = ns->n_guaranteed ? account_of(session) : NULL;
 	uint32_t n_clients = s->state->shares.n_clients ? s->state->shares.n_clients : 1;
 	uint64_t bytes = less(l1->max_promised / KEEP_PART, s->state->keeps.bytes);
 	uint64_t own = less(l1->max_promised / KEEP_PART / n_clients, session->peer->kept_bytes);
@@ -68,10 +85,7 @@ room(const struct scout_server *s, struct scout__session *session)
 
 	if (s->state->keeps.n >= s->cfg.max_sessions / KEEP_PART + 1)
 		return 0;
-	if (ns->n_guaranteed && first.entry != SCOUT__NO_ENTRY && scout__index_valid(kept->group->index, first)) {
-		const struct scout__account *account =
-			scout__account_at(ns, kept->group->index->entries[first.entry].space);
-
+	if (account) {
 		session->keep.account = (uint32_t)(account - ns->accounts);
 		guaranteed = less(scout__account_bytes_guaranteed(ns, account), account->kept_bytes);
 	}
@@ -166,10 +180,10 @@ scout__keep_one(struct scout__session *session, struct scout__kept *kept, uint32
 	struct scout__handle h = scout__keep_handle(kept, kept->n_found, at);
 	struct scout__chunk_index *index = kept->group->index;
 
-	if (at < kept->keep_from || at >= kept->keep_end || h.entry == SCOUT__NO_ENTRY)
+	if (at < kept->keep_from || at >= kept->keep_end)
 		return;
 	index->l1->promised_share = 0; /* keeps do not use the reserve */
-	if (scout__index_valid(index, h) && scout__index_promise(index, h.entry)) {
+	if (h.entry != SCOUT__NO_ENTRY && scout__index_valid(index, h) && scout__index_promise(index, h.entry)) {
 		session->keep.n++;
 		return;
 	}
@@ -193,6 +207,16 @@ scout__keep_length(const struct scout__session *session)
 	return session->by_key || n == UINT32_MAX ? session->keep.n : n;
 }
 
+struct scout__handle
+scout__keep_tail(const struct scout__kept *kept)
+{
+	struct scout__handle last = {SCOUT__NO_ENTRY, 0};
+
+	for (uint32_t at = kept->keep_end; at > kept->keep_from && last.entry == SCOUT__NO_ENTRY; at--)
+		last = scout__keep_handle(kept, kept->n_found, at - 1);
+	return last;
+}
+
 struct scout__session *
 scout__keep_find(const struct scout_server *s, const struct scout__session *session)
 {
@@ -203,7 +227,7 @@ scout__keep_find(const struct scout_server *s, const struct scout__session *sess
 		struct scout__handle handle = scout__keep_handle(kept, kept->hit, at - 1);
 		uint32_t number = scout__map_get(&s->state->keeps.by_tail, scout__keep_key(kept, handle));
 
-		if (number != SCOUT__MAP_NONE)
+		if (handle.entry != SCOUT__NO_ENTRY && number != SCOUT__MAP_NONE)
 			return s->state->sessions[number];
 	}
 	return NULL;

@@ -18,6 +18,8 @@ SCOUT_ON_LOOP void scout__keep_one(struct scout__session *session, struct scout_
 SCOUT_ON_LOOP uint32_t scout__keep_length(const struct scout__session *session);
 /* What @session keeps is charged (1), or no more (-1). */
 SCOUT_ON_LOOP void scout__keep_charge(struct scout_server *s, struct scout__session *session, int change);
+/* The last object that is kept; its entry may be SCOUT__NO_ENTRY. */
+SCOUT_ON_LOOP struct scout__handle scout__keep_tail(const struct scout__kept *kept);
 /* The keep whose last object is among the last ones of what @session has in its first group; NULL: none. */
 SCOUT_ON_LOOP struct scout__session *scout__keep_find(const struct scout_server *s,
 						      const struct scout__session *session);

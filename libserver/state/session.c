@@ -500,7 +500,7 @@ expire_step(struct scout_server *s, struct scout__run_item *item)
 SCOUT_ON_LOOP static void
 stay(struct scout_server *s, struct scout__session *session)
 {
-	struct scout__kept *first = &session->of[0];
+	struct scout__handle tail = scout__keep_tail(&session->of[0]);
 
 	for (uint32_t i = 0; i < session->n_groups; i++)
 		trim(s, &session->of[i]);
@@ -515,9 +515,8 @@ stay(struct scout_server *s, struct scout__session *session)
 		unkeep(s, session);
 		return;
 	}
-	if (first->keep_to > first->keep_from) {
-		session->keep.tail =
-			scout__keep_key(first, scout__keep_handle(first, first->n_found, first->keep_to - 1));
+	if (tail.entry != SCOUT__NO_ENTRY) {
+		session->keep.tail = scout__keep_key(&session->of[0], tail);
 		session->keep.has_tail = scout__map_put(&s->state->keeps.by_tail, session->keep.tail, session->number);
 	}
 	session->run.step = expire_step;
@@ -527,9 +526,9 @@ stay(struct scout_server *s, struct scout__session *session)
 void
 scout__session_end_older(struct scout_server *s, const struct scout__session *session)
 {
-	struct scout__session *older = scout__keep_find(s, session);
+	struct scout__session *older;
 
-	if (older)
+	while ((older = scout__keep_find(s, session)))
 		unkeep(s, older);
 }
 

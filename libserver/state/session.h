@@ -106,7 +106,7 @@ SCOUT_ON_LOOP void scout__session_end(struct scout_server *s, struct scout__sess
 /* The answer that promised it did not leave: end it, if it lives. */
 SCOUT_ON_LOOP void scout__session_undo(struct scout_server *s, uint64_t ticket);
 #define SCOUT__OUTCOME_UNIT (1u << 28) /* in the number of a reply to FINISH, above what is kept */
-/* @session continues a request that is kept, and takes over or says that nothing continues both: end the older keep. */
+/* @session continues requests that are kept, and takes over or says that nothing continues them: end the older keeps. */
 SCOUT_ON_LOOP void scout__session_end_older(struct scout_server *s, const struct scout__session *session);
 /* End at most @left keeps that a clear or new weights ended, or of @all. True: there may be more. */
 SCOUT_ON_LOOP bool scout__sessions_unkeep(struct scout_server *s, struct scout__ns *ns, bool all, uint32_t left);

@@ -45,7 +45,7 @@ model_session_in_ns(struct model *m, uint32_t peer, uint64_t ticket)
 {
 	struct model_session *s = find_ticket(m, ticket);
 
-	return s && s->ns == m->peers[peer].ns ? s : NULL;
+	return s && !s->is_kept && s->ns == m->peers[peer].ns ? s : NULL;
 }
 
 static struct model_session *
@@ -53,7 +53,7 @@ own_session(struct model *m, uint32_t peer, uint64_t ticket)
 {
 	struct model_session *s = find_ticket(m, ticket);
 
-	return s && s->peer == peer ? s : NULL;
+	return s && !s->is_kept && s->peer == peer ? s : NULL;
 }
 
 uint32_t
@@ -62,7 +62,8 @@ model_n_sessions(const struct model *m, uint32_t ns)
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < MODEL_SESSIONS; i++)
-		n += m->sessions[i].used && (ns == MODEL_NAMESPACES || m->sessions[i].ns == ns);
+		n += m->sessions[i].used && !m->sessions[i].is_kept &&
+		     (ns == MODEL_NAMESPACES || m->sessions[i].ns == ns);
 	return n;
 }
 
@@ -92,22 +93,31 @@ end_group(struct model *m, struct model_session *s, uint32_t group, bool touches
 	for (uint32_t i = 0; i < s->n_stored; i++)
 		n += s->stored[i].group == group;
 	for (uint32_t i = s->n_stored; touches && i-- > 0;) {
-		if (s->stored[i].group == group)
-			model_end_stored(m, &end, --n, s->stored[i].serial, s->stored[i].present);
+		if (s->stored[i].group != group)
+			continue;
+		model_end_stored(m, &end, --n, s->stored[i].serial, s->stored[i].present);
+		model_keep_one(m, s, group, k->n + n);
 	}
 	for (uint32_t i = k->n; i-- > 0;) {
 		if (k->kept[i])
 			model_withdraw(m, k, i);
 		if (touches)
 			model_end_found(m, &end, k->serials[i]);
+		model_keep_one(m, s, group, i);
 	}
+}
+
+void
+model_end_parts(struct model *m, struct model_session *s, bool touches)
+{
+	for (uint32_t group = m->n_groups; group-- > 0;)
+		end_group(m, s, group, touches);
 }
 
 void
 model_end_session(struct model *m, struct model_session *s, bool touches)
 {
-	for (uint32_t group = m->n_groups; group-- > 0;)
-		end_group(m, s, group, touches);
+	model_end_parts(m, s, touches);
 	memset(s, 0, sizeof(*s));
 }
 
@@ -173,6 +183,17 @@ walk(struct model *m, struct model_session *s, const struct model_ask *ask, stru
 	*ret = (struct model_hit){.hit = s->hit, .l1 = s->hit - ask->skip, .limited = !enough};
 }
 
+/* Sessions and keeps. */
+static uint32_t
+n_places(const struct model *m)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < MODEL_SESSIONS; i++)
+		n += m->sessions[i].used;
+	return n;
+}
+
 static int
 lookup(struct model *m, uint32_t peer, uint64_t ticket, const struct model_ask *ask, struct model_hit *ret)
 {
@@ -180,7 +201,7 @@ lookup(struct model *m, uint32_t peer, uint64_t ticket, const struct model_ask *
 
 	if (find_ticket(m, ticket))
 		return model_refuse(m, SCOUT_WIRE_STATE);
-	if (model_n_sessions(m, MODEL_NAMESPACES) == m->max_sessions)
+	if (n_places(m) == m->max_sessions)
 		return model_refuse(m, SCOUT_WIRE_LIMIT);
 	while (s->used)
 		s++;
@@ -312,14 +333,14 @@ model_admit(struct model *m, uint32_t peer, uint64_t ticket, uint32_t from, uint
 }
 
 int
-model_finish(struct model *m, uint32_t peer, uint64_t ticket)
+model_finish(struct model *m, uint32_t peer, uint64_t ticket, const struct model_wish *wish, struct model_wish *ret)
 {
 	struct model_session *s = own_session(m, peer, ticket);
 
 	m->ops[SCOUT_OP_FINISH]++;
 	if (!s)
 		return model_refuse(m, SCOUT_WIRE_NO_SESSION);
-	model_end_session(m, s, true);
+	*ret = model_end_with_wish(m, s, wish);
 	return SCOUT_WIRE_OK;
 }
 
@@ -339,7 +360,11 @@ model_reset(struct model *m, uint32_t peer, uint64_t weights)
 	ns->weights = weights;
 	ns->era++;
 	for (uint32_t i = 0; i < MODEL_SESSIONS; i++) {
-		if (m->sessions[i].used && m->sessions[i].ns == p->ns)
+		if (!m->sessions[i].used || m->sessions[i].ns != p->ns)
+			continue;
+		if (m->sessions[i].is_kept)
+			model_unkeep(m, &m->sessions[i]);
+		else
 			model_end_session(m, &m->sessions[i], false);
 	}
 	for (uint32_t i = 0; i < MODEL_CHUNKS; i++) {
@@ -387,8 +412,10 @@ model_bye(struct model *m, uint32_t peer)
 		for (uint32_t i = 0; i < MODEL_SESSIONS; i++) {
 			struct model_session *s = &m->sessions[i];
 
-			if (s->used && s->peer == peer && (!first || s->opened < first->opened))
+			if (s->used && !s->is_kept && s->peer == peer && (!first || s->opened < first->opened))
 				first = s;
+			if (s->used && s->is_kept && s->keep.peer == peer)
+				s->keep.peer = MODEL_PEERS;
 		}
 		if (!first)
 			break;
@@ -463,6 +490,7 @@ put_ns(const struct model *m, struct items *items, uint32_t ns, const char *name
 		{"chunks", chunks},
 		{"slots", slots},
 		{"bytes", ns == 0 ? model_bytes_used(m) : 0},
+		{"bytes_kept", model_bytes_kept(m, ns, MODEL_PEERS)},
 	};
 
 	for (size_t i = 0; i < sizeof(of_ns) / sizeof(of_ns[0]); i++) {
@@ -508,6 +536,10 @@ model_status(const struct model *m, struct model_item *ret_items)
 	put(&items, "l1.evictions_unneeded", m->evictions_unneeded);
 	put(&items, "l1.refusals", m->refusals);
 	put(&items, "l1.promises_refused", m->promises_refused);
+	put(&items, "keeps.accepted", m->keeps[SCOUT_OUTCOME_ACCEPTED]);
+	put(&items, "keeps.clipped", m->keeps[SCOUT_OUTCOME_CLIPPED]);
+	put(&items, "keeps.rejected", m->keeps[SCOUT_OUTCOME_REJECTED]);
+	put(&items, "keeps.missing", m->keeps[SCOUT_OUTCOME_MISSING]);
 	put_ns(m, &items, 0, "test");
 	put_ns(m, &items, 1, "other");
 	return items.n;

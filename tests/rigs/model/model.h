@@ -31,6 +31,7 @@
  *   S4  a RETRIEVE gets the slot that its STORE was granted, with the generation of that grant; each new grant has a higher one
  *   S7  no more bytes are promised than max_promised; a full pool evicts what nothing pins, in the model's order, or refuses
  *   S8  after a RESET nothing older is a hit, is granted or commits
+ *   keeps  what FINISH with keep_ms keeps, and says of it; that nothing evicts it; that its time, a newer word or a RESET ends it
  *   books  after each frame STATUS has the model's sessions, peers, chunks, bytes, promises, holds, evictions and counters
  */
 
@@ -46,6 +47,7 @@
 #define MODEL_RUN 40u    /* chunks that one operation may name */
 #define MODEL_STORED 96u /* chunks that may be stored for one session */
 #define MODEL_SHARD_BYTES 4096u
+#define MODEL_KEEP_PART 4u /* of max_promised, for all keeps; each client has an equal part of that */
 
 /* The keys that an operation names: a LOOKUP those of a prompt, a STORE those of objects. */
 struct model_run {
@@ -113,8 +115,21 @@ struct model_kept {
 	uint32_t diverges_key;
 };
 
+/* What a session keeps after its end. Objects by their place: what it found of the group, then what it stored. */
+struct model_keep {
+	uint64_t bytes; /* 0: none */
+	uint32_t peer;  /* that asked; MODEL_PEERS: gone */
+	uint32_t n, tail;
+	bool is_short; /* its time is over before the next frame */
+	struct {
+		uint32_t from, to, end;
+		bool kept[MODEL_RUN + 2 * MODEL_STORED];
+	} of[MODEL_GROUPS];
+};
+
 struct model_session {
 	bool used;
+	bool is_kept; /* it has ended, and is there for what it keeps only */
 	uint32_t peer, ns;
 	uint64_t ticket;
 	uint64_t opened; /* number of the LOOKUP */
@@ -129,6 +144,7 @@ struct model_session {
 		uint32_t group, serial, key;
 		bool present; /* it was there already */
 	} stored[2 * MODEL_STORED];
+	struct model_keep keep;
 };
 
 struct model_hold {
@@ -175,6 +191,14 @@ struct model {
 	uint64_t joined, left;
 	uint64_t other_peers, other_chunks, other_bytes; /* of a namespace that only takes its part of the memory */
 	uint64_t ops[SCOUT_OP_LAST + 1];
+	uint64_t keeps[SCOUT_OUTCOME_LAST + 1];
+};
+
+/* What FINISH wishes, and what the reply says became of it. */
+struct model_wish {
+	uint32_t keep_ms;
+	bool over; /* nothing continues the request */
+	uint32_t kept, outcome;
 };
 
 struct model_hit {
@@ -204,7 +228,12 @@ void model_bye(struct model *m, uint32_t peer);
 
 int model_lookup(struct model *m, uint32_t peer, uint64_t ticket, const struct model_ask *ask, struct model_hit *ret);
 int model_admit(struct model *m, uint32_t peer, uint64_t ticket, uint32_t from, uint32_t to, uint32_t *ret_kept);
-int model_finish(struct model *m, uint32_t peer, uint64_t ticket);
+int model_finish(struct model *m, uint32_t peer, uint64_t ticket, const struct model_wish *wish,
+		 struct model_wish *ret);
+/* Of all namespaces or peers, if it is their number. */
+uint64_t model_bytes_kept(const struct model *m, uint32_t ns, uint32_t peer);
+/* Keeps of a short time end. */
+void model_time_passes(struct model *m);
 int model_reset(struct model *m, uint32_t peer, uint64_t weights);
 int model_store(struct model *m, uint32_t peer, uint64_t corr, uint64_t ticket, uint32_t group,
 		const struct model_run *run, struct model_grants *ret);
@@ -219,7 +248,7 @@ struct model_item {
 	char name[32];
 	uint64_t value;
 };
-#define MODEL_ITEMS 48u
+#define MODEL_ITEMS 56u
 uint32_t model_status(const struct model *m, struct model_item *ret_items);
 
 /* For whoever chooses what to ask next. */

@@ -15,6 +15,8 @@ int model_refuse(struct model *m, int status);
 struct model_session *model_session_in_ns(struct model *m, uint32_t peer, uint64_t ticket);
 uint32_t model_n_sessions(const struct model *m, uint32_t ns);
 void model_end_session(struct model *m, struct model_session *s, bool touches);
+/* The same, and it stays. */
+void model_end_parts(struct model *m, struct model_session *s, bool touches);
 bool model_weights_fit(const struct model *m, uint32_t peer);
 
 /* ---- model_groups.c ---- */
@@ -41,6 +43,12 @@ void model_end_stored(struct model *m, struct model_end *end, uint32_t i, uint32
 /* It goes before what is not unneeded, unless it is promised. */
 void model_unneeded(struct model *m, struct model_chunk *c);
 void model_end_found(struct model *m, struct model_end *end, uint32_t serial);
+
+/* ---- model_keeps.c ---- */
+struct model_wish model_end_with_wish(struct model *m, struct model_session *s, const struct model_wish *wish);
+/* The end of @s has touched the object at this place: promise it anew, if it is kept. */
+void model_keep_one(struct model *m, struct model_session *s, uint32_t group, uint32_t at);
+void model_unkeep(struct model *m, struct model_session *s);
 
 /* ---- model_chunks.c ---- */
 /* It is promised, held or touched. */

@@ -79,7 +79,7 @@ draw_session(uint32_t peer, bool of_anybody)
 	for (uint32_t i = 0; i < MODEL_SESSIONS; i++) {
 		const struct model_session *s = &m.sessions[(first + i) % MODEL_SESSIONS];
 
-		if (!s->used || (!of_anybody && s->peer != peer))
+		if (!s->used || (!of_anybody && s->peer != peer) || (s->is_kept && !one_in(10)))
 			continue;
 		found = s;
 		if (s->hit > 0 || one_in(3))
@@ -208,7 +208,12 @@ ask_finish(struct player *p)
 {
 	const struct model_session *s = draw_session(p->peer, false);
 
-	(void)add(p, &(struct op){.opcode = SCOUT_OP_FINISH, .ticket = s ? s->ticket : new_ticket()}, 0);
+	struct op op = {.opcode = SCOUT_OP_FINISH, .ticket = s ? s->ticket : new_ticket()};
+
+	if (one_in(3))
+		op.wish.keep_ms = one_in(3) ? 1 : one_in(10) ? SCOUT_MAX_KEEP_MS + 1 : SCOUT_MAX_KEEP_MS;
+	op.wish.over = one_in(8);
+	(void)add(p, &op, 0);
 }
 
 /* Mostly a new correlation id; sometimes that of a store or retrieve that is not done. */
@@ -308,7 +313,7 @@ sessions_of(uint32_t peer, bool of_anybody)
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < MODEL_SESSIONS; i++)
-		n += m.sessions[i].used && (of_anybody || m.sessions[i].peer == peer);
+		n += m.sessions[i].used && (of_anybody || (!m.sessions[i].is_kept && m.sessions[i].peer == peer));
 	return n;
 }
 
@@ -362,7 +367,7 @@ ask_end(struct player *p)
 	struct op op = {.opcode = 0};
 
 	for (uint32_t i = 0; i < MODEL_SESSIONS && !op.opcode; i++) {
-		if (m.sessions[i].used && m.sessions[i].peer == p->peer)
+		if (m.sessions[i].used && !m.sessions[i].is_kept && m.sessions[i].peer == p->peer)
 			op = (struct op){.opcode = SCOUT_OP_FINISH, .ticket = m.sessions[i].ticket};
 	}
 	for (uint32_t i = 0; i < MODEL_HOLDS && !op.opcode; i++) {

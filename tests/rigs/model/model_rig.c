@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model_rig.h"
 
+#include "model_parts.h"
+
 struct model m, before;
 
 struct scout__groups groups;
@@ -48,6 +50,9 @@ print_op(const struct op *op, uint64_t number)
 		(void)fprintf(stderr, " granted %u", op->grants.n_granted);
 	else
 		(void)fprintf(stderr, " %u", op->count);
+	if (op->opcode == SCOUT_OP_FINISH)
+		(void)fprintf(stderr, ", for %u ms%s: kept %u, outcome %u", op->wish.keep_ms,
+			      op->wish.over ? ", over" : "", op->done.kept, op->done.outcome);
 	(void)fprintf(stderr, "\n");
 }
 
@@ -195,6 +200,14 @@ check_count(const struct op *op)
 	uint32_t n = 0;
 	int status;
 
+	if (op->opcode == SCOUT_OP_FINISH) {
+		struct scout__finish_reply r = {0, 0};
+
+		expect(op, "decoding", (uint64_t)scout__get_finish_reply(as_op(op), &r, &field), SCOUT_WIRE_OK);
+		expect(op, "outcome", r.outcome, op->done.outcome);
+		expect(op, "kept", r.kept, op->done.kept);
+		return;
+	}
 	if (op->opcode == SCOUT_OP_STORE_DONE)
 		status = scout__get_store_done_reply(as_op(op), &n, &field);
 	else
@@ -259,7 +272,7 @@ execute(struct op *op, uint32_t peer)
 		op->status = model_admit(&m, peer, op->ticket, op->a, op->b, &op->count);
 		break;
 	case SCOUT_OP_FINISH:
-		op->status = model_finish(&m, peer, op->ticket);
+		op->status = model_finish(&m, peer, op->ticket, &op->wish, &op->done);
 		break;
 	case SCOUT_OP_RESET:
 		op->status = model_reset(&m, peer, op->ticket);
@@ -327,7 +340,9 @@ put_body(struct scout__writer *w, const struct op *op)
 	else if (op->opcode == SCOUT_OP_RETRIEVE_DONE)
 		scout__put_retrieve_done(w, &(struct scout__retrieve_done_msg){op->ticket, op->a});
 	else if (op->opcode == SCOUT_OP_FINISH)
-		scout__put_finish(w, &(struct scout__finish_msg){.ticket = op->ticket});
+		scout__put_finish(w, &(struct scout__finish_msg){
+					     op->ticket, op->wish.over ? SCOUT_FINISH_UNLIKELY : SCOUT_FINISH_UNKNOWN,
+					     op->wish.keep_ms});
 	else if (op->opcode != SCOUT_OP_STATUS)
 		scout__put_one_u64(w, op->ticket);
 }
@@ -346,11 +361,19 @@ ending(void)
 	return m.n_groups * MODEL_RUN + MODEL_STORED;
 }
 
+/* What it does ends after its reply. */
+static bool
+wishes(const struct op *op)
+{
+	return op->opcode == SCOUT_OP_FINISH && (op->wish.keep_ms || op->wish.over);
+}
+
 bool
 frame_has_room(void)
 {
 	const struct op *last = n_ops ? &ops[n_ops - 1] : NULL;
-	bool is_open = !last || last->opcode != SCOUT_OP_LOOKUP || model_is_run(&m, &last->ask);
+	bool is_open = !last || (last->opcode != SCOUT_OP_LOOKUP && !wishes(last)) ||
+		       (last->opcode == SCOUT_OP_LOOKUP && model_is_run(&m, &last->ask));
 
 	return is_open && n_ops + 1 < FRAME_OPS && charge + 2 * ending() <= INLINE;
 }
@@ -442,8 +465,15 @@ frame_exchange(struct player *p)
 void
 frame_end(struct player *p)
 {
-	if (n_ops && !frame_has_room() && ops[n_ops - 1].opcode == SCOUT_OP_LOOKUP) {
+	if (n_ops && !frame_has_room() && (ops[n_ops - 1].opcode == SCOUT_OP_LOOKUP || wishes(&ops[n_ops - 1]))) {
+		bool waits = wishes(&ops[n_ops - 1]);
+
 		frame_exchange(p);
+		if (waits) {
+			model_time_passes(&m);
+			wire_wait_status(&p->wire, "ns.test.bytes_kept", model_bytes_kept(&m, 0, MODEL_PEERS));
+			wire_wait_status(&p->wire, "sessions", model_n_sessions(&m, MODEL_NAMESPACES));
+		}
 		frame_begin();
 	}
 	(void)add(p, &(struct op){.opcode = SCOUT_OP_STATUS}, 0);

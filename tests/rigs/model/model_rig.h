@@ -24,14 +24,16 @@ struct op {
 	uint8_t opcode;
 	uint64_t number; /* in the order in which they are sent */
 	uint64_t corr;
-	uint64_t ticket;      /* or the id of a store or retrieve, or weights */
-	uint32_t a, b;        /* from, to; n, committed; mismatches */
-	struct model_ask ask; /* of a STORE: run only */
+	uint64_t ticket;        /* or the id of a store or retrieve, or weights */
+	uint32_t a, b;          /* from, to; n, committed; mismatches */
+	struct model_wish wish; /* of FINISH; in `done` what became of it */
+	struct model_ask ask;   /* of a STORE: run only */
 	uint32_t group;
 	struct model_parts parts;
 	/* What the model says. */
 	int status;
 	uint32_t count; /* kept, readable */
+	struct model_wish done;
 	struct model_hit hit;
 	struct model_grants grants;
 	uint32_t n_items;

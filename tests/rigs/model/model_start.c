@@ -159,6 +159,8 @@ start(uint32_t n_groups)
 	struct scout_server_config cfg;
 	char err[128], share[32];
 
+	if (n_groups > 1 && one_in(3))
+		promised *= 3 * MODEL_KEEP_PART; /* a client may keep as much as the others promise */
 	model_init(&m, (uint64_t)promised * ranks * SHARD_BYTES, ranks, readers, 1);
 	make_groups(n_groups, capacity, extent);
 	m.max_sessions = draw_sessions();
