@@ -16,6 +16,7 @@
 #include <kvscout/hash.h>
 
 #include "groups_rig.h"
+#include "l2_folder.h"
 
 #define BLOCK 16u /* tokens: the engine's block, and a chunk of the rig's namespace */
 #define TOKENS 100u
@@ -224,6 +225,38 @@ START_TEST(lookup_asks_with_the_groups_of_the_namespace)
 	ck_assert_uint_eq(wire_status(&world.client, "l1.chunks"), 2);
 	ck_assert_int_eq(unlink(write_tokens("")), 0);
 	groups_down(&world);
+}
+END_TEST
+
+/* By default a server loads what is in files only for a retrieve. */
+START_TEST(lookup_loads_from_files_what_it_was_told_to)
+{
+	struct scout_server_config cfg = rig_config(16);
+	char *folder = l2_folder_make(false), err[256], url[256];
+
+	(void)write_tokens(NULL);
+	(void)snprintf(url, sizeof(url), "fs://%s/kv", folder);
+	ck_assert_int_eq(scout_server_config_set(&cfg, "l2", url, err, sizeof(err)), 0);
+	ck_assert_int_eq(scout_server_config_set(&cfg, "eviction", "lru", err, sizeof(err)), 0);
+	rig_up_with(&rig, &cfg);
+	store_tokens(&rig.worker, 0, 6);
+	wire_wait_status(&rig.client, "l2.writes.done", 6);
+	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 16), 16);
+	wire_wait_status(&rig.client, "l2.writes.done", 22);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(lookup(rig.endpoint, ""), 0);
+		ASSERT_SAID("96 of 100 tokens are cached: 0 chunks in memory, 6 in L2 only");
+	}
+	ck_assert_int_eq(lookup(rig.endpoint, "--load"), 0);
+	ASSERT_SAID("6 chunks in memory, 0 in L2 only");
+	ck_assert_uint_eq(wire_status(&rig.client, "l2.loads.done"), 6);
+	ck_assert_int_eq(lookup(rig.endpoint, "--json"), 0);
+	ASSERT_SAID("\"l1_chunks\": 6, \"l2_chunks\": 0, ");
+	ck_assert_int_eq(unlink(write_tokens("")), 0);
+	scout_server_config_fini(&cfg);
+	rig_down(&rig);
+	l2_folder_remove(folder);
+	free(folder);
 }
 END_TEST
 
