@@ -117,8 +117,6 @@ scout__job_submit(struct scout_worker *w, struct scout__job_data *data, uint32_t
 	struct scout__job *job = &w->jobs[slot];
 	uint64_t id = w->next_seq << SCOUT__SLOT_BITS | slot;
 
-	for (uint32_t g = 0; g < data->n_groups; g++)
-		find_bounds(data, &data->groups[g]);
 	data->submitted_us = scout__now_us();
 	data->since_us = data->submitted_us;
 	data->deadline_us =
@@ -136,6 +134,10 @@ scout__job_submit(struct scout_worker *w, struct scout__job_data *data, uint32_t
 		job->data = NULL;
 		return NULL;
 	}
+	/* The courier asks the server while this thread looks at the blocks. */
+	(void)scout__courier_ring(w->courier);
+	for (uint32_t g = 0; g < data->n_groups; g++)
+		find_bounds(data, &data->groups[g]);
 	if (w->n_free > 0)
 		w->n_free--;
 	else
@@ -144,6 +146,5 @@ scout__job_submit(struct scout_worker *w, struct scout__job_data *data, uint32_t
 	scout__worker_count_uses(w, data, 1);
 	w->n_live++;
 	w->next_seq++;
-	(void)scout__courier_ring(w->courier);
 	return job;
 }

@@ -79,6 +79,9 @@ void scout__copy_progress_sleep(struct scout__copy_progress *progress, unsigned 
  *
  * Events are the backend's (cuda: cudaEvent_t); the host backend has none. A batch without items only records its
  * events.
+ *
+ * A batch may start before all of its items are there, if the backend's grow() says so: `grows` is set, and `n` is how many are there. The
+ * caller adds the others behind them, counts them in `n_there`, sets `is_whole` behind the last one, and calls grow() again.
  */
 struct scout__copy_batch {
 	enum scout__copy_direction direction;
@@ -92,6 +95,10 @@ struct scout__copy_batch {
 	const atomic_bool *stop;     /* once true, enqueue nothing more (status: SCOUT_ERR_CANCELED); NULL: never */
 	struct scout__copy_progress *progress; /* NULL: not wanted */
 	uint64_t cookie;                       /* the caller's */
+	bool grows;           /* from start() on it and `n` are the engine's, which follows what comes next */
+	atomic_uint n_there;  /* atomic: leading items that may be read */
+	atomic_bool is_whole; /* atomic: there will be no more */
+	bool is_pinned;       /* the engine's */
 	/* Set by the engine before poll reports the batch. */
 	int status;      /* 0, SCOUT_ERR_DEVICE, _CANCELED by stop; SCOUT_ERR_CLOSED only if close() left it undone */
 	uint32_t n_done; /* leading items that are completely copied; later items may be half copied */
@@ -156,6 +163,8 @@ struct scout__copy_ops {
 	 * to try again). The batch stays the engine's until polled.
 	 */
 	int (*start)(void *engine, struct scout__copy_batch *batch);
+	/* Whether a batch that starts now may grow. One that grows has new items, or is whole. NULL: batches do not grow. */
+	bool (*grow)(void *engine);
 	/* The next batch that has ended, or NULL. */
 	struct scout__copy_batch *(*poll)(void *engine);
 	/*

@@ -185,7 +185,7 @@ scout__jobs_pump(struct scout_worker *w, bool may_ask, uint64_t now_us)
 
 /* ---- replies ---- */
 
-/* Take a reply of STORE or RETRIEVE apart. Returns 0 or SCOUT_ERR_*. */
+/* Take a reply of STORE or RETRIEVE apart; its grants go to the job, if there still is one. Returns 0 or SCOUT_ERR_*. */
 static int SCOUT_ON_COURIER
 read_grants(const struct scout__grant_record *record, const struct scout__op *op, struct scout__grants *ret,
 	    uint32_t *ret_granted)
@@ -200,8 +200,13 @@ read_grants(const struct scout__grant_record *record, const struct scout__op *op
 		return scout__wire_error(op->status);
 	if (scout__get_grants(op, ret, &field) != SCOUT_WIRE_OK || ret->n != record->n)
 		return SCOUT_ERR_PROTOCOL;
-	for (uint32_t i = 0; i < ret->n; i++)
-		granted += scout__grant_at(ret, i).state == SCOUT_GRANT_GRANTED;
+	for (uint32_t i = 0; i < ret->n; i++) {
+		struct scout__grant grant = scout__grant_at(ret, i);
+
+		granted += grant.state == SCOUT_GRANT_GRANTED;
+		if (record->job)
+			record->job->data->grants[i] = grant;
+	}
 	if (ret->id != (granted > 0 ? record->id : 0))
 		return SCOUT_ERR_PROTOCOL;
 	*ret_granted = granted;
@@ -258,8 +263,6 @@ scout__job_grants(struct scout_worker *w, uint64_t number, const struct scout__o
 		scout__grant_record_due(w, record, 0);
 		return;
 	}
-	for (uint32_t i = 0; i < grants.n; i++)
-		job->data->grants[i] = scout__grant_at(&grants, i);
 	scout__job_enter(job, SCOUT__STAGE_GRANTED);
 	TAILQ_INSERT_TAIL(&w->granted, job, queue_link);
 	scout__job_start(w, job);

@@ -16,27 +16,36 @@
  * one batch at a time. A segment counts the batch items that use it, so it stays mapped while they do, even if its
  * server ends.
  *
+ * A large batch grows, if its engine lets it: the engine begins with its first slots while this thread looks at the others. What makes the
+ * job wait is known before: that all of its segments are here, and that all memory is pinned. A slot that turns out to be no slot, or to
+ * have changed, is left out, as in a batch that is built first.
+ *
  * Threads: the courier's. The engine reads the batch between start and poll.
  */
 
 #define MISMATCH_LOG_US 1000000u
+/* A batch grows after so many bytes: the link takes 0.6 ms to move them, in which this thread looks at 20,000 slots. */
+#define FIRST_BYTES (UINT64_C(32) << 20)
 
-/* Build the items of the batch from grants [0, part_n). False: a segment has not come yet. */
-static bool build_retrieve(struct scout_worker *w, struct scout__job_data *data) SCOUT_ON_COURIER;
-static bool build_verify(struct scout_worker *w, struct scout__job_data *data) SCOUT_ON_COURIER;
-static bool build_store(struct scout_worker *w, struct scout__job_data *data) SCOUT_ON_COURIER;
+/* Of the batch that is being built or copied. */
+static uint32_t
+n_items(const struct scout__job_data *data)
+{
+	return atomic_load_explicit(&data->batch.n_there, memory_order_relaxed);
+}
 
 static void
 add_item(struct scout__job_data *data, const struct scout__job_group *group, uint32_t grant,
 	 struct scout__mapping *mapping, uint8_t *slot)
 {
-	uint32_t i = data->batch.n++;
+	uint32_t i = n_items(data);
 
 	data->items[i].slot = slot;
 	data->items[i].block_ids = scout__job_ids(data, group, data->part_first + grant);
 	data->items[i].table = group->table;
 	data->mappings[i] = mapping;
 	data->item_chunk[i] = grant;
+	atomic_store_explicit(&data->batch.n_there, i + 1, memory_order_release);
 }
 
 /* Whether a grant names a slot; if not, the server has a bug. */
@@ -77,24 +86,30 @@ mismatch(struct scout_worker *w, struct scout__job_data *data, const struct scou
 			   (unsigned)grant->segment, (unsigned long long)grant->offset, when);
 }
 
-/* Add an item for chunk @i, if the chunk can be read. Returns how many items that is, or -1: its segment has not come yet. */
+/*
+ * Add an item for chunk @i of the part, if it was granted, and can be read. Returns how many items that is, or -1: its segment has not come
+ * yet. Of a store only leading slots can be committed: the first one that cannot be used ends it.
+ */
 static inline int SCOUT_ON_COURIER
 add_chunk(struct scout_worker *w, struct scout__job_data *data, uint32_t i)
 {
-	const struct scout__job_group *group = scout__job_group_of(data, i);
+	const struct scout__job_group *group = scout__job_group_of(data, data->part_first + i);
 	const struct scout__grant *grant = &data->grants[i];
+	bool is_store = data->kind == SCOUT_JOB_STORE;
 	const _Atomic uint64_t *word;
 	struct scout__mapping *mapping;
 	uint8_t *slot;
 
-	if (grant->state != SCOUT_GRANT_GRANTED || !wants_blocks(data, group, i))
+	if (grant->state != SCOUT_GRANT_GRANTED || !wants_blocks(data, group, data->part_first + i))
 		return 0;
 	mapping = scout__mappings_find(&w->mappings, grant->segment);
 	if (!mapping)
 		return -1;
-	if (!find_slot(w, mapping, group, grant, &slot, &word))
+	if (!find_slot(w, mapping, group, grant, &slot, &word)) {
+		data->status = is_store ? SCOUT_ERR_DEVICE : 0;
 		return 0;
-	if (atomic_load_explicit(word, memory_order_acquire) != grant->generation) {
+	}
+	if (!is_store && atomic_load_explicit(word, memory_order_acquire) != grant->generation) {
 		mismatch(w, data, grant, "before its copy");
 		return 0;
 	}
@@ -102,24 +117,22 @@ add_chunk(struct scout_worker *w, struct scout__job_data *data, uint32_t i)
 	return 1;
 }
 
-static bool
-build_retrieve(struct scout_worker *w, struct scout__job_data *data)
+/* Add chunks from data->next on, until there are @most items. False: a segment has not come yet. */
+static bool SCOUT_ON_COURIER
+add_chunks(struct scout_worker *w, struct scout__job_data *data, uint32_t most)
 {
-	data->batch.n = 0;
-	data->mismatches = 0;
-	for (uint32_t i = 0; i < data->part_n; i++)
-		if (add_chunk(w, data, i) < 0)
+	for (; data->next < data->part_n && n_items(data) < most && !data->status; data->next++)
+		if (add_chunk(w, data, data->next) < 0)
 			return false;
 	return true;
 }
 
 /* The next chunk, with the verifier's scratch in the place of the slot. */
-static bool
+static bool SCOUT_ON_COURIER
 build_verify(struct scout_worker *w, struct scout__job_data *data)
 {
 	int n = 0;
 
-	data->batch.n = 0;
 	while (data->next < data->part_n && (n = add_chunk(w, data, data->next)) == 0)
 		data->next++;
 	if (n > 0) {
@@ -129,29 +142,47 @@ build_verify(struct scout_worker *w, struct scout__job_data *data)
 	return n >= 0;
 }
 
-/* Only leading slots can be committed: stop at the first slot that cannot be used. */
-static bool
-build_store(struct scout_worker *w, struct scout__job_data *data)
+/*
+ * Whether the batch may grow. One method and one order of layers is chosen at the begin, by what is there: so it has one group, and a store
+ * by layers does not grow.
+ */
+static bool SCOUT_ON_COURIER
+may_grow(struct scout_worker *w, const struct scout__job_data *data)
 {
-	data->batch.n = 0;
-	for (uint32_t i = 0; i < data->part_n; i++) {
-		const struct scout__grant *grant = &data->grants[i];
-		const _Atomic uint64_t *word;
-		struct scout__mapping *mapping;
-		uint8_t *slot;
-
-		if (grant->state != SCOUT_GRANT_GRANTED)
-			continue;
-		mapping = scout__mappings_find(&w->mappings, grant->segment);
-		if (!mapping)
+	if (!w->copy->grow || data->n_groups > 1 || (data->kind == SCOUT_JOB_STORE && data->n_layers) ||
+	    data->part_n <= FIRST_BYTES / w->tables[data->groups[0].table].shard_bytes + 1 || !w->copy->grow(w->engine))
+		return false;
+	for (uint32_t i = 0; i < data->part_n; i++)
+		if (data->grants[i].state == SCOUT_GRANT_GRANTED &&
+		    !scout__mappings_find(&w->mappings, data->grants[i].segment))
 			return false;
-		if (!find_slot(w, mapping, &data->groups[0], grant, &slot, &word)) {
-			data->status = SCOUT_ERR_DEVICE;
-			return true;
-		}
-		add_item(data, &data->groups[0], i, mapping, slot);
-	}
 	return true;
+}
+
+/* Build the batch, or the begin of one that grows. False: a segment has not come yet. */
+static bool SCOUT_ON_COURIER
+build(struct scout_worker *w, struct scout__job_data *data)
+{
+	atomic_store(&data->batch.n_there, 0);
+	if (data->kind == SCOUT_JOB_VERIFY)
+		return build_verify(w, data);
+	data->next = 0;
+	data->mismatches = 0;
+	data->batch.grows = may_grow(w, data);
+	return add_chunks(w, data,
+			  data->batch.grows ? FIRST_BYTES / w->tables[data->groups[0].table].shard_bytes + 1
+					    : UINT32_MAX);
+}
+
+/* The engine has begun: add what is left. */
+static void SCOUT_ON_COURIER
+build_rest(struct scout_worker *w, struct scout__job_data *data)
+{
+	bool are_here = add_chunks(w, data, UINT32_MAX);
+
+	SCOUT_ASSERT(are_here);
+	atomic_store(&data->batch.is_whole, true);
+	(void)w->copy->grow(w->engine);
 }
 
 static void settle(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;
@@ -159,7 +190,7 @@ static void settle(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COUR
 static void SCOUT_ON_COURIER
 use_mappings(struct scout_worker *w, struct scout__job_data *data, bool in_use)
 {
-	for (uint32_t i = 0; i < data->batch.n; i++) {
+	for (uint32_t i = 0; i < n_items(data); i++) {
 		if (in_use)
 			scout__mapping_use(data->mappings[i]);
 		else
@@ -197,6 +228,7 @@ enqueue(struct scout_worker *w, struct scout__job *job)
 	struct scout__copy_batch *batch = &data->batch;
 
 	batch->direction = data->kind == SCOUT_JOB_RETRIEVE ? SCOUT__COPY_LOAD : SCOUT__COPY_SAVE;
+	batch->n = n_items(data);
 	batch->items = data->items;
 	batch->n_layers = data->n_layers;
 	batch->first_plane = data->first_plane;
@@ -215,11 +247,8 @@ enqueue(struct scout_worker *w, struct scout__job *job)
 	batch->status = 0;
 	batch->n_done = 0;
 	batch->bytes = 0;
-	use_mappings(w, data, true);
-	if (w->copy->start(w->engine, batch) == 0)
-		return true;
-	use_mappings(w, data, false);
-	return false;
+	atomic_store(&batch->is_whole, false);
+	return w->copy->start(w->engine, batch) == 0;
 }
 
 /*
@@ -254,14 +283,12 @@ void
 scout__job_start(struct scout_worker *w, struct scout__job *job)
 {
 	struct scout__job_data *data = job->data;
+	bool grows;
 
-	if (waits_for_layer(job) || (data->kind == SCOUT_JOB_VERIFY && !may_verify(w, job)))
+	if (waits_for_layer(job) || (data->kind == SCOUT_JOB_VERIFY && !may_verify(w, job)) || !build(w, data))
 		return;
-	if (!(data->kind == SCOUT_JOB_STORE    ? build_store(w, data)
-	      : data->kind == SCOUT_JOB_VERIFY ? build_verify(w, data)
-					       : build_retrieve(w, data)))
-		return;
-	if (data->batch.n == 0 && !scout__job_has_events(data)) {
+	grows = data->batch.grows; /* the engine's, once it has the batch */
+	if (n_items(data) == 0 && !scout__job_has_events(data)) {
 		scout__job_unqueue(w, job);
 		scout__job_enter(job, SCOUT__STAGE_COPYING);
 		data->batch.status = 0;
@@ -285,6 +312,9 @@ scout__job_start(struct scout_worker *w, struct scout__job *job)
 	scout__job_enter(job, SCOUT__STAGE_COPYING);
 	w->n_copying++;
 	w->n_loading += data->kind == SCOUT_JOB_RETRIEVE;
+	if (grows)
+		build_rest(w, data);
+	use_mappings(w, data, true); /* only this thread looks at their users */
 }
 
 /*

@@ -94,7 +94,7 @@ struct scout__job_group {
 	uint64_t ids_at;         /* where the blocks of these chunks begin in the job's ids */
 	uint64_t from_block;     /* retrieve: block index in the prompt of the caller's first id */
 	uint64_t missing_at;     /* retrieve: place of that id, counted on from group to group */
-	int64_t low_id, high_id; /* range of its ids, without -1; high_id is below low_id if there are none */
+	int64_t low_id, high_id; /* caller: range of its ids, without -1; high_id is below low_id if there are none */
 };
 
 /* All memory of one job, allocated at submit: nothing allocates afterwards. A chunk is an object of any group. */
@@ -134,7 +134,7 @@ struct scout__job_data {
 	uint32_t *missing;                /* retrieve */
 	struct scout_verified *verified;  /* verify */
 	struct scout__copy_batch batch;
-	uint32_t next; /* verify: the next chunk to compare */
+	uint32_t next; /* the next chunk of the part to add to the batch; verify: to compare */
 	uint8_t *slot; /* verify: of the chunk in the batch */
 	uint32_t mismatches;
 	uint32_t layers_done, layers_end; /* announced: leading layers copied; those with the running batch */

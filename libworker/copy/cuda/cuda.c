@@ -543,9 +543,20 @@ scout__cuda_start(void *engine, struct scout__copy_batch *batch)
 	struct scout__cuda *cuda = engine;
 	bool waits = false;
 
-	for (uint32_t i = 0; i < batch->n; i++)
+	batch->is_pinned = scout__cuda_memory_is_pinned(&cuda->memory);
+	for (uint32_t i = 0; i < batch->n && !batch->is_pinned; i++)
 		waits |= scout__cuda_memory_wait_for(&cuda->memory, batch->items[i].slot);
 	return waits ? SCOUT_ERR_BUSY : scout__copy_queue_start(&cuda->queue, batch);
+}
+
+/* All memory is pinned, so no item that comes later can find its slot in other memory. */
+bool
+scout__cuda_grow(void *engine)
+{
+	struct scout__cuda *cuda = engine;
+
+	(void)scout__doorbell_ring(&cuda->queue.wake);
+	return scout__cuda_memory_is_pinned(&cuda->memory);
 }
 
 struct scout__copy_batch *
@@ -643,6 +654,7 @@ const struct scout__copy_ops scout__copy_cuda = {
 	.add_memory = scout__cuda_add_memory,
 	.remove_memory = scout__cuda_remove_memory,
 	.start = scout__cuda_start,
+	.grow = scout__cuda_grow,
 	.poll = scout__cuda_poll,
 	.fd = scout__cuda_fd,
 	.fence = scout__cuda_fence,

@@ -138,6 +138,7 @@ void scout__cuda_close(void *engine);
 int scout__cuda_add_memory(void *engine, const struct scout__copy_memory *memory);
 void scout__cuda_remove_memory(void *engine, void *base);
 int scout__cuda_start(void *engine, struct scout__copy_batch *batch) SCOUT_ON_COURIER;
+bool scout__cuda_grow(void *engine) SCOUT_ON_COURIER;
 struct scout__copy_batch *scout__cuda_poll(void *engine) SCOUT_ON_COURIER;
 int scout__cuda_fd(void *engine);
 int scout__cuda_fence(void *engine, void *stream, const struct scout__copy_pages *pages);

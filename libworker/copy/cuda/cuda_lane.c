@@ -346,7 +346,7 @@ is_pinned(struct scout__cuda *cuda, const struct scout__copy_batch *batch)
 {
 	struct scout__cuda_found found = {.bytes = 0};
 
-	for (uint32_t i = 0; i < batch->n; i++) {
+	for (uint32_t i = 0; i < batch->n && !batch->is_pinned; i++) {
 		scout__cuda_memory_find(&cuda->memory, batch->items[i].slot, &found);
 		if (found.state == SCOUT__CUDA_PAGEABLE)
 			return false;
@@ -451,6 +451,13 @@ leave_layer(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scou
 		enter_layer(cuda, lane, lane->end_layer);
 }
 
+/* No item of the layers is left behind @next. */
+static bool
+ends_layer(const struct scout__copy_batch *batch, struct scout__cuda_place next)
+{
+	return next.item == batch->n && !batch->grows;
+}
+
 /* The span that was enqueued up to @next is one in flight; step on. */
 static void SCOUT_ON_COPY_THREAD
 advance(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scout__cuda_place next)
@@ -463,7 +470,7 @@ advance(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scout__c
 	lane->at = next;
 	if (lane->end_layer == scout__copy_layers(batch))
 		span->n_done = next.item;
-	if (next.item == batch->n)
+	if (ends_layer(batch, next))
 		leave_layer(cuda, lane, span);
 }
 
@@ -501,7 +508,7 @@ enqueue_one(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 		return;
 	}
 	rc = scout__cuda_enqueue(cuda, lane, span_at(lane, lane->n), &next);
-	rc = rc ? rc : record_events(cuda, lane, next.item == batch->n);
+	rc = rc ? rc : record_events(cuda, lane, ends_layer(batch, next));
 	if (rc)
 		bury(cuda, lane, rc);
 	else
@@ -539,6 +546,22 @@ enqueue_events(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 	span = add_span(lane);
 	span->n_done = lane->end_layer == n_layers ? batch->n : 0;
 	leave_layer(cuda, lane, span);
+}
+
+/* If the first batch grows, take over the items that have come. False: all that is there is enqueued, and more will come. */
+static bool SCOUT_ON_COPY_THREAD
+take_items(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
+{
+	struct scout__copy_batch *batch = lane->first;
+	uint32_t before = batch->n;
+
+	if (!batch->grows)
+		return true;
+	batch->grows = !atomic_load(&batch->is_whole); /* before the items are counted */
+	batch->n = atomic_load(&batch->n_there);
+	if (lane->begun && lane->at.item == before)
+		lane->at = scout__cuda_next_item(cuda, batch, before, lane->layer, lane->end_layer);
+	return !batch->grows || !is_layer_empty(cuda, lane);
 }
 
 /* Whatever the next span is enqueued as, there is room for it. */
@@ -598,7 +621,7 @@ scout__cuda_lane_step(struct scout__cuda *cuda, struct scout__cuda_lane *lane)
 			end_first(cuda, lane, SCOUT_ERR_DEVICE);
 		else if (is_stopped(lane->first))
 			end_first(cuda, lane, SCOUT_ERR_CANCELED);
-		else if (!may_begin(cuda, lane) || must_wait(cuda, lane) || !has_room(lane))
+		else if (!may_begin(cuda, lane) || must_wait(cuda, lane) || !has_room(lane) || !take_items(cuda, lane))
 			break;
 		else if (is_layer_empty(cuda, lane))
 			enqueue_events(cuda, lane);

@@ -149,6 +149,20 @@ scout__cuda_memory_find(struct scout__cuda_memory *memory, const void *slot, str
 }
 
 bool
+scout__cuda_memory_is_pinned(struct scout__cuda_memory *memory)
+{
+	size_t n = 0;
+	bool is_pinned;
+
+	(void)pthread_mutex_lock(&memory->mu);
+	while (n < memory->n && memory->regions[n]->state == SCOUT__CUDA_PINNED && !memory->regions[n]->drop)
+		n++;
+	is_pinned = n == memory->n;
+	(void)pthread_mutex_unlock(&memory->mu);
+	return is_pinned;
+}
+
+bool
 scout__cuda_memory_wait_for(struct scout__cuda_memory *memory, const void *slot)
 {
 	struct scout__cuda_region *region;

@@ -65,6 +65,9 @@ void scout__cuda_memory_remove(struct scout__cuda_memory *memory, const void *ba
  */
 void scout__cuda_memory_find(struct scout__cuda_memory *memory, const void *slot, struct scout__cuda_found *found);
 
+/* Whether all memory is pinned, and no copy has to ask for its own. Any thread. */
+bool scout__cuda_memory_is_pinned(struct scout__cuda_memory *memory);
+
 /* Whether a copy of @slot has to wait until its memory is pinned; that is then done next. Any thread. */
 bool scout__cuda_memory_wait_for(struct scout__cuda_memory *memory, const void *slot);
 

@@ -37,12 +37,15 @@ rig_pages_fini(struct rig_pages *pages)
 	pages->n_planes = 0;
 }
 
+#define PERIOD 65521u /* of a block's bytes: large blocks are filled fast, and no power of two is a multiple */
+
 uint8_t
 rig_byte(uint32_t prompt, uint32_t rank, uint64_t block, uint32_t plane, uint64_t offset)
 {
 	uint64_t x = prompt * UINT64_C(0x9e3779b97f4a7c15) + rank * UINT64_C(0xbf58476d1ce4e5b9);
 
-	x += block * UINT64_C(0x94d049bb133111eb) + plane * UINT64_C(0x2545f4914f6cdd1d) + offset * 1099511628211u;
+	x += block * UINT64_C(0x94d049bb133111eb) + plane * UINT64_C(0x2545f4914f6cdd1d) +
+	     offset % PERIOD * 1099511628211u;
 	x ^= x >> 29;
 	x *= UINT64_C(0xd6e8feb86659fd93);
 	return (uint8_t)(x >> 56);
@@ -57,18 +60,30 @@ rig_page(const struct rig_pages *pages, uint32_t plane, int64_t id)
 void
 rig_fill(const struct rig_pages *pages, int64_t id, uint32_t prompt, uint32_t rank, uint64_t block)
 {
-	for (uint32_t p = 0; p < pages->n_planes; p++)
-		for (uint64_t o = 0; o < pages->planes[p].block_bytes; o++)
-			rig_page(pages, p, id)[o] = rig_byte(prompt, rank, block, p, o);
+	for (uint32_t p = 0; p < pages->n_planes; p++) {
+		uint8_t *page = rig_page(pages, p, id);
+		uint64_t bytes = pages->planes[p].block_bytes;
+
+		for (uint64_t o = 0; o < bytes && o < PERIOD; o++)
+			page[o] = rig_byte(prompt, rank, block, p, o);
+		for (uint64_t o = PERIOD; o < bytes; o += PERIOD)
+			memcpy(page + o, page, bytes - o < PERIOD ? bytes - o : PERIOD);
+	}
 }
 
 bool
 rig_page_is(const struct rig_pages *pages, int64_t id, uint32_t prompt, uint32_t rank, uint64_t block)
 {
-	for (uint32_t p = 0; p < pages->n_planes; p++)
-		for (uint64_t o = 0; o < pages->planes[p].block_bytes; o++)
-			if (rig_page(pages, p, id)[o] != rig_byte(prompt, rank, block, p, o))
+	for (uint32_t p = 0; p < pages->n_planes; p++) {
+		const uint8_t *page = rig_page(pages, p, id);
+		uint64_t bytes = pages->planes[p].block_bytes;
+
+		for (uint64_t o = 0; o < bytes && o < PERIOD; o++)
+			if (page[o] != rig_byte(prompt, rank, block, p, o))
 				return false;
+		if (bytes > PERIOD && memcmp(page + PERIOD, page, bytes - PERIOD) != 0)
+			return false;
+	}
 	return true;
 }
 

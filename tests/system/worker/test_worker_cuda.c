@@ -23,6 +23,53 @@ static struct rig rig;
 static atomic_int passes; /* operations of the fake GPU that may still pass; negative: all */
 static char said[4096];
 static unsigned n_said;
+static uint64_t large_block; /* bytes of a block in the third plane */
+
+/* The last slot of a job that the worker looks at: there it waits until the GPU was asked for a copy. */
+enum fault {
+	SOUND,
+	CHANGED, /* since it was granted */
+	NO_SLOT,
+	CANCELED,
+	BREAKS, /* the device, which has copied what it was asked for */
+	N_FAULTS
+};
+static struct {
+	atomic_uint looks_left; /* 0: no job is looked at so */
+	enum fault fault;
+	uint64_t copies; /* before the job */
+	atomic_bool is_reached, may_go;
+} last_slot;
+
+static uint64_t
+count_copies(void)
+{
+	return fake_cuda_counts().copies + fake_cuda_counts().launches;
+}
+
+bool __real_scout__mapping_slot(const struct scout__mapping *mapping, uint64_t offset, uint64_t shard_bytes,
+				uint8_t **ret_slot, const _Atomic uint64_t **ret_word);
+bool __wrap_scout__mapping_slot(const struct scout__mapping *mapping, uint64_t offset, uint64_t shard_bytes,
+				uint8_t **ret_slot, const _Atomic uint64_t **ret_word);
+
+bool
+__wrap_scout__mapping_slot(const struct scout__mapping *mapping, uint64_t offset, uint64_t shard_bytes,
+			   uint8_t **ret_slot, const _Atomic uint64_t **ret_word)
+{
+	static const _Atomic uint64_t other_generation;
+	bool is_slot = __real_scout__mapping_slot(mapping, offset, shard_bytes, ret_slot, ret_word);
+
+	if (atomic_load(&last_slot.looks_left) == 0 || atomic_fetch_sub(&last_slot.looks_left, 1) > 1)
+		return is_slot;
+	wait_until(count_copies() > last_slot.copies && fake_cuda_pending() == 0)
+		;
+	atomic_store(&last_slot.is_reached, true);
+	wait_until(atomic_load(&last_slot.may_go))
+		;
+	if (last_slot.fault == CHANGED)
+		*ret_word = &other_generation;
+	return is_slot && last_slot.fault != NO_SLOT;
+}
 
 static bool
 gate(void *user)
@@ -60,6 +107,7 @@ setup(void)
 	rig_init(&rig);
 	atomic_store(&passes, -1);
 	n_said = 0;
+	large_block = 20000;
 	scout__copy_override(&scout__copy_cuda);
 }
 
@@ -75,7 +123,7 @@ teardown(void)
 static int
 start(const struct fake_cuda_options *opt, const char *backend, const char *method, bool on_gpu, char *err)
 {
-	static const uint64_t bytes[3] = {61, 128, 20000}, padding[3] = {3, 0, 96};
+	const uint64_t bytes[3] = {61, 128, large_block}, padding[3] = {3, 0, 96};
 	struct scout_worker_config cfg;
 	struct scout_table layout;
 	int rc;
@@ -157,6 +205,66 @@ START_LOOP_TEST(what_was_stored_from_gpu_pages_comes_back_in_others, 0, 6)
 		ck_assert(rig_page_is(&rig.pages[0], ids[b], 1, 0, b));
 	ck_assert(rig_gaps_untouched(&rig.pages[0]));
 	ck_assert_uint_gt(fake_cuda_counts().copies + fake_cuda_counts().launches, 1);
+	end();
+	free(ids);
+}
+END_TEST
+
+/*
+ * More than 32 MiB: the GPU begins while the worker looks at the slots, and what is wrong with the last one ends the job as if it had been
+ * found before. _i: the fault, of a load and of a store.
+ */
+START_LOOP_TEST(a_large_job_begins_before_its_last_slot_is_looked_at, 0, 2 * N_FAULTS)
+{
+	static const int loads[] = {0, SCOUT_ERR_CORRUPT, SCOUT_ERR_MISSING, SCOUT_ERR_CANCELED, SCOUT_ERR_DEVICE},
+			 stores[] = {0, 0, SCOUT_ERR_DEVICE, SCOUT_ERR_CANCELED, SCOUT_ERR_DEVICE};
+	enum fault fault = (enum fault)(_i / 2);
+	bool is_load = _i % 2 == 0;
+	struct fake_cuda_options opt = options();
+	int64_t *ids = rig_ids(63, -1, BLOCKS);
+	struct scout_done done;
+	struct scout_hit hit = {0};
+	char err[256] = "", id[32];
+	uint64_t job;
+	uint32_t n;
+
+	large_block = UINT64_C(2) << 20;
+	rig.l1_bytes = rig.extent_bytes = UINT64_C(128) << 20;
+	ck_assert_int_eq(start(&opt, "cuda", NULL, true, err), 0);
+	/* The pool is full: no memory will come that has to be pinned. */
+	for (uint32_t prompt = 5; prompt > 2; prompt--)
+		rig_store_all(&rig, prompt, CHUNKS, 1);
+	if (is_load)
+		hit = rig_lookup(&rig, 3, CHUNKS, id);
+	wait_until(scout__cuda_memory_is_pinned(&((struct scout__cuda *)rig.workers[0]->engine)->memory))
+		;
+	last_slot.fault = fault;
+	last_slot.copies = count_copies();
+	atomic_store(&last_slot.looks_left, CHUNKS);
+	job = is_load ? rig_retrieve(&rig, 0, hit.ticket, 0, ids, BLOCKS, 0) : rig_store(&rig, 0, 2, CHUNKS, 1);
+	wait_until(atomic_load(&last_slot.is_reached))
+		;
+	if (fault == CANCELED)
+		ck_assert_int_eq(scout_worker_cancel(rig.workers[0], job), 0);
+	if (fault == BREAKS)
+		fake_cuda_break_at(1, FAKE_CUDA_ILLEGAL_ADDRESS);
+	atomic_store(&last_slot.may_go, true);
+	done = rig_wait(rig.workers[0], job);
+	ck_assert_int_eq(done.status, is_load ? loads[fault] : stores[fault]);
+	n = done.status == 0 ? CHUNKS : CHUNKS - 1;
+	if (fault != BREAKS || is_load)
+		ck_assert_uint_eq(done.chunks, n);
+	if (is_load) {
+		ck_assert_uint_eq(done.n_missing, BLOCKS - 4 * n);
+		assert_filled(ids, 3, &done);
+	} else if (fault != BREAKS) {
+		hit = rig_lookup(&rig, 2, n, id);
+		ck_assert_uint_eq(hit.chunks, n);
+		done = rig_wait(rig.workers[0], rig_retrieve(&rig, 0, hit.ticket, 0, ids, (size_t)n * 4, 0));
+		ck_assert_int_eq(done.status, 0);
+		for (uint64_t b = 0; b < (uint64_t)n * 4; b++)
+			ck_assert(rig_page_is(&rig.pages[0], ids[b], 2, 0, b));
+	}
 	end();
 	free(ids);
 }

@@ -441,3 +441,63 @@ START_LOOP_TEST(nothing_is_copied_before_the_callers_events, 0, 6)
 	gpu_end(&world);
 }
 END_TEST
+
+/*
+ * The engine has enqueued all that is there, whenever the next item comes; a layer ends with the last item of all. _i: method, direction; a
+ * load by layers, too; with one stopped batch each.
+ */
+START_LOOP_TEST(a_batch_grows_behind_what_is_enqueued, 0, 18)
+{
+	enum {
+		N = 6
+	};
+	bool is_load = _i / 3 % 3 != 1, has_layers = _i / 3 % 3 == 2, is_stopped = _i >= 9;
+	enum scout__copy_direction direction = is_load ? SCOUT__COPY_LOAD : SCOUT__COPY_SAVE;
+	struct fake_cuda_options opt = options();
+	struct scout__copy_progress progress = {0};
+	struct scout__copy_item items[N];
+	atomic_bool stop = false;
+	struct scout__copy_batch batch = {.direction = direction,
+					  .n = 1,
+					  .items = items,
+					  .n_layers = has_layers ? 2 : 0,
+					  .first_plane = two_layers,
+					  .stop = &stop,
+					  .progress = &progress,
+					  .grows = true,
+					  .n_there = 1};
+	int64_t ids[N * 4];
+
+	world_layered(&world, N);
+	random_ids(&world, ids);
+	gpu_begin(&world, &opt, methods[_i % 3]);
+	ck_assert(ops->grow(world.engine));
+	for (uint32_t i = 0; i < N; i++) {
+		uint64_t before = fake_cuda_counts().copies;
+
+		items[i] = (struct scout__copy_item){slot_in(&world, world.slots, i), ids + (size_t)i * 4};
+		if (i == N - 1 && is_stopped)
+			break;
+		model_copy(&world, direction, i, items[i].block_ids);
+		atomic_store(&batch.n_there, i + 1);
+		if (i == 0)
+			ck_assert_int_eq(ops->start(world.engine, &batch), 0);
+		else
+			ck_assert(ops->grow(world.engine));
+		wait_until(fake_cuda_counts().copies > before && fake_cuda_pending() == 0)
+			;
+		ck_assert_ptr_null(ops->poll(world.engine));
+		ck_assert_uint_eq(atomic_load(&progress.enqueued), 0);
+	}
+	atomic_store(&stop, is_stopped);
+	atomic_store(&batch.is_whole, true);
+	(void)ops->grow(world.engine);
+	ck_assert_ptr_eq(next_ended(world.engine), &batch);
+	ck_assert_int_eq(batch.status, is_stopped ? SCOUT_ERR_CANCELED : 0);
+	ck_assert_uint_eq(batch.n_done, is_stopped ? (has_layers ? 0 : N - 1) : N);
+	ck_assert_uint_eq(atomic_load(&progress.copied), is_stopped ? 0 : scout__copy_layers(&batch));
+	if (!has_layers || !is_stopped)
+		assert_as_model(&world, "after it has grown");
+	gpu_end(&world);
+}
+END_TEST
