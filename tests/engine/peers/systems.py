@@ -5,12 +5,14 @@ a folder."""
 import json
 import os
 import select
+import shutil
 import socket
 import subprocess
 import sys
 import time
 
 START_S = 60
+DIES_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
 MEMORY_GB = 3
 
 
@@ -55,7 +57,7 @@ class System:
     def _run(self, command, **more):
         with open(self.log, "wb") as log:
             self.server = subprocess.Popen(
-                command, stderr=log, stdout=more.pop("stdout", log), start_new_session=True, **more
+                [*DIES_WITH_PARENT, *command], stderr=log, stdout=more.pop("stdout", log), start_new_session=True, **more
             )
 
     @property
