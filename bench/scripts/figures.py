@@ -26,7 +26,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "python/tests"))
-from measured import NOW, Redis, rank_of, said  # noqa: E402 the tests' own
+from measured import NOW, Redis, forget, rank_of, said  # noqa: E402 the tests' own
 
 # ---- pools, hosts ----------------------------------------------------------------------------------------------------
 
@@ -34,17 +34,17 @@ BLOCK, PAGES = 512, 1024  # tokens of a block of the trace; pages of an engine
 
 
 class Replayer:
-    """An engine that takes requests of a trace one by one: asks, loads what there is and compares it, stores the rest."""
+    """An engine that takes requests one by one: asks, loads what there is and compares it, stores the rest."""
 
-    def __init__(self, endpoint, block_bytes, ends):
+    def __init__(self, endpoint, block_bytes, ends, pages=PAGES):
         import kvscout
 
-        self.bytes, self.wrong, self.n = block_bytes, 0, 0
+        self.bytes, self.wrong, self.n, self.n_pages = block_bytes, 0, 0, pages
         common = {"endpoint": endpoint, "namespace": "trace", "chunk_tokens": BLOCK}
         self.client = ends.enter_context(kvscout.Client(**common, lookup_timeout_ms=60000))
-        self.worker = ends.enter_context(kvscout.Worker(**common, transfer_timeout_ms=60000))
-        self.pages = bytearray(PAGES * block_bytes)
-        self.worker.register([self.pages], BLOCK, n_blocks=PAGES, timeout_ms=60000)
+        self.worker = ends.enter_context(kvscout.Worker(**common, transfer_timeout_ms=600000))
+        self.pages = bytearray(b"\1") * (pages * block_bytes)  # touched: the kernel clears no page while a load is timed
+        self.worker.register([self.pages], BLOCK, n_blocks=pages, timeout_ms=60000)
         self.client.wait_ready(60000)
 
     def ended(self):
@@ -56,14 +56,14 @@ class Replayer:
         return hash * (self.bytes // len(hash))
 
     def request(self, keys):
-        """(blocks of the pool, of L2, seconds until they are in the pages)."""
+        """(blocks of the pool, of L2, seconds until they are in the pages, seconds of the question)."""
         self.n += 1
         name, begin = str(self.n), NOW()
         hit = self.client.wait_lookup(name, keys, len(keys) * BLOCK + 1)
+        question, seconds = NOW() - begin, 0
         self.client.admit(name)
-        seconds = 0
-        for first in range(0, hit.chunks, PAGES):
-            n = min(PAGES, hit.chunks - first)
+        for first in range(0, hit.chunks, self.n_pages):
+            n = min(self.n_pages, hit.chunks - first)
             asked = NOW()
             self.worker.retrieve(hit.ticket, first * BLOCK, (first + n) * BLOCK, range(n), ids_from=first * BLOCK)
             done = self.ended()
@@ -72,14 +72,14 @@ class Replayer:
                 raise SystemExit(f"blocks were promised and then not there: {done}")
             for at in range(n):
                 self.wrong += self.pages[at * self.bytes : (at + 1) * self.bytes] != self.content(keys[first + at])
-        for first in range(hit.chunks, len(keys), PAGES):
-            part = keys[first : first + PAGES]
+        for first in range(hit.chunks, len(keys), self.n_pages):
+            part = keys[first : first + self.n_pages]
             for at, key in enumerate(part):
                 self.pages[at * self.bytes : (at + 1) * self.bytes] = self.content(key)
             self.worker.store(hit.ticket, part, range(len(part)), first_token=first * BLOCK, ids_from=first * BLOCK)
             self.ended()
         self.client.finish(name)
-        return hit.l1_chunks, hit.l2_chunks, seconds
+        return hit.l1_chunks, hit.l2_chunks, seconds, question
 
 
 class Router:
@@ -142,16 +142,14 @@ def pools(options, ends):
 def host(at, ends, mbit):
     """A network namespace with a link of its own: the command in front of its programs, and our end's address."""
     name, far, own = f"kvscout-{os.getpid()}-{at}", f"10.213.{at}.2", f"10.213.{at}.1"
-    run = lambda text: subprocess.run(text.split(), check=True)  # noqa: E731
-    run(f"ip netns add {name}")
-    ends.callback(run, f"ip netns delete {name}")
-    run(f"ip link add kvs{at}a type veth peer name kvs{at}b netns {name}")
-    run(f"ip addr add {own}/24 dev kvs{at}a")
-    run(f"ip link set kvs{at}a up")
-    run(f"ip -n {name} addr add {far}/24 dev kvs{at}b")
-    run(f"ip -n {name} link set kvs{at}b up")
-    for where, device in ((["tc"], f"kvs{at}a"), (["tc", "-n", name], f"kvs{at}b")):
-        run(" ".join(where) + f" qdisc add dev {device} root tbf rate {mbit}mbit burst 1mb latency 50ms")
+    ends.callback(subprocess.run, ["ip", "netns", "delete", name])
+    limit = f"root tbf rate {mbit}mbit burst 1mb latency 50ms"
+    for command in (
+        f"ip netns add {name}", f"ip link add kvs{at}a type veth peer name kvs{at}b netns {name}", f"ip addr add {own}/24 dev kvs{at}a",
+        f"ip link set kvs{at}a up", f"ip -n {name} addr add {far}/24 dev kvs{at}b", f"ip -n {name} link set kvs{at}b up",
+        f"tc qdisc add dev kvs{at}a {limit}", f"tc -n {name} qdisc add dev kvs{at}b {limit}",
+    ):
+        subprocess.run(command.split(), check=True)
     return f"ip netns exec {name}", own
 
 
@@ -217,69 +215,18 @@ def swift(build, ends):
     return {"l2": f"s3://tiers?endpoint=http://127.0.0.1:{rest}", "l2_timeout_ms": 60000, "l2_lookup_timeout_ms": 60000}
 
 
-class Prompt:
-    """A prompt of many chunks, and a server whose memory is there before it is timed."""
+@contextlib.contextmanager
+def engine_of(n, keys):
+    """An engine with pages for a prompt of @n chunks, and its server, whose memory is there before anything is timed."""
+    from rig import ServerProcess, wait_for
 
-    def __init__(self, n, **keys):
-        from rig import ServerProcess, wait_for
-
-        import kvscout
-
-        pool = (n + n // 4 + 8) * (CHUNK + 4096)
-        self.server = ServerProcess(pool, max_promised=pool, prealloc="on", **keys)
-        common = {"endpoint": self.server.endpoint, "namespace": "tiers", "chunk_tokens": 16}
-        self.client, self.worker = kvscout.Client(**common, lookup_timeout_ms=60000), kvscout.Worker(**common, transfer_timeout_ms=600000)
-        self.n, self.pages = n, bytearray(n * CHUNK)
-        self.worker.register([self.pages], 16, n_blocks=n, timeout_ms=60000)
-        self.client.wait_ready(60000)
-        wait_for(lambda: self.server.counter("l1.bytes_extents") > 0.9 * pool, "the pool's memory")
-        self.keys = [hashlib.sha256(b"tiers %d" % at).digest() for at in range(n)]
-
-    def content(self, at):
-        return self.keys[at] * (CHUNK // 32)
-
-    def ended(self):
-        while not (done := self.worker.poll()):
-            time.sleep(0.0002)
-        assert done[0].ok and not done[0].missing, done
-        return done[0]
-
-    def store(self, written):
-        for at in range(self.n):
-            self.pages[at * CHUNK : (at + 1) * CHUNK] = self.content(at)
-        self.worker.store(0, self.keys, range(self.n))
-        self.ended()
-        while written and self.server.counter("l2.writes.waiting"):
-            time.sleep(0.05)
-
-    def load(self, name):
-        """Seconds of the question, and until all bytes are in the pages."""
-        begin = NOW()
-        hit = self.client.wait_lookup(name, self.keys, self.n * 16 + 1)
-        asked = NOW()
-        assert hit.chunks == self.n, hit
-        self.client.admit(name)
-        self.worker.retrieve(hit.ticket, 0, self.n * 16, range(self.n))
-        self.ended()
-        took = NOW() - begin
-        assert all(self.pages[at * CHUNK : (at + 1) * CHUNK] == self.content(at) for at in range(self.n))
-        self.pages[:] = bytes(len(self.pages))
-        self.client.finish(name)
-        return asked - begin, took
-
-    def close(self):
-        self.client.close()
-        self.worker.close()
-        self.server.stop()
-
-
-def forget(folder):
-    """The files are on the disk, and not in the page cache."""
-    os.sync()
-    for path in Path(folder).rglob("*"):
-        if path.is_file():
-            with path.open("rb") as file:
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    pool = (n + n // 4 + 8) * (CHUNK + 4096)
+    with contextlib.ExitStack() as ends:
+        server = ServerProcess(pool, max_promised=pool, prealloc="on", **keys)
+        ends.callback(server.stop)
+        engine = Replayer(server.endpoint, CHUNK, ends, n)
+        wait_for(lambda: server.counter("l1.bytes_extents") > 0.9 * pool, "the pool's memory")
+        yield engine, server
 
 
 def tiers(options, ends):
@@ -289,23 +236,27 @@ def tiers(options, ends):
               "Redis on loopback": {"l2": Redis(ends).url, "l2_timeout_ms": 60000},
               "S3: OpenStack Swift on loopback": swift(options.build.resolve(), ends)}
     found = {name: [] for name, keys in stores.items() if not isinstance(keys, str)}
+    prompt = [hashlib.sha256(b"tiers %d" % at).digest() for at in range(n)]
     for at in range(options.rounds + 1):  # the first one stores
-        for name in found:
-            prompt = Prompt(n, **stores[name])
-            if at == 0 or not stores[name]:
-                prompt.store(stores[name])
-            if at and "disk" in name:
-                forget(folder)
-            if at:
-                found[name].append(prompt.load(f"{at}"))
-            prompt.close()
+        for name, loads in found.items():
+            with engine_of(n, stores[name]) as (engine, server):
+                if at == 0 or not stores[name]:
+                    engine.request(prompt)
+                    while stores[name] and server.counter("l2.writes.waiting"):
+                        time.sleep(0.05)
+                if at and "disk" in name:
+                    forget(folder)
+                if at:
+                    pool, l2, took, question = engine.request(prompt)
+                    assert pool + l2 == n and engine.wrong == 0, (name, pool, l2, engine.wrong)
+                    loads.append((question, took))
     said(f"{options.mib} MiB in chunks of {CHUNK >> 20} MiB, by turns, {options.rounds} rounds, every byte compared; Redis {Redis.version[2:]}")
-    print("| from | the question, ms | all bytes are there after s, median (least) | GB/s | tokens a second of Llama 3 8B (128 KiB each) |\n|---|---|---|---|---|")
+    print(f"| from | the question, ms | {options.mib} MiB are there after s, median (least) | GB/s | thousand tokens/s of Llama 3 8B |\n|---|---|---|---|---|")
     for name, times in found.items():
         took = [each for _, each in times]
         middle = statistics.median(took)
         print(f"| {name} | {1000 * statistics.median(asked for asked, _ in times):.1f} | {middle:.2f} ({min(took):.2f}) | {n * CHUNK / middle / 1e9:.2f} |"
-              f" {n * CHUNK / middle / (128 << 10):,.0f} |")
+              f" {n * CHUNK / middle / (128 << 10) / 1000:.1f} |")
     for name, why in stores.items():
         if isinstance(why, str):
             print(f"\n{name} is missing: {why}")

@@ -27,7 +27,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 LIMIT_S = 60  # of a call
 sys.path.insert(0, f"{ROOT}/python/tests")
-from measured import NOW, said  # noqa: E402 the tests' own
+from measured import NOW, forget, said  # noqa: E402 the tests' own
 
 
 # ---- kills: each system in a process of its own -----------------------------------------------------------------------
@@ -269,7 +269,7 @@ def shown(call):
         return "not tried"
     seconds, answer = call
     what = {0: "nothing found", KEYS: "all of it"}.get(answer, answer if isinstance(answer, str) else f"{answer} of {KEYS}")
-    return f"no answer in {LIMIT_S}" if answer == "hangs" else f"{seconds:.2f} ({what})"
+    return f"no answer in {LIMIT_S}" if answer == "hangs" else f"{seconds:.2g} ({what})"
 
 
 def kills(options):
@@ -281,7 +281,7 @@ def kills(options):
             missing.append(f"{name}: {(ended.stderr.strip().splitlines() or ['it says nothing'])[-1]}")
         versions.append(f"{name} {version(options, system)}")
         for what, dead, back, frozen, thawed in lines:
-            when = ["never in 90" if each is None else f"{each:.2f}" for each in (back, thawed)]
+            when = ["never in 90" if each is None else f"{each:.2g}" for each in (back, thawed)]
             rows.append(f"| {name}: {what} | {shown(dead)} | {when[0]} | {shown(frozen)} | {when[1]} |")
     said(f"One SIGKILL and one SIGSTOP each, through the client that engines use, a prompt of {KEYS} blocks of 64 KiB; {', '.join(versions)}")
     print("Seconds:\n\n| killed, then stopped | a question after the kill returns | all is there again after the restart |"
@@ -353,7 +353,7 @@ def row_of(key):
 
 
 def server_of(disk, l2):
-    """Keys of a server: a pool, or one so small that all comes from files."""
+    """A server with a pool, or with files below it."""
     from rig import ServerProcess
 
     return ServerProcess("1Gi", **({"l2": f"fs://{disk.folder}/kvscout?direct=1", "l2_timeout_ms": 60000} if l2 else {}))
@@ -452,7 +452,7 @@ class Tier:
         return took if came and all(self.view[N + at].tobytes() == row_of(name) for at, name in enumerate(names)) else None
 
     def empty(self):
-        """What is in memory alone is dropped where there are files."""
+        """What comes from files comes from the disk."""
         if self.server and "l2" in self.server.config:
             drop(self.server)
 
@@ -485,7 +485,8 @@ class HiCache:
         if self.is_file:
             from sglang.srt.mem_cache.hicache_storage import HiCacheFile, HiCacheStorageConfig
 
-            self.storage = HiCacheFile(HiCacheStorageConfig(**config, extra_config={"file_storage_path": f"{disk.folder}/sglang"}))
+            self.folder = f"{disk.folder}/sglang"
+            self.storage = HiCacheFile(HiCacheStorageConfig(**config, extra_config={"file_storage_path": self.folder}))
             self.storage.register_mem_pool_host(self.pool)
         elif "Mooncake" in storage:
             from sglang.srt.mem_cache.hicache_storage import HiCacheStorageConfig
@@ -535,7 +536,10 @@ class HiCache:
         found = [self.pool.get_data_page((N + at) * size, flat=True).view(self.torch.uint8).numpy().tobytes() for at in range(N)]
         return self.calls.times[-1] if all(came) and all(page == row_of(name) for page, name in zip(found, names)) else None
 
-    empty = Tier.empty
+    def empty(self):
+        Tier.empty(self)
+        if self.is_file:
+            forget(self.folder)
 
     def close(self):
         if self.server:
