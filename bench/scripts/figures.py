@@ -16,6 +16,7 @@ import hmac
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -267,7 +268,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=Path)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, sizes, limit in (("pools", [8000, 40000], 0), ("hosts", [4000], 2000)):
+    for name, sizes, limit in (("pools", [8000, 40000], 0), ("hosts", [4000], 4000)):
         command = commands.add_parser(name)
         command.add_argument("trace", type=Path, help="a trace in Mooncake's format")
         command.add_argument("--blocks", type=int, nargs="+", default=sizes, help="of memory, in all pools (hosts: in each)")
@@ -283,6 +284,7 @@ def main():
     build = options.build.resolve()
     os.environ |= {"KVSCOUTD": str(build / "libserver/daemon/kvscoutd"), "PYTHONPATH": str(build / "python")}
     sys.path.insert(0, str(build / "python"))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was made goes away
     with contextlib.ExitStack() as ends:
         return 1 if {"pools": pools, "hosts": hosts, "tiers": tiers}[options.command](options, ends) else 0
 

@@ -12,6 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from rig import DIES_WITH_PARENT
+
 NOW = time.monotonic
 
 
@@ -49,7 +51,7 @@ class Redis:
         program = shutil.which("redis-server") or sys.exit("there is no redis-server (Debian: apt-get install redis-server)")
         Redis.version = subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout.split()[2]
         self.port, self.folder = free_port(), ends.enter_context(tempfile.TemporaryDirectory())
-        self.command = [program, "--bind", *bind.split(), "--port", str(self.port), "--dir", self.folder, "--save", "", "--protected-mode", "no",
+        self.command = [*DIES_WITH_PARENT, program, "--bind", *bind.split(), "--port", str(self.port), "--dir", self.folder, "--save", "", "--protected-mode", "no",
                         "--appendonly", "yes" if lasts else "no", "--appendfsync", "no", "--auto-aof-rewrite-percentage", "0"]
         self.url = f"redis://{bind.split()[0]}:{self.port}"
         self.host = bind.split()[0]
