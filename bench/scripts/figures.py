@@ -197,8 +197,9 @@ def swift(build, ends):
     folder = tempfile.mkdtemp()
     os.rmdir(folder)
     ends.callback(shutil.rmtree, folder, ignore_errors=True)
-    process = subprocess.Popen([sys.executable, ROOT / "tests/rigs/l2/swift.py", build / "tests/rigs/swift", folder], stdin=subprocess.PIPE,
-                               stdout=subprocess.PIPE, text=True)
+    venv = next(path for path in (build / "tests/rigs", build) if path.is_dir()) / "swift"
+    command = [sys.executable, ROOT / "tests/rigs/l2/swift.py", venv, folder]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     ends.callback(process.wait, 60)
     ends.callback(process.stdin.close)
     word, _, rest = process.stdout.readline().strip().partition(" ")
