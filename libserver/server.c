@@ -210,7 +210,7 @@ make_parts(struct scout_server *s, char *err, size_t err_len)
 	if (rc == 0)
 		rc = scout__fetch_start(s, scout__l2_adapters, err, err_len);
 	if (rc == 0)
-		rc = scout__transport_open(s, s->cfg.metrics ? SCOUT__METRICS_DESCRIPTORS : 0, err, err_len);
+		rc = scout__transport_open(s, s->cfg.metrics ? SCOUT__HTTP_DESCRIPTORS : 0, err, err_len);
 	if (rc == 0)
 		rc = scout__metrics_open(s, err, err_len);
 	return rc;

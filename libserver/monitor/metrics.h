@@ -5,23 +5,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "http_server.h"
 #include "stats.h"
-#include "text.h"
 
 /*
  * The HTTP endpoint for operators: /metrics, /healthz, /status. Optional when built (libmicrohttpd) and when run (key
  * `metrics`); without either, server.metrics is NULL and nothing here costs anything.
  *
  *   metrics_snapshot.c         what goes from the loop to the HTTP thread
- *   metrics_listen.c  HOST:PORT to a listening socket
  *   metrics_text.c    a block of values as a page
- *   metrics_http.c    the HTTP thread; the only file that knows libmicrohttpd
+ *   metrics_http.c    what is answered, on the thread of libserver/http
  *   metrics_none.c    instead of all these in a build without libmicrohttpd
  */
 
-#define SCOUT__METRICS_CONNS 16u        /* requests at once; the next one takes the place of the oldest */
-#define SCOUT__METRICS_DESCRIPTORS 40u  /* at most: twice the connections, and the endpoint's own */
-#define SCOUT__METRICS_ADDRESS 64u      /* "[v6 address]:port" */
 #define SCOUT__METRICS_HUNG_US 3000000u /* a loop that has not turned for this long hangs; it turns 50 times a second */
 
 enum scout__metrics_phase {
@@ -67,18 +63,8 @@ struct scout__metrics_facts {
 
 /* The newest values that the loop gives in time, and all facts. HTTP thread. */
 const struct scout__stats *scout__metrics_look(struct scout__metrics *m, struct scout__metrics_facts *ret_facts);
-const struct scout__log *scout__metrics_log(const struct scout__metrics *m);
 /* "127.0.0.1:9570", with the port that the kernel chose. */
 const char *scout__metrics_address(const struct scout__metrics *m);
-
-/* ---- metrics_listen.c ---- */
-
-/*
- * A socket that listens on @text, HOST:PORT; codes and messages of scout__metrics_open(). *ret_private: others cannot
- * reach it.
- */
-int scout__metrics_listen(const char *text, int *ret_fd, char *ret_address, bool *ret_private, char *err,
-			  size_t err_len);
 
 /* ---- metrics_text.c ---- */
 
@@ -93,13 +79,5 @@ void scout__metrics_json(const struct scout__stats *stats, const struct scout__m
 
 /* ---- metrics_http.c ---- */
 
-struct scout__http;
-
-/*
- * Serve @m on @listen_fd, which is taken in any case, from a thread of its own. Returns 0, SCOUT_ERR_NOMEM,
- * SCOUT_ERR_SYSTEM.
- */
-int scout__http_start(struct scout__metrics *m, int listen_fd, struct scout__http **ret_http, char *err,
-		      size_t err_len);
-/* Ends all connections. NULL is ignored. */
-void scout__http_stop(struct scout__http *http);
+/* As struct scout__http_service says; @user: the struct scout__metrics. HTTP thread. */
+void scout__metrics_get(void *user, const char *path, const char *host, struct scout__http_answer *answer);

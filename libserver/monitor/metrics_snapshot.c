@@ -58,12 +58,12 @@ enum snapshot_state {
 };
 
 struct scout__metrics {
-	struct scout__log log;                /* const after open */
-	char address[SCOUT__METRICS_ADDRESS]; /* const after open */
-	const struct scout_server *server;    /* const after open; the HTTP thread reads its constants only */
-	uint64_t start_time_s;                /* const after open */
-	struct scout__watch asked;            /* eventfd, HTTP thread to loop */
-	int answered_fd;                      /* eventfd, loop to HTTP thread */
+	struct scout__log log;             /* const after open */
+	char address[SCOUT__HTTP_ADDRESS]; /* const after open */
+	const struct scout_server *server; /* const after open; the HTTP thread reads its constants only */
+	uint64_t start_time_s;             /* const after open */
+	struct scout__watch asked;         /* eventfd, HTTP thread to loop */
+	int answered_fd;                   /* eventfd, loop to HTTP thread */
 	_Atomic uint64_t beat_us;
 	atomic_int phase;           /* enum scout__metrics_phase */
 	clockid_t loop_clock;       /* const from SERVING on */
@@ -245,12 +245,6 @@ scout__metrics_look(struct scout__metrics *m, struct scout__metrics_facts *ret_f
 	return m->last;
 }
 
-const struct scout__log *
-scout__metrics_log(const struct scout__metrics *m)
-{
-	return &m->log;
-}
-
 const char *
 scout__metrics_address(const struct scout__metrics *m)
 {
@@ -275,11 +269,13 @@ make(struct scout_server *s, struct scout__metrics *m, char *err, size_t err_len
 	if (m->asked.fd < 0 || m->answered_fd < 0 || scout__watch_add(s, &m->asked) != 0)
 		return scout__fail(err, err_len, SCOUT_ERR_SYSTEM, "eventfd or epoll_ctl: %s",
 				   scout__errno_text(errno));
-	rc = scout__metrics_listen(s->cfg.metrics, &listen_fd, m->address, &is_private, err, err_len);
+	rc = scout__http_listen("metrics =", s->cfg.metrics, &listen_fd, m->address, &is_private, err, err_len);
 	if (rc)
 		return rc;
 	scout__stats_take(s, NULL, m->last);
-	rc = scout__http_start(m, listen_fd, &m->http, err, err_len);
+	rc = scout__http_start(
+		&(struct scout__http_service){.name = "metrics", .log = &m->log, .user = m, .get = scout__metrics_get},
+		listen_fd, &m->http, err, err_len);
 	if (rc)
 		return rc;
 	scout__log(&m->log, SCOUT_LOG_INFO, "metrics on http://%s/metrics", m->address);

@@ -147,12 +147,12 @@ END_TEST
 
 START_TEST(stopping_with_open_connections_is_bounded)
 {
-	int fds[SCOUT__METRICS_CONNS];
+	int fds[SCOUT__HTTP_CONNS];
 	struct given_time t;
 	struct rig rig;
 
 	metrics_up(&rig, 8);
-	for (unsigned i = 0; i < SCOUT__METRICS_CONNS; i++)
+	for (unsigned i = 0; i < SCOUT__HTTP_CONNS; i++)
 		fds[i] = open_slow(metrics_address(rig.server));
 	http_send(fds[3], "\r\n\r\n");
 	wire_close(&rig.client);
@@ -160,7 +160,7 @@ START_TEST(stopping_with_open_connections_is_bounded)
 	given_time_begin(&t);
 	scout_server_stop(rig.server);
 	given_time_within(&t, STOP_US, "scout_server_stop() with open connections");
-	for (unsigned i = 0; i < SCOUT__METRICS_CONNS; i++)
+	for (unsigned i = 0; i < SCOUT__HTTP_CONNS; i++)
 		ck_assert_int_eq(close(fds[i]), 0);
 }
 END_TEST

@@ -382,18 +382,18 @@ has_ended(int fd)
 
 START_TEST(the_oldest_connection_makes_room_for_the_next)
 {
-	int fds[SCOUT__METRICS_CONNS];
+	int fds[SCOUT__HTTP_CONNS];
 	char body[64];
 
 	metrics_up(&rig, 8);
-	for (unsigned i = 0; i < SCOUT__METRICS_CONNS; i++)
+	for (unsigned i = 0; i < SCOUT__HTTP_CONNS; i++)
 		fds[i] = open_slow(metrics_address(rig.server));
 	ck_assert_int_eq(http_status(metrics_address(rig.server), "/healthz", body, sizeof(body)), 200);
 	wait_until(has_ended(fds[0]))
 		;
-	for (unsigned i = 1; i < SCOUT__METRICS_CONNS; i++)
+	for (unsigned i = 1; i < SCOUT__HTTP_CONNS; i++)
 		ck_assert_msg(!has_ended(fds[i]), "connection %u", i);
-	for (unsigned i = 0; i < SCOUT__METRICS_CONNS; i++)
+	for (unsigned i = 0; i < SCOUT__HTTP_CONNS; i++)
 		ck_assert_int_eq(close(fds[i]), 0);
 }
 END_TEST
@@ -424,7 +424,7 @@ START_TEST(a_thousand_slow_clients_do_not_disturb_lookups)
 	ck_assert_int_eq(http_status(metrics_address(rig.server), "/healthz", body, sizeof(body)), 200);
 	page_wait(&page, metrics_address(rig.server), "kvscout_lookups_total{result=\"full\"}", MANY / 8);
 	/* Ours, and few of the server's. */
-	ck_assert_int_le(count_fds(), before + MANY + (int)SCOUT__METRICS_DESCRIPTORS);
+	ck_assert_int_le(count_fds(), before + MANY + (int)SCOUT__HTTP_DESCRIPTORS);
 	for (unsigned i = 0; i < MANY; i++)
 		ck_assert_int_eq(close(fds[i]), 0);
 }

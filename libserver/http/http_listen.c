@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "metrics.h"
+#include "http_server.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -27,6 +27,7 @@
 #define BACKLOG 64
 
 struct listen_place {
+	const char *what;
 	char host[HOST_MAX + 1];
 	unsigned port;
 	char shown[SCOUT__OPTION_TEXT]; /* as the user wrote it */
@@ -37,9 +38,9 @@ syntax(const struct listen_place *place, const char *why, char *err, size_t err_
 {
 	return scout__fail(
 		err, err_len, SCOUT_ERR_CONFIG_SYNTAX,
-		"metrics = %s: %s; must be HOST:PORT, for example 127.0.0.1:9570 or [::1]:9570, port 0 for a port that "
+		"%s %s: %s; must be HOST:PORT, for example 127.0.0.1:9570 or [::1]:9570, port 0 for a port that "
 		"the kernel chooses",
-		place->shown, why);
+		place->what, place->shown, why);
 }
 
 static int
@@ -55,8 +56,8 @@ parse_port(const char *text, struct listen_place *place, char *err, size_t err_l
 	for (; *text && port <= UINT16_MAX; text++)
 		port = port * 10 + (unsigned)(*text - '0');
 	if (port > UINT16_MAX)
-		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, "metrics = %s: the port must be 0..65535",
-				   place->shown);
+		return scout__fail(err, err_len, SCOUT_ERR_CONFIG_RANGE, "%s %s: the port must be 0..65535",
+				   place->what, place->shown);
 	place->port = port;
 	return 0;
 }
@@ -133,10 +134,10 @@ name_of(int fd, char *ret_address, bool *ret_private)
 	memcpy(&v6, &address, sizeof(v6));
 	if (address.ss_family == AF_INET) {
 		(void)inet_ntop(AF_INET, &v4.sin_addr, text, sizeof(text)); /* cannot fail: family and room are right */
-		(void)snprintf(ret_address, SCOUT__METRICS_ADDRESS, "%s:%u", text, (unsigned)ntohs(v4.sin_port));
+		(void)snprintf(ret_address, SCOUT__HTTP_ADDRESS, "%s:%u", text, (unsigned)ntohs(v4.sin_port));
 	} else {
 		(void)inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof(text));
-		(void)snprintf(ret_address, SCOUT__METRICS_ADDRESS, "[%s]:%u", text, (unsigned)ntohs(v6.sin6_port));
+		(void)snprintf(ret_address, SCOUT__HTTP_ADDRESS, "[%s]:%u", text, (unsigned)ntohs(v6.sin6_port));
 	}
 	*ret_private = is_private(&address);
 	return 0;
@@ -169,28 +170,30 @@ bind_error(const struct listen_place *place, int error, char *err, size_t err_le
 	switch (error) {
 	case EADDRINUSE:
 		return scout__fail(err, err_len, SCOUT_ERR_BIND,
-				   "metrics = %s: another program listens there; choose another port, or 0",
+				   "%s %s: another program listens there; choose another port, or 0", place->what,
 				   place->shown);
 	case EACCES:
 		return scout__fail(err, err_len, SCOUT_ERR_PERMISSION,
-				   "metrics = %s: this user may not bind it; use a port from 1024 on", place->shown);
+				   "%s %s: this user may not bind it; use a port from 1024 on", place->what,
+				   place->shown);
 	case EADDRNOTAVAIL:
-		return scout__fail(err, err_len, SCOUT_ERR_BIND, "metrics = %s: no address of this machine",
+		return scout__fail(err, err_len, SCOUT_ERR_BIND, "%s %s: no address of this machine", place->what,
 				   place->shown);
 	default:
-		return scout__fail(err, err_len, SCOUT_ERR_BIND, "metrics = %s cannot be bound: %s", place->shown,
+		return scout__fail(err, err_len, SCOUT_ERR_BIND, "%s %s cannot be bound: %s", place->what, place->shown,
 				   scout__errno_text(error));
 	}
 }
 
 int
-scout__metrics_listen(const char *text, int *ret_fd, char *ret_address, bool *ret_private, char *err, size_t err_len)
+scout__http_listen(const char *what, const char *text, int *ret_fd, char *ret_address, bool *ret_private, char *err,
+		   size_t err_len)
 {
 	const struct addrinfo hints = {.ai_family = AF_UNSPEC,
 				       .ai_socktype = SOCK_STREAM,
 				       .ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV};
 	struct addrinfo *address = NULL;
-	struct listen_place place = {.port = 0};
+	struct listen_place place = {.what = what};
 	int rc = parse(text, &place, err, err_len);
 	char port[8];
 	int error, fd = -1;
@@ -200,7 +203,7 @@ scout__metrics_listen(const char *text, int *ret_fd, char *ret_address, bool *re
 	(void)snprintf(port, sizeof(port), "%u", place.port);
 	rc = getaddrinfo(place.host, port, &hints, &address);
 	if (rc == EAI_MEMORY)
-		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "metrics = %s: out of memory", place.shown);
+		return scout__fail(err, err_len, SCOUT_ERR_NOMEM, "%s %s: out of memory", place.what, place.shown);
 	if (rc)
 		return syntax(&place, "the host is no address, and names are not looked up", err, err_len);
 	error = listen_on(address, &fd);
