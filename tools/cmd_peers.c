@@ -103,26 +103,34 @@ peers_print(const struct peer_list *list, uint32_t most)
 		say("and %u more\n", (unsigned)(list->n - most));
 }
 
+void
+peers_json(const struct peer_list *list, uint32_t most, struct scout__text *text)
+{
+	scout__text_add(text, "[");
+	for (uint32_t i = 0; i < list->n && i < most; i++) {
+		const struct peer_row *row = &list->rows[i];
+
+		scout__text_add(text, "%s{\"role\": \"%s\", \"id\": \"%016" PRIx64 "\", \"namespace\": \"",
+				i ? ",\n " : "", row->role == SCOUT_ROLE_WORKER ? "worker" : "client", row->id);
+		scout__text_json(text, row->name_space, strlen(row->name_space));
+		scout__text_add(text, "\", \"pid\": %u, \"kv_rank\": %d, \"sessions\": %u, \"holds\": %u, ",
+				(unsigned)row->pid, (int)row->kv_rank - 1, (unsigned)row->sessions,
+				(unsigned)row->holds);
+		scout__text_add(text, "\"waiting\": %u, \"unread_bytes\": %" PRIu64 ", \"silent_ms\": %u}",
+				(unsigned)row->waiting, row->unread_bytes, (unsigned)row->silent_ms);
+	}
+	scout__text_add(text, "]");
+}
+
 static void
 print_json(const struct peer_list *list)
 {
 	struct scout__text text = {NULL, 0, 0, false};
 
-	for (uint32_t i = 0; i < list->n; i++) {
-		const struct peer_row *row = &list->rows[i];
-
-		scout__text_add(&text, "%s{\"role\": \"%s\", \"id\": \"%016" PRIx64 "\", \"namespace\": \"",
-				i ? ",\n " : "[", row->role == SCOUT_ROLE_WORKER ? "worker" : "client", row->id);
-		scout__text_json(&text, row->name_space, strlen(row->name_space));
-		scout__text_add(&text, "\", \"pid\": %u, \"kv_rank\": %d, \"sessions\": %u, \"holds\": %u, ",
-				(unsigned)row->pid, (int)row->kv_rank - 1, (unsigned)row->sessions,
-				(unsigned)row->holds);
-		scout__text_add(&text, "\"waiting\": %u, \"unread_bytes\": %" PRIu64 ", \"silent_ms\": %u}",
-				(unsigned)row->waiting, row->unread_bytes, (unsigned)row->silent_ms);
-	}
+	peers_json(list, UINT32_MAX, &text);
 	if (text.failed)
 		die("the list is too long");
-	say("%.*s]\n", list->n ? (int)text.len : 1, list->n ? text.p : "[");
+	say("%.*s\n", (int)text.len, text.p);
 	scout__text_fini(&text);
 }
 

@@ -70,14 +70,7 @@ print_json(const struct operator* op, const struct snapshot *s)
 	scout__text_add(&text, "{\"endpoint\": \"");
 	scout__text_json(&text, op->client.endpoint, strlen(op->client.endpoint));
 	scout__text_add(&text, "\"");
-	for (uint32_t i = 0; i < s->n; i++) {
-		scout__text_add(&text, ", \"");
-		scout__text_json(&text, s->items[i].name, strlen(s->items[i].name));
-		/* As in the log; a number so large is none in JSON. */
-		scout__text_add(&text,
-				strcmp(s->items[i].name, "epoch") == 0 ? "\": \"%016" PRIx64 "\"" : "\": %" PRIu64,
-				s->items[i].value);
-	}
+	snapshot_json(s, &text);
 	if (text.failed)
 		die("the answer is too long");
 	say("%.*s}\n", (int)text.len, text.p);

@@ -13,16 +13,19 @@
 /* See operator.h. */
 
 static int
-failed(int rc, const char *err)
+failed(const struct operator* op, int rc, const char *err)
 {
-	complain("%s", err);
+	if (op->why)
+		(void)snprintf(op->why, OPERATOR_WHY, "%s", err);
+	else
+		complain("%s", err);
 	return rc == SCOUT_ERR_UNREACHABLE ? EXIT_NO_SERVER : EXIT_FAILED;
 }
 
 int
 operator_open(struct operator* op, const struct cli *cli)
 {
-	char err[1024] = "";
+	char err[OPERATOR_WHY] = "";
 	int rc;
 
 	if (scout__list_check_one_endpoint("--endpoint", op->endpoint, err, sizeof(err)) != 0)
@@ -38,23 +41,23 @@ operator_open(struct operator* op, const struct cli *cli)
 		return cli_usage_error(cli, "--curve-server-key: must be the 40 characters of a public key");
 	rc = scout__status_client_open(&op->client, op->endpoint, op->curve_secret_file, op->curve_server_key, err,
 				       sizeof(err));
-	return rc ? failed(rc, err) : 0;
+	return rc ? failed(op, rc, err) : 0;
 }
 
 int
 operator_ask(struct operator* op, struct scout__op *ret_op)
 {
-	char err[1024];
+	char err[OPERATOR_WHY];
 	int rc = scout__status_client_ask(&op->client, ret_op, err, sizeof(err));
 
-	return rc ? failed(rc, err) : 0;
+	return rc ? failed(op, rc, err) : 0;
 }
 
 int operator_bad_reply(struct operator* op)
 {
-	char err[1024];
+	char err[OPERATOR_WHY];
 
-	return failed(scout__status_client_bad_reply(&op->client, err, sizeof(err)), err);
+	return failed(op, scout__status_client_bad_reply(&op->client, err, sizeof(err)), err);
 }
 
 void operator_close(struct operator* op)

@@ -21,8 +21,10 @@ enum {
 struct operator
 {
 	const char *endpoint, *curve_secret_file, *curve_server_key;
+	char *why; /* NULL: what fails is told on standard error; else there, in OPERATOR_WHY bytes */
 	struct scout__status_client client;
 };
+#define OPERATOR_WHY 1024u
 
 #define OPERATOR_DEFAULTS                                                                                              \
 	{                                                                                                              \
@@ -45,6 +47,7 @@ int cmd_lookup(int argc, char **argv);
 int cmd_clear(int argc, char **argv);
 int cmd_peers(int argc, char **argv);
 int cmd_verify(int argc, char **argv);
+int cmd_web(int argc, char **argv);
 
 /* Connect. Returns 0, or an exit status after saying why; operator_close() in both cases. */
 int operator_open(struct operator* op, const struct cli *cli);

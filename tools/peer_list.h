@@ -4,6 +4,7 @@
 #include <stdint.h>
 
 #include "operator.h"
+#include "text.h"
 
 /* All peers of a server (cmd_peers.c). Main thread. */
 
@@ -25,3 +26,5 @@ struct peer_list {
 int peers_take(struct operator* op, struct peer_list *ret);
 /* As a table, at most @most of them. */
 void peers_print(const struct peer_list *list, uint32_t most);
+/* As a JSON array, likewise. */
+void peers_json(const struct peer_list *list, uint32_t most, struct scout__text *text);

@@ -177,8 +177,9 @@ sheet_l2(const struct snapshot *s, const struct snapshot *before)
 }
 
 /* What has happened, and what to look at; docs/operations.md says more. */
-int
-sheet_attention(const struct snapshot *s, const struct snapshot *before)
+void
+sheet_attention_lines(const struct snapshot *s, const struct snapshot *before, unsigned width,
+		      void (*add)(void *user, const char *line), void *user)
 {
 	uint64_t growth_errno = snapshot_value(s, "l1.growth_errno");
 	const struct {
@@ -199,44 +200,53 @@ sheet_attention(const struct snapshot *s, const struct snapshot *before)
 		{"l2.loads.failed", "loads from L2 failed"},
 		{"l2.writes.failed", "writes to L2 failed"},
 	};
-	const char *lead = "attention ";
-	char n[SHOWN];
-	int lines = 0;
+	char line[SHOW_LONG + SHOWN], text[SHOW_LONG], n[SHOWN];
 
-	paint(PAINT_ALARM);
-	if (snapshot_value(s, "draining")) {
-		say("%-10s the server is stopping\n", lead);
-		lead = "";
-		lines++;
-	}
+	if (snapshot_value(s, "draining"))
+		add(user, "the server is stopping");
 	if (growth_errno) {
-		say("%-10s the pool cannot grow beyond %s: %s\n", lead,
-		    show_bytes(n, (double)snapshot_value(s, "l1.bytes_extents")), scout__errno_text((int)growth_errno));
-		lead = "";
-		lines++;
+		(void)snprintf(line, sizeof(line), "the pool cannot grow beyond %s: %s",
+			       show_bytes(n, (double)snapshot_value(s, "l1.bytes_extents")),
+			       scout__errno_text((int)growth_errno));
+		add(user, line);
 	}
 	for (uint64_t i = 0; i < snapshot_value(s, "l2.adapters") && i < STORES_MOST; i++) {
 		const char *words = l2_text(s, i, "words ");
-		char text[SHOW_LONG];
 
 		if (!*words)
 			continue;
-		say("%-10s L2 %llu: %s\n", lead, (unsigned long long)i,
-		    show_name(text, sizeof(text), words, show_width(62)));
-		lead = "";
-		lines++;
+		(void)snprintf(line, sizeof(line), "L2 %llu: %s", (unsigned long long)i,
+			       show_name(text, sizeof(text), words, width));
+		add(user, line);
 	}
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		uint64_t count = snapshot_since(s, before, rows[i].name);
 
 		if (count == 0)
 			continue;
-		say("%-10s %s %s\n", lead, show_count(n, count), rows[i].about);
-		lead = "";
-		lines++;
+		(void)snprintf(line, sizeof(line), "%s %s", show_count(n, count), rows[i].about);
+		add(user, line);
 	}
+}
+
+static void
+say_attention(void *user, const char *line)
+{
+	int *lines = user;
+
+	say("%-10s %s\n", *lines ? "" : "attention ", line);
+	++*lines;
+}
+
+int
+sheet_attention(const struct snapshot *s, const struct snapshot *before)
+{
+	int lines = 0;
+
+	paint(PAINT_ALARM);
+	sheet_attention_lines(s, before, show_width(62), say_attention, &lines);
 	paint(PAINT_NONE);
 	if (lines == 0)
-		say("%-10s nothing\n", lead);
-	return lines ? lines : 1;
+		say_attention(&lines, "nothing");
+	return lines;
 }

@@ -19,3 +19,6 @@ int sheet_pool(const struct snapshot *s, const struct snapshot *before);
 int sheet_l2(const struct snapshot *s, const struct snapshot *before);
 /* "attention": what needs an operator */
 int sheet_attention(const struct snapshot *s, const struct snapshot *before);
+/* The same by lines, a store's words in @width columns. */
+void sheet_attention_lines(const struct snapshot *s, const struct snapshot *before, unsigned width,
+			   void (*add)(void *user, const char *line), void *user);

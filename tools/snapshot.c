@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "snapshot.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,6 +99,19 @@ snapshot_free(struct snapshot *s)
 	free(s->items);
 	free(s->names);
 	memset(s, 0, sizeof(*s));
+}
+
+void
+snapshot_json(const struct snapshot *s, struct scout__text *text)
+{
+	for (uint32_t i = 0; i < s->n; i++) {
+		scout__text_add(text, ", \"");
+		scout__text_json(text, s->items[i].name, strlen(s->items[i].name));
+		/* As in the log; a number so large is none in JSON. */
+		scout__text_add(text,
+				strcmp(s->items[i].name, "epoch") == 0 ? "\": \"%016" PRIx64 "\"" : "\": %" PRIu64,
+				s->items[i].value);
+	}
 }
 
 uint64_t

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "operator.h"
+#include "text.h"
 
 /* What STATUS said at one time, by name. Main thread. */
 
@@ -26,6 +27,8 @@ int snapshot_take(struct operator* op, struct snapshot *ret);
 /* @now becomes @before, unless it is empty. */
 void snapshot_next(struct snapshot *now, struct snapshot *before);
 void snapshot_free(struct snapshot *s);
+/* Names and numbers as members of a JSON object, a comma before each. */
+void snapshot_json(const struct snapshot *s, struct scout__text *text);
 
 /* The value of that name; 0 if the server does not tell one. */
 uint64_t snapshot_value(const struct snapshot *s, const char *name);
