@@ -4,7 +4,7 @@
 # `./dev check`: sanitizers, analyzers, formats, and builds without optional libraries, each a stage. `dev` sources this file after
 # packages.sh and build.sh.
 
-STAGES='shell codespell format comments types abi minimal lto asan tsan jitter clang tidy analyzer valgrind aarch64 engine bare'
+STAGES='shell codespell format comments types abi minimal lto asan tsan jitter clang tidy analyzer valgrind aarch64 web engine bare'
 # What `./dev check release` runs besides.
 RELEASE_STAGES='test wheel'
 TIDY_LIMIT_S=1200
@@ -235,6 +235,14 @@ stage_valgrind()
 	run_tests "$ROOT/build" --setup valgrind --suite memcheck
 }
 
+# The page of `kvscout web` in a real browser. Chromium is 380 MB with what it needs, more than all other packages, so ./dev test and CI have
+# the cases of this test that need none.
+stage_web()
+{
+	build_default || return 1
+	run_tests "$ROOT/build" tools_web
+}
+
 # Real vLLM, at most four starts. Its environment (5.9 GB from PyPI) is made if it is not there; a machine that has no CPython 3.11, no room or
 # no PyPI skips the stage.
 stage_engine()
@@ -274,6 +282,7 @@ packages_of_stage()
 	abi) echo "$BASE_PACKAGES abigail-tools" ;;
 	clang) echo "$BASE_PACKAGES $TEST_PACKAGES $CLANG_PACKAGES" ;;
 	tidy) echo "$BASE_PACKAGES $CLANG_PACKAGES clang-tidy" ;;
+	web) echo "$BASE_PACKAGES $TEST_PACKAGES chromium" ;;
 	valgrind) echo "$BASE_PACKAGES $TEST_PACKAGES valgrind" ;;
 	bare) [ "$(id -u)" -ne 0 ] || echo debootstrap debian-archive-keyring ;;
 	*) echo "$BASE_PACKAGES $TEST_PACKAGES $TEST_SERVICES" ;;

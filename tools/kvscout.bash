@@ -7,7 +7,7 @@ _kvscout() {
 
 	COMPREPLY=()
 	if [ "$COMP_CWORD" -eq 1 ]; then
-		mapfile -t COMPREPLY < <(compgen -W "server status top ping lookup clear peers verify latency replay copy --help --version" -- "$word")
+		mapfile -t COMPREPLY < <(compgen -W "server status top web ping lookup clear peers verify latency replay copy --help --version" -- "$word")
 		return
 	fi
 	case $before in

@@ -20,6 +20,17 @@
  * Threads: main, and a client's background thread during `lookup`.
  */
 
+#ifndef HAVE_MICROHTTPD
+int
+cmd_web(int argc, char **argv)
+{
+	(void)argc;
+	(void)argv;
+	complain("web: this kvscout is built without libmicrohttpd; kvscout top shows the same on a terminal");
+	return EXIT_FAILED;
+}
+#endif
+
 static const struct command {
 	const char *name;
 	int (*run)(int argc, char **argv);
@@ -29,6 +40,7 @@ static const struct command {
 	{"server", NULL, "kvscoutd", "start a cache server"},
 	{"status", cmd_status, NULL, "say how the server does, once or again and again"},
 	{"top", cmd_top, NULL, "watch it: hits, times, memory, L2, peers"},
+	{"web", cmd_web, NULL, "watch it in a browser on this machine"},
 	{"ping", cmd_ping, NULL, "ask whether it answers, and how fast"},
 	{"lookup", cmd_lookup, NULL, "ask what of a prompt is cached, and where"},
 	{"clear", cmd_clear, NULL, "drop what a namespace or a tenant has cached"},

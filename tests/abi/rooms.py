@@ -104,7 +104,7 @@ KNOTS = {
 }
 
 # Headers that the build writes.
-GENERATED = {"revision.h", "cuda_kernel_image.inc", "copy_kernels_image.inc"}
+GENERATED = {"revision.h", "cuda_kernel_image.inc", "copy_kernels_image.inc", "web_page.inc"}
 
 COMMENT_OR_STRING = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.S)
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+(?:"([^"]+)"|<(kvscout/[^>]+)>)', re.M)

@@ -18,7 +18,7 @@ mkdir -m 700 "$XDG_RUNTIME_DIR"
 check "no command is wrong usage" ends_with 2 "a command is missing" "$kvscout"
 check "an unknown command is wrong usage" ends_with 2 '"restart" is no command' "$kvscout" restart
 check "-h lists the commands" ends_with 0 "drop what a namespace or a tenant has cached" "$kvscout" -h
-for command in status top ping lookup clear peers verify; do
+for command in status top web ping lookup clear peers verify; do
 	check "$command -h lists its options" ends_with 0 "usage: kvscout $command" "$kvscout" "$command" -h
 	check "$command refuses an unknown option" ends_with 2 "unknown option" "$kvscout" "$command" --nonsense
 done
