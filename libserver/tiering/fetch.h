@@ -245,6 +245,8 @@ SCOUT_ON_LOOP void scout__expected_let_go(struct scout__chunk_index *index, uint
 SCOUT_ON_LOOP void scout__expected_replaced(struct scout_server *s, struct scout__ns_group *group, uint32_t entry,
 					    uint32_t rank);
 SCOUT_ON_LOOP void scout__bad_add(struct scout_server *s, struct scout__l2_digest digest);
+/* It was written anew. */
+SCOUT_ON_LOOP void scout__bad_end(struct scout_server *s, struct scout__l2_digest digest);
 SCOUT_ON_LOOP bool scout__bad_is(const struct scout_server *s, struct scout__l2_digest digest);
 
 /* ---- l2_lookup.c ---- */

@@ -16,7 +16,7 @@
  * stores are given back, and loads that have not begun are cancelled. Pins are given back by the digests that were
  * pinned and not by computing them again: the weights version may have become known in between.
  *
- * Bad keys: what failed to load does not count again for bad_key_ms, whatever the store says. A ring in the order of
+ * Bad keys: what failed to load does not count again for bad_key_ms, whatever the store says, or until it is written anew. A ring in the order of
  * time, since all stay equally long, with a map on it; when it is full the oldest is forgotten.
  *
  * Threads: loop.
@@ -202,6 +202,14 @@ scout__bad_add(struct scout_server *s, struct scout__l2_digest digest)
 	if (scout__map_put(&t->bad_map, bad_name(digest), at))
 		t->n_bad++;
 	t->count.bad_keys++;
+}
+
+void
+scout__bad_end(struct scout_server *s, struct scout__l2_digest digest)
+{
+	if (scout__bad_is(s, digest))
+		(void)scout__map_del(&s->fetch->bad_map,
+				     bad_name(digest)); /* its place in the ring goes with its time */
 }
 
 bool

@@ -180,6 +180,8 @@ write_done(void *user, struct scout__l2_op *op)
 	enum scout__l2_verdict verdict = scout__l2_verdict_of(op);
 
 	w->kept |= op->result == SCOUT__L2_OK || op->result == SCOUT__L2_PRESENT;
+	if (op->result == SCOUT__L2_OK)
+		scout__bad_end(s, op->key->digest);
 	w->failures += verdict == SCOUT__L2_FAILED;
 	if (verdict == SCOUT__L2_WORKED)
 		w->todo &= (uint8_t) ~(1u << op->adapter);

@@ -94,6 +94,7 @@ START_LOOP_TEST(a_failed_load_is_missing_and_is_not_offered_again, 0, 4)
 	static const enum scout__l2_result results[] = {SCOUT__L2_CORRUPT, SCOUT__L2_ABSENT, SCOUT__L2_ERROR,
 							SCOUT__L2_TIMEOUT};
 
+	r.cfg.eviction = "lru";
 	eight_expected();
 	l2_memory_fail(r.m, SCOUT__L2_LOAD, 1, results[_i]);
 	/* Exactly the first is missing: the others are as good as before. */
@@ -108,7 +109,12 @@ START_LOOP_TEST(a_failed_load_is_missing_and_is_not_offered_again, 0, 4)
 	/* Stored anew it counts at once. */
 	l2_store(&r.rig.worker, 1, 1);
 	l2_lookup(&r.rig.client, 3, 1, 8, 8, 0);
-	l2_end(&r, 3);
+	rig_finish(&r.rig.client, 3);
+	/* Out of the pool it counts if it was written anew: a damaged one was removed. The others the store had, and wrote nothing. */
+	for (uint64_t key = 1000; key < 1064; key += 8)
+		l2_store(&r.rig.worker, key, 8);
+	l2_lookup(&r.rig.client, 4, 1, 8, 0, results[_i] == SCOUT__L2_CORRUPT ? 8 : 0);
+	l2_end(&r, 4);
 }
 END_TEST
 
