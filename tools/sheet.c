@@ -68,7 +68,7 @@ sheet_ceiling(char buf[SHOWN + 1], const struct snapshot *s, const struct snapsh
 	buf[0] = '~';
 	/* An estimate may be above all that was asked for. */
 	(void)show_percent(buf + 1, ceiling < asked ? ceiling : asked, sample ? asked : 0);
-	return sample > 1 ? buf : buf + 1;
+	return asked > 0 && sample > 1 ? buf : buf + 1;
 }
 
 int
