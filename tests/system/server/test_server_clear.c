@@ -61,6 +61,12 @@ START_TEST(what_was_cleared_would_hit_in_no_cache)
 	ck_assert_uint_eq(rig_store(&rig.worker, 0, 1, 4), 4);
 	ck_assert_uint_eq(rig_peek(&rig.client, 1, 10), 4);
 	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.ceiling_chunks"), 8 + 4);
+	/* A sample that has become smaller begins with all chunks again. */
+	for (uint64_t key = 1000; key < 30000 && wire_status(&rig.client, "ns.test.ceiling_sample") == 1; key += 8)
+		ck_assert_uint_eq(rig_store(&rig.worker, 0, key, 8), 8);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.ceiling_sample"), 2);
+	(void)clear_by(&rig.worker, CLEAR_Y);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.ceiling_sample"), 1);
 }
 END_TEST
 
