@@ -111,6 +111,8 @@ START_TEST(what_a_missing_window_loses_is_counted)
 	groups_store(&rig.worker, 1, 2, 4);
 	ck_assert_uint_eq(look(&rig, 1, 10, 0).hit, 4);
 	ck_assert_uint_eq(wire_status(&rig.client, "lookups.lost_chunks"), 4);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.known_chunks"), 8);
+	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.ceiling_chunks"), 8);
 	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.group.0.hit_objects"), 4);
 	ck_assert_uint_eq(wire_status(&rig.client, "ns.test.group.1.hit_objects"), 2);
 	for (uint32_t g = 0; g < 2; g++) {
