@@ -120,14 +120,14 @@ known_run(const struct scout__lookup_op *pending, uint64_t *ret_seen)
 			continue;
 		if (wg->named < wg->n && from >= wg->named) {
 			const uint8_t *hashes = scout__group_walk_hash(pending, g, wg->named);
-			uint32_t n = wg->n - wg->named;
+			uint32_t n = wg->n - wg->named, most = walk->at_most / wg->group->stride - from;
 
 			from -= wg->named;
 			known = wg->named +
 				scout__index_known_apart(wg->group->index, wg->space, hashes, apart, from, n);
 			known *= wg->group->stride;
 			*ret_seen = wg->group->stride * scout__ceiling_seen(&pending->op.ns->ceiling, wg->space,
-									    hashes + from * apart, apart, n - from);
+									    hashes + from * apart, apart, most);
 		}
 		break;
 	}
