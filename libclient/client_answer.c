@@ -83,6 +83,20 @@ answered(const struct scout_client *client, const char *id, uint32_t *ret_slot)
 	return 0;
 }
 
+int
+scout_lookup_kept(struct scout_client *client, const char *id)
+{
+	uint32_t i = 0;
+	int rc;
+
+	if (!client)
+		return SCOUT_ERR_INVALID;
+	if (!scout__client_enter(client))
+		return SCOUT_ERR_FORKED;
+	rc = answered(client, id, &i);
+	return scout__client_leave(client, rc ? rc : client->slots[i].landed.kept);
+}
+
 /* ---- lengths ---- */
 
 static int

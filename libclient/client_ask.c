@@ -181,6 +181,7 @@ scout__answer_unreachable(struct scout_client *client, struct scout__lookup_slot
 	slot->ask.ticket = 0;
 	slot->landed_us = scout__now_us();
 	slot->landed.epochs = atomic_load_explicit(&client->epochs, memory_order_relaxed);
+	slot->landed.kept = SCOUT_KEEP_UNKNOWN;
 	slot->landed.hit = (struct scout_hit){
 		.error = error, .reason = scout__reason_of(error), .endpoint = SCOUT__DOWN_ENDPOINT(down)};
 	client->stats.answers++;

@@ -498,6 +498,26 @@ scout_finish_keep(struct scout_client *client, const char *id, const struct scou
 	return scout_finish_keep_sized(client, id, finish, sizeof(*finish));
 }
 
+/* What became of keep_ms, as the counters of scout_client_stats() name it; with several servers at the one that kept least. */
+enum scout_keep {
+	SCOUT_KEEP_UNKNOWN = 0, /* it goes on from none of the last 64 requests with keep_ms whose end was answered */
+	SCOUT_KEEP_ACCEPTED,
+	SCOUT_KEEP_CLIPPED,
+	SCOUT_KEEP_REJECTED,
+	SCOUT_KEEP_MISSING
+};
+
+/**
+ * What became of the keep of the last request that this one goes on from: of a prompt that this prompt begins with, asked for
+ * by this client. Part of the lookup's answer, and there as long as that.
+ *
+ * Thread:   the caller's.
+ * Blocks:   never. No system call.
+ * Returns:  enum scout_keep, or SCOUT_ERR_STATE (there is no answer; it was admitted; a question for keys),
+ *           SCOUT_ERR_REQUEST_ID, SCOUT_ERR_INVALID (no client), SCOUT_ERR_FORKED.
+ */
+SCOUT_API int scout_lookup_kept(struct scout_client *client, const char *id);
+
 /**
  * The model got new weights: everything that is cached under another version is unreadable from the moment the server
  * has read this. All live requests of this client end as if finished. If the namespace has this version already,

@@ -127,6 +127,8 @@ struct scout__feed_reader {
 	bool catches_up;  /* CAUGHT_UP is to be told after them */
 };
 
+#define SCOUT__KEPT_PROMPTS 64u
+
 struct scout_client {
 	/* const after start */
 	struct scout_client_config cfg; /* own copy */
@@ -188,10 +190,16 @@ struct scout_client {
 	uint32_t deadline_head, deadline_tail, deadline_root; /* lookup_deadlines.c */
 	struct scout__log_limit timeout_limit;
 	struct scout__log_limit refusal_limit;
-	uint32_t n_seen;      /* no word has named a slot from this one on: a walk over all slots ends here */
-	uint32_t n_renewals;  /* slots whose renew_left is not 0 */
-	uint32_t n_finishing; /* slots that are finished and not yet returned to the caller */
-	bool is_held;         /* the word that is being handled belongs to the open step */
+	uint32_t n_seen; /* no word has named a slot from this one on: a walk over all slots ends here */
+	struct {
+		uint64_t last; /* the beginning of its last hash */
+		uint32_t n;    /* hashes */
+		uint8_t outcome;
+	} kept[SCOUT__KEPT_PROMPTS]; /* the last prompts that were finished with keep_ms; a ring */
+	uint32_t n_kept;             /* so many were */
+	uint32_t n_renewals;         /* slots whose renew_left is not 0 */
+	uint32_t n_finishing;        /* slots that are finished and not yet returned to the caller */
+	bool is_held;                /* the word that is being handled belongs to the open step */
 	bool closing;
 	struct scout__give_back *give_back;                    /* n_links */
 	struct scout__broadcast broadcasts[SCOUT__BROADCASTS]; /* shared: `number` and `queued` */

@@ -24,6 +24,7 @@
 #include "lookup_internal.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "clock.h"
 
@@ -231,6 +232,42 @@ on_flush(void *user, uint64_t now_us)
 
 /* ---- words ---- */
 
+/* What became of the keep of the last prompt that slot @i's prompt begins with. */
+static uint8_t SCOUT_ON_COURIER
+kept_before(const struct scout_client *c, uint32_t i)
+{
+	const struct scout__lookup_slot *slot = &c->slots[i];
+	const uint8_t *hashes = scout__arena_at(&c->arena, slot->ask.arena_pos);
+
+	for (uint32_t at = c->n_kept; at > 0 && c->n_kept - at < SCOUT__KEPT_PROMPTS && !slot->question.n_parts; at--) {
+		uint32_t of = (at - 1) % SCOUT__KEPT_PROMPTS, n = c->kept[of].n;
+
+		if (n > slot->terms.first && n <= slot->question.n &&
+		    memcmp(hashes + (size_t)(n - 1 - slot->terms.first) * c->cfg.hash_bytes, &c->kept[of].last, 8) == 0)
+			return c->kept[of].outcome;
+	}
+	return SCOUT_KEEP_UNKNOWN;
+}
+
+static void SCOUT_ON_COURIER
+note_kept(struct scout_client *c, const struct scout__lookup_slot *slot, uint8_t outcome)
+{
+	uint32_t of = c->n_kept % SCOUT__KEPT_PROMPTS, before = (c->n_kept - 1) % SCOUT__KEPT_PROMPTS;
+	uint64_t last;
+
+	memcpy(&last, slot->question.last_hash, sizeof(last));
+	if (slot->question.n_parts)
+		return;
+	if (c->n_kept && c->kept[before].last == last && c->n_links > 1) { /* another server's answer */
+		of = before;
+		outcome = outcome > c->kept[of].outcome ? outcome : c->kept[of].outcome;
+	}
+	c->n_kept += of != before;
+	c->kept[of].last = last;
+	c->kept[of].n = slot->question.n;
+	c->kept[of].outcome = outcome;
+}
+
 /* The LOOKUP word, or a RENEW word that opens a session. The slot's region of the arena was seen. */
 static void SCOUT_ON_COURIER
 start_lookup(struct scout_client *c, uint32_t i)
@@ -244,6 +281,8 @@ start_lookup(struct scout_client *c, uint32_t i)
 	slot->work.unsent = (uint16_t)c->n_links;
 	for (uint32_t link = 0; link < c->n_links; link++)
 		slot->work.lanes[link] = (struct scout__lookup_lane){.state = SCOUT__LANE_WAIT};
+	if (!slot->work.again)
+		slot->landed.kept = c->n_kept ? kept_before(c, i) : SCOUT_KEEP_UNKNOWN;
 	scout__deadlines_add(c, i);
 	for (uint32_t link = 0; link < c->n_links; link++) {
 		int error = c->closing ? SCOUT_ERR_CLOSED : scout__link_error(scout__courier_link(c->courier, link));
@@ -398,6 +437,7 @@ finish_reply(struct scout_client *c, uint32_t i, uint32_t link, const struct sco
 		return;
 	if (op->status == SCOUT_WIRE_OK && scout__get_finish_reply(op, &reply, &field))
 		return;
+	note_kept(c, &c->slots[i], (uint8_t)reply.outcome);
 	scout__count_n(&c->counts.keeps[reply.outcome], 1);
 	scout__count_n(&c->counts.kept_tokens, (uint64_t)reply.kept * c->cfg.hash_tokens);
 }

@@ -100,6 +100,7 @@ struct scout__slot_answer {
 	struct scout_hit hit; /* of `newer`: reason NONE: no news */
 	uint32_t epochs;      /* client->epochs when it landed */
 	uint8_t n_lengths;    /* in slot->lengths */
+	uint8_t kept;         /* enum scout_keep */
 };
 
 /* What the servers have of a lookup ahead, or of a question for keys. */

@@ -239,6 +239,10 @@ static PyMethodDef methods[] = {
 	 "Wait once, at most us microseconds, for all lookups that were asked since the step began. True: all have landed (or\n"
 	 "there were none); poll() then answers at once. Inside a step, what is queued is sent first. Other threads run\n"
 	 "meanwhile."},
+	{"lookup_kept", SCOUT__PY_METHOD(scout__py_lookup_kept), FAST,
+	 "lookup_kept($self, /, id)\n--\n\n"
+	 "What became of the keep of the last request that this one goes on from, as far as this client remembers (64\n"
+	 "keeps): 'accepted', 'clipped', 'rejected', 'missing', or None. Part of the answer, and there as long as that."},
 	{"admit", SCOUT__PY_METHOD(scout__py_admit), FAST,
 	 "admit($self, /, id, from_token=0, to_token=None)\n--\n\n"
 	 "Say which part of the hit will be loaded; the promise on the rest is given back, and the answer is released.\n\n"

@@ -116,6 +116,28 @@ scout__py_lookup_lengths(PyObject *object, PyObject *const *args, Py_ssize_t n, 
 }
 
 PyObject *
+scout__py_lookup_kept(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+	static const struct scout__py_signature sig = {"Client.lookup_kept", 1, 1, 1, {"id"}};
+	/* By enum scout_keep. */
+	static const char *const words[] = {NULL, "accepted", "clipped", "rejected", "missing"};
+	struct scout__py_client *self = client_of(object);
+	PyObject *a[SCOUT__PY_ARGS_MAX];
+	const char *id = NULL;
+	int rc;
+
+	if (scout__py_args(&sig, args, n, kwnames, a) < 0 || scout__py_arg_id(self, &sig, a[0], &id) < 0 ||
+	    check(self, sig.call) < 0)
+		return NULL;
+	rc = scout_lookup_kept(self->client, id);
+	if (rc < 0)
+		return raise_id(self, &sig, a[0], rc);
+	if (!words[rc])
+		Py_RETURN_NONE;
+	return PyUnicode_FromString(words[rc]);
+}
+
+PyObject *
 scout__py_admit(PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
 	static const struct scout__py_signature sig = {"Client.admit", 1, 3, 3, {"id", "from_token", "to_token"}};

@@ -113,6 +113,7 @@ PyObject *scout__py_step_begin(PyObject *self, PyObject *unused);
 PyObject *scout__py_step_end(PyObject *self, PyObject *unused);
 PyObject *scout__py_step_wait(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 PyObject *scout__py_lookup_lengths(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
+PyObject *scout__py_lookup_kept(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 PyObject *scout__py_admit(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 PyObject *scout__py_finish(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 PyObject *scout__py_finish_hint(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);

@@ -381,6 +381,9 @@ class Life(Asks):
         self.answer("r4")
         self.client.finish_keep("r4", "unknown", keep_ms=5)  # nothing was stored: nothing to keep
         rig.wait_for(lambda: self.client.stats()["keeps_missing"] == 1, what="the outcome")
+        self.answer("r5")
+        self.assertEqual(self.client.lookup_kept("r5"), "missing")
+        self.client.finish("r5")
         for hint in ("likely", "unlikely"):
             rig.wait_for(lambda: server.counter("hints." + hint) == 1, what=f"the hint {hint}")
         self.assertEqual(self.client.stats()["live"], 0)
@@ -465,7 +468,7 @@ class Life(Asks):
         self.client.close()
         self.assertTrue(self.client.closed)
         calls = {"try_lookup": ("r", [], 5), "wait_lookup": ("r", [], 5), "lookup": ("r", [], 5),
-                 "lookup_ahead": ("r", [], 5), "poll": ("r",), "lookup_lengths": ("r",), "lookup_keys": ("r", []), "wait_lookup_keys": ("r", []),
+                 "lookup_ahead": ("r", [], 5), "poll": ("r",), "lookup_lengths": ("r",), "lookup_kept": ("r",), "lookup_keys": ("r", []), "wait_lookup_keys": ("r", []),
                  "step_begin": (), "step_end": (), "step_wait": (5,),
                  "admit": ("r",), "finish": ("r",), "finish_hint": ("r", "likely"), "finish_keep": ("r", "likely", 5), "reset": (5,), "clear": (), "wait_ready": (5,), "stats": (),
                  "feed": (), "fileno": (), "fd_clear": (), "__enter__": ()}

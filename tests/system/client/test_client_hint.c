@@ -114,6 +114,16 @@ START_TEST(a_keep_reaches_the_server_and_its_outcome_comes_back)
 	wait_until(scout_client_stats(client, &counters) == 0 && counters.keeps_clipped == 1)
 		;
 	ck_assert_uint_eq(counters.kept_tokens, 2 * CHUNK); /* two clients: the rig's, too */
+	/* The next turn's answer says so, and not that of a prompt that is shorter. */
+	ask("b", KEYS);
+	ck_assert_int_eq(scout_lookup_kept(client, "b"), SCOUT_KEEP_CLIPPED);
+	ask("c", KEYS - 1);
+	ck_assert_int_eq(scout_lookup_kept(client, "c"), SCOUT_KEEP_UNKNOWN);
+	ck_assert_int_eq(scout_lookup_kept(client, "d"), SCOUT_ERR_STATE);
+	ck_assert_int_eq(scout_lookup_kept(client, ""), SCOUT_ERR_REQUEST_ID);
+	ck_assert_int_eq(scout_lookup_kept(NULL, "b"), SCOUT_ERR_INVALID);
+	ck_assert_int_eq(scout_finish(client, "b"), 0);
+	ck_assert_int_eq(scout_finish(client, "c"), 0);
 	/* The id's next request has no such wish. */
 	finish("a", SCOUT_HINT_UNLIKELY);
 	wire_wait_status(&rig.client, "ns.test.bytes_kept", 0);
