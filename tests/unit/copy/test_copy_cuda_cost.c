@@ -388,7 +388,7 @@ scout__cuda_api_launch(const struct scout__cuda_kernel *kernel, const struct sco
 
 /* ---- jobs ---- */
 
-#define MAX_SLOTS 64u
+#define MAX_SLOTS 2560u
 #define BLOCKS 8u /* of a chunk */
 
 /* All planes are alike, and so are both directions. */
@@ -406,6 +406,7 @@ static const struct shape shapes[] = {
 	{"the same, layer by layer", 80, 8192, 8, true, 11, 108, 88, 53.4},
 	{"the same, all layers of a block in one piece", 1, 80 * 8192, 8, false, 3, 44, 64, 53},
 	{"64 slots of 208 KiB", 26, 1024, 64, false, 2, 26, 0, 48.7},
+	{"2560 slots of 208 KiB", 26, 1024, 2560, false, 80, 1017, 30, 54.7},
 	{"16 slots of 80 layers of 2 KiB, layer by layer", 80, 2048, 16, true, 6, 57, 96, 50.3},
 };
 #define N_SHAPES ((int)(sizeof(shapes) / sizeof(shapes[0])))
