@@ -27,8 +27,8 @@
  *   DONE, whether its job lives or not. A DONE that was lost with its connection is sent again on the next connection of
  *   the same epoch. After a restart of the server no DONE is owed. Grant records are taken before an operation is sent:
  *   if none is free, jobs wait.
- * - Wrong bytes are never reported as good: the generation word is compared with the grant's before the batch is started
- *   and again after the engine has reported it. That is so even if the server has died meanwhile: our mapping keeps the
+ * - Wrong bytes are never reported as good: the generation word is compared with the grant's before the engine gets the
+ *   slot and again after it has reported the batch. That is so even if the server has died meanwhile: our mapping keeps the
  *   memory.
  * - A store that was copied but cannot be told to the server ends at once (unreachable, or epoch): its pages could be
  *   free, and waiting for a server that may never return would keep them. If the same server start comes back, it gets

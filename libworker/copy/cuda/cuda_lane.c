@@ -22,7 +22,7 @@
  * the thread has seen that event. Spans are taken off in the order of their enqueueing.
  *
  * With several tables an item may have no planes in a layer: it is stepped over there. Layers in which no item of the
- * batch has any are a span of their events alone; so is a batch without items.
+ * batch has any are a span of their events alone; so is a batch without items. Of a batch that grows no layer ends before the batch is whole.
  *
  * Every look at an event has three outcomes: over, not yet, failed.
  *
