@@ -107,7 +107,8 @@ static const struct scout__option options[] = {
 		SIZE, l2_queue_bytes, .max = UINT64_C(1) << 50, .def_text = "an eighth of l1_bytes",
 		.doc = "Bytes that keep their slots while they wait for their write to L2; beyond that they wait without; at most a "
 		       "quarter of l1_bytes; 0: the default"),
-	U32(bad_key_ms, 30000, 1, 86400000, "A chunk whose load failed does not count for this long, or until L2 has written it anew"),
+	U32(bad_key_ms, 30000, 1, 86400000,
+	    "A chunk whose load failed does not count for this long, or until L2 has written it anew; after an error that may be the store's, for a sixtieth"),
 	SCOUT__OPTION_CURVE_SECRET_FILE(
 		"CURVE: file with the server's secret key, which only its owner may read; unset: no encryption"),
 	TEXT(curve_clients_file, 4095,

@@ -132,7 +132,7 @@ struct scout__write {
 
 struct scout__bad_key {
 	struct scout__l2_digest digest;
-	uint64_t until_us;
+	uint64_t since_us, until_us;
 };
 
 struct scout__fetch_counters {
@@ -244,7 +244,8 @@ SCOUT_ON_LOOP void scout__expected_let_go(struct scout__chunk_index *index, uint
 /* A worker stores the shard itself: nothing is expected of L2 any more. */
 SCOUT_ON_LOOP void scout__expected_replaced(struct scout_server *s, struct scout__ns_group *group, uint32_t entry,
 					    uint32_t rank);
-SCOUT_ON_LOOP void scout__bad_add(struct scout_server *s, struct scout__l2_digest digest);
+/* @is_store_s: perhaps it was the store's fault, and not the object's. */
+SCOUT_ON_LOOP void scout__bad_add(struct scout_server *s, struct scout__l2_digest digest, bool is_store_s);
 /* It was written anew. */
 SCOUT_ON_LOOP void scout__bad_end(struct scout_server *s, struct scout__l2_digest digest);
 SCOUT_ON_LOOP bool scout__bad_is(const struct scout_server *s, struct scout__l2_digest digest);

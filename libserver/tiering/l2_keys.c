@@ -16,8 +16,9 @@
  * stores are given back, and loads that have not begun are cancelled. Pins are given back by the digests that were
  * pinned and not by computing them again: the weights version may have become known in between.
  *
- * Bad keys: what failed to load does not count again for bad_key_ms, whatever the store says, or until it is written anew. A ring in the order of
- * time, since all stay equally long, with a map on it; when it is full the oldest is forgotten.
+ * Bad keys: what failed to load does not count again for bad_key_ms, whatever the store says, or until it is written anew. After an error that
+ * may be the store's, as of a lost connection, it is a sixtieth, unless the key had one before in bad_key_ms. A ring in the order of time, since
+ * all stay in it equally long, with a map on it; when it is full the oldest is forgotten.
  *
  * Threads: loop.
  */
@@ -170,10 +171,22 @@ scout__expected_let_go(struct scout__chunk_index *index, uint32_t entry)
 
 /* ---- bad keys ---- */
 
+#define STORE_S_PART                                                                                                   \
+	60u /* of bad_key_ms: half a second by default. The breaker switches a store off that goes on failing */
+
 static uint64_t
 bad_name(struct scout__l2_digest digest)
 {
 	return digest.lo ^ (digest.hi << 32 | digest.hi >> 32);
+}
+
+/* Its place in the ring, or SCOUT__MAP_NONE. */
+SCOUT_ON_LOOP static uint32_t
+bad_at(const struct scout__fetch *t, struct scout__l2_digest digest)
+{
+	uint32_t at = t->n_bad ? scout__map_get(&t->bad_map, bad_name(digest)) : SCOUT__MAP_NONE;
+
+	return at != SCOUT__MAP_NONE && scout__same_digest(t->bad[at].digest, digest) ? at : SCOUT__MAP_NONE;
 }
 
 SCOUT_ON_LOOP static void
@@ -190,15 +203,16 @@ forget_oldest(struct scout__fetch *t)
 }
 
 void
-scout__bad_add(struct scout_server *s, struct scout__l2_digest digest)
+scout__bad_add(struct scout_server *s, struct scout__l2_digest digest, bool is_store_s)
 {
 	struct scout__fetch *t = s->fetch;
+	uint64_t bad_us = is_store_s && bad_at(t, digest) == SCOUT__MAP_NONE ? t->bad_us / STORE_S_PART : t->bad_us;
 	uint32_t at;
 
-	while (t->n_bad > 0 && (t->n_bad == SCOUT__BAD_KEYS || t->bad[t->bad_first].until_us <= s->now_us))
+	while (t->n_bad > 0 && (t->n_bad == SCOUT__BAD_KEYS || t->bad[t->bad_first].since_us + t->bad_us <= s->now_us))
 		forget_oldest(t);
 	at = (t->bad_first + t->n_bad) % SCOUT__BAD_KEYS;
-	t->bad[at] = (struct scout__bad_key){digest, s->now_us + t->bad_us};
+	t->bad[at] = (struct scout__bad_key){digest, s->now_us, s->now_us + bad_us};
 	if (scout__map_put(&t->bad_map, bad_name(digest), at))
 		t->n_bad++;
 	t->count.bad_keys++;
@@ -215,12 +229,7 @@ scout__bad_end(struct scout_server *s, struct scout__l2_digest digest)
 bool
 scout__bad_is(const struct scout_server *s, struct scout__l2_digest digest)
 {
-	const struct scout__fetch *t = s->fetch;
-	uint32_t at;
+	uint32_t at = bad_at(s->fetch, digest);
 
-	if (t->n_bad == 0)
-		return false;
-	at = scout__map_get(&t->bad_map, bad_name(digest));
-	return at != SCOUT__MAP_NONE && scout__same_digest(t->bad[at].digest, digest) &&
-	       t->bad[at].until_us > s->now_us;
+	return at != SCOUT__MAP_NONE && s->fetch->bad[at].until_us > s->now_us;
 }

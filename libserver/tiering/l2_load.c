@@ -222,7 +222,7 @@ load_failed(struct scout_server *s, struct scout__load *load)
 	uint32_t rank = load->rank;
 
 	if (is_a_key_s_fault(load->op.result))
-		scout__bad_add(s, load->key.digest);
+		scout__bad_add(s, load->key.digest, scout__l2_verdict_of(&load->op) == SCOUT__L2_FAILED);
 	give_up(s, load);
 	load_free(load);
 	scout__index_abort(group->index, entry, rank);
@@ -281,7 +281,7 @@ load_late(void *user, struct scout__l2_op *op)
 	s->fetch->count.loads_late++;
 	/* Behind a store that hangs it is not the object's fault. */
 	if (scout__l2_has_begun(op))
-		scout__bad_add(s, load->key.digest);
+		scout__bad_add(s, load->key.digest, true);
 	scout__index_load_late(load->group->index, load->entry, load->rank);
 	scout__chunk_wake(s, load->group->ns, load->group->index->entries[load->entry].hash);
 }
