@@ -95,6 +95,8 @@ struct scout__load {
 	uint8_t left;  /* those that may be tried yet */
 	bool running;
 	bool late;
+	bool is_bad;         /* the key, since it was late */
+	bool a_store_failed; /* one of those that were tried */
 	struct scout__l2_key key;
 	struct scout__l2_op op;
 };

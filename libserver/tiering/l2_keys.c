@@ -206,11 +206,12 @@ void
 scout__bad_add(struct scout_server *s, struct scout__l2_digest digest, bool is_store_s)
 {
 	struct scout__fetch *t = s->fetch;
-	uint64_t bad_us = is_store_s && bad_at(t, digest) == SCOUT__MAP_NONE ? t->bad_us / STORE_S_PART : t->bad_us;
+	uint64_t bad_us;
 	uint32_t at;
 
 	while (t->n_bad > 0 && (t->n_bad == SCOUT__BAD_KEYS || t->bad[t->bad_first].since_us + t->bad_us <= s->now_us))
 		forget_oldest(t);
+	bad_us = is_store_s && bad_at(t, digest) == SCOUT__MAP_NONE ? t->bad_us / STORE_S_PART : t->bad_us;
 	at = (t->bad_first + t->n_bad) % SCOUT__BAD_KEYS;
 	t->bad[at] = (struct scout__bad_key){digest, s->now_us, s->now_us + bad_us};
 	if (scout__map_put(&t->bad_map, bad_name(digest), at))
@@ -221,7 +222,7 @@ scout__bad_add(struct scout_server *s, struct scout__l2_digest digest, bool is_s
 void
 scout__bad_end(struct scout_server *s, struct scout__l2_digest digest)
 {
-	if (scout__bad_is(s, digest))
+	if (bad_at(s->fetch, digest) != SCOUT__MAP_NONE)
 		(void)scout__map_del(&s->fetch->bad_map,
 				     bad_name(digest)); /* its place in the ring goes with its time */
 }

@@ -210,7 +210,7 @@ scout__loads_go_on(struct scout_server *s, struct scout__ns_group *group, uint32
 static bool
 is_a_key_s_fault(enum scout__l2_result result)
 {
-	return result != SCOUT__L2_REFUSED && result != SCOUT__L2_CANCELLED;
+	return result != SCOUT__L2_OK && result != SCOUT__L2_REFUSED && result != SCOUT__L2_CANCELLED;
 }
 
 /* It failed for good. The hold ends, and with it perhaps the entry. */
@@ -221,8 +221,9 @@ load_failed(struct scout_server *s, struct scout__load *load)
 	uint32_t entry = load->entry;
 	uint32_t rank = load->rank;
 
-	if (is_a_key_s_fault(load->op.result))
-		scout__bad_add(s, load->key.digest, scout__l2_verdict_of(&load->op) == SCOUT__L2_FAILED);
+	/* That it was late is the same failure. */
+	if (is_a_key_s_fault(load->op.result) && !(load->is_bad && load->a_store_failed))
+		scout__bad_add(s, load->key.digest, load->a_store_failed);
 	give_up(s, load);
 	load_free(load);
 	scout__index_abort(group->index, entry, rank);
@@ -254,6 +255,7 @@ load_done(void *user, struct scout__l2_op *op)
 	bool fits = load->weights_gen == load->group->ns->weights_gen && !s->fetch->stopping;
 	uint32_t adapter;
 
+	load->a_store_failed |= scout__l2_verdict_of(op) == SCOUT__L2_FAILED;
 	if (op->result == SCOUT__L2_CORRUPT)
 		scout__fetch_remove(s, op->adapter, &load->key);
 	if (op->result != SCOUT__L2_OK && fits && !load->late && next_adapter(s, load, &adapter)) {
@@ -280,7 +282,8 @@ load_late(void *user, struct scout__l2_op *op)
 	s->fetch->n_loads_late++;
 	s->fetch->count.loads_late++;
 	/* Behind a store that hangs it is not the object's fault. */
-	if (scout__l2_has_begun(op))
+	load->is_bad = scout__l2_has_begun(op);
+	if (load->is_bad)
 		scout__bad_add(s, load->key.digest, true);
 	scout__index_load_late(load->group->index, load->entry, load->rank);
 	scout__chunk_wake(s, load->group->ns, load->group->index->entries[load->entry].hash);

@@ -3,6 +3,7 @@
 
 #include "check_main.h"
 #include "fetch.h"
+#include "waiting.h"
 
 /* prefetch, l2_objects, several adapters, and key polling over both tiers. */
 
@@ -251,6 +252,33 @@ START_TEST(a_failed_load_is_tried_on_the_next_adapter_that_has_it)
 	/* What was damaged is gone, and nothing is a bad key. */
 	ck_assert_uint_eq(l2_memory_objects(r.m), 5);
 	ck_assert_uint_eq(wire_status(&r.rig.client, "l2.bad_keys"), 0);
+}
+END_TEST
+
+/* A store that has lost its connection says nothing about the object; nor does another one that never had it. */
+START_TEST(a_load_that_one_store_fails_and_another_lacks_is_offered_again_soon)
+{
+	struct scout__lookup_reply m = {.hit = 0};
+	struct l2_memory *b = l2_memory("b");
+	uint64_t ticket = 1, begin_us;
+
+	r.cfg.l2 = "memory://a memory://b";
+	r.cfg.bad_key_ms = 30000;
+	l2_up(&r);
+	l2_store(&r.rig.worker, 1, 1);
+	l2_memory_delete(b, 0);
+	l2_restart(&r);
+	l2_lookup(&r.rig.client, ticket, 1, 1, 0, 1);
+	l2_memory_fail(r.m, SCOUT__L2_LOAD, 1, SCOUT__L2_ERROR);
+	begin_us = scout__now_us();
+	ck_assert_uint_eq(l2_retrieve(&r.rig.worker, ticket, 1, 0, 1), 0);
+	ck_assert_uint_eq(l2_memory_count(b, SCOUT__L2_LOAD), 1);
+	wait_until(m.hit == 1) {
+		rig_finish(&r.rig.client, ticket);
+		ck_assert_int_eq(wire_lookup(&r.rig.client, ++ticket, 1, 1, 0, &m), SCOUT_WIRE_OK);
+	}
+	ck_assert_uint_lt(scout__now_us() - begin_us, 30000000);
+	l2_end(&r, ticket);
 }
 END_TEST
 
