@@ -218,13 +218,13 @@ scout__keep_tail(const struct scout__kept *kept)
 }
 
 struct scout__session *
-scout__keep_find(const struct scout_server *s, const struct scout__session *session)
+scout__keep_find(const struct scout_server *s, const struct scout__session *session, uint32_t *looked)
 {
 	const struct scout__kept *kept = &session->of[0];
 	uint32_t n = kept->hit + kept->n_stored;
 
-	for (uint32_t at = n; at > 0 && n - at < KEEP_LOOKS; at--) {
-		struct scout__handle handle = scout__keep_handle(kept, kept->hit, at - 1);
+	while (*looked < n && *looked < KEEP_LOOKS) {
+		struct scout__handle handle = scout__keep_handle(kept, kept->hit, n - ++*looked);
 		uint32_t number = scout__map_get(&s->state->keeps.by_tail, scout__keep_key(kept, handle));
 
 		if (handle.entry != SCOUT__NO_ENTRY && number != SCOUT__MAP_NONE)

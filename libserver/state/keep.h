@@ -20,9 +20,12 @@ SCOUT_ON_LOOP uint32_t scout__keep_length(const struct scout__session *session);
 SCOUT_ON_LOOP void scout__keep_charge(struct scout_server *s, struct scout__session *session, int change);
 /* The last object that is kept; its entry may be SCOUT__NO_ENTRY. */
 SCOUT_ON_LOOP struct scout__handle scout__keep_tail(const struct scout__kept *kept);
-/* The keep whose last object is among the last ones of what @session has in its first group; NULL: none. */
+/*
+ * The next keep whose last object is among the last ones of what @session has in its first group; NULL: none is left. *@looked: how many of
+ * these were looked at, 0 at first.
+ */
 SCOUT_ON_LOOP struct scout__session *scout__keep_find(const struct scout_server *s,
-						      const struct scout__session *session);
+						      const struct scout__session *session, uint32_t *looked);
 
 /* The handle at place @at; its entry may be SCOUT__NO_ENTRY. */
 static inline SCOUT_ON_LOOP struct scout__handle

@@ -527,8 +527,9 @@ void
 scout__session_end_older(struct scout_server *s, const struct scout__session *session)
 {
 	struct scout__session *older;
+	uint32_t looked = 0;
 
-	while ((older = scout__keep_find(s, session)))
+	while ((older = scout__keep_find(s, session, &looked)))
 		unkeep(s, older);
 }
 
