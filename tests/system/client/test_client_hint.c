@@ -46,19 +46,29 @@ down(void)
 	rig_down(&rig);
 }
 
-/* Look the first @n keys up; all are there. */
+/* Look the first @n keys up; @expect are there. */
 static void
-ask(const char *id, uint32_t n)
+ask_of(const char *tenant, const char *id, uint32_t n, uint32_t expect)
 {
 	uint8_t hashes[KEYS * HASH];
-	struct scout_query q = {
-		.id = id, .hashes = hashes, .hash_len = HASH, .n = n, .prompt_tokens = (uint64_t)n * CHUNK + 1};
+	struct scout_query q = {.id = id,
+				.tenant = tenant,
+				.hashes = hashes,
+				.hash_len = HASH,
+				.n = n,
+				.prompt_tokens = (uint64_t)n * CHUNK + 1};
 	struct scout_hit hit;
 
 	for (uint32_t i = 0; i < n; i++)
 		wire_hash(hashes + (size_t)i * HASH, HASH, 1 + i);
 	ck_assert_int_eq(scout_wait_lookup(client, &q, &hit), 0);
-	ck_assert_uint_eq(hit.chunks, n);
+	ck_assert_uint_eq(hit.chunks, expect);
+}
+
+static void
+ask(const char *id, uint32_t n)
+{
+	ask_of(NULL, id, n, n);
 }
 
 static void
@@ -119,6 +129,10 @@ START_TEST(a_keep_reaches_the_server_and_its_outcome_comes_back)
 	ck_assert_int_eq(scout_lookup_kept(client, "b"), SCOUT_KEEP_CLIPPED);
 	ask("c", KEYS - 1);
 	ck_assert_int_eq(scout_lookup_kept(client, "c"), SCOUT_KEEP_UNKNOWN);
+	/* Nor that of another tenant. */
+	ask_of("other", "o", KEYS, 0);
+	ck_assert_int_eq(scout_lookup_kept(client, "o"), SCOUT_KEEP_UNKNOWN);
+	ck_assert_int_eq(scout_finish(client, "o"), 0);
 	ck_assert_int_eq(scout_lookup_kept(client, "d"), SCOUT_ERR_STATE);
 	ck_assert_int_eq(scout_lookup_kept(client, ""), SCOUT_ERR_REQUEST_ID);
 	ck_assert_int_eq(scout_lookup_kept(NULL, "b"), SCOUT_ERR_INVALID);
