@@ -8,10 +8,9 @@
 #include <strings.h>
 #include <time.h>
 
-#include <openssl/evp.h>
-
 #include "clock.h"
 #include "say.h"
+#include "sha256.h"
 
 /*
  * DESIGN
@@ -37,12 +36,28 @@ web_now_ms(void)
 	return scout__clock_ns(CLOCK_REALTIME) / 1000000;
 }
 
+static void
+base64_of(const uint8_t *bytes, size_t n, char *ret)
+{
+	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+	for (size_t i = 0; i < n; i += 3) {
+		uint32_t three = (uint32_t)bytes[i] << 16 | (uint32_t)(i + 1 < n ? bytes[i + 1] : 0) << 8 |
+				 (i + 2 < n ? bytes[i + 2] : 0);
+
+		for (uint32_t j = 0; j < 4; j++)
+			*ret++ = i + j <= n ? digits[three >> (18 - 6 * j) & 63] : '=';
+	}
+	*ret = '\0';
+}
+
 /* The policy's word for what is between <@tag> and </@tag> in the page. */
 static void
 hash_of(const char *tag, char ret[64])
 {
+	struct scout__sha256 sha;
+	uint8_t digest[32];
 	char begin[16], end[16];
-	unsigned char digest[EVP_MAX_MD_SIZE];
 	const char *from, *to;
 
 	(void)snprintf(begin, sizeof(begin), "<%s>", tag);
@@ -52,9 +67,11 @@ hash_of(const char *tag, char ret[64])
 	if (!from || !to || from > to)
 		die("the page has no %s", begin);
 	from += strlen(begin);
-	if (!EVP_Digest(from, (size_t)(to - from), digest, NULL, EVP_sha256(), NULL))
+	if (scout__sha256_init(&sha) != 0 ||
+	    scout__sha256_digest(&sha, (const uint8_t *)from, (size_t)(to - from), digest) != 0)
 		die("libcrypto has no SHA-256");
-	(void)EVP_EncodeBlock((unsigned char *)ret, digest, 32); /* 44 characters and the terminator */
+	scout__sha256_fini(&sha);
+	base64_of(digest, sizeof(digest), ret); /* 44 characters and the terminator */
 }
 
 void
