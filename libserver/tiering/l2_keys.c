@@ -171,8 +171,8 @@ scout__expected_let_go(struct scout__chunk_index *index, uint32_t entry)
 
 /* ---- bad keys ---- */
 
-#define STORE_S_PART                                                                                                   \
-	60u /* of bad_key_ms: half a second by default. The breaker switches a store off that goes on failing */
+/* Of bad_key_ms: half a second by default. The breaker switches a store off that goes on failing. */
+#define STORE_S_PART 60u
 
 static uint64_t
 bad_name(struct scout__l2_digest digest)
