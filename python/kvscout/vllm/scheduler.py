@@ -43,7 +43,7 @@ logger = logging.getLogger("vllm.kvscout")
 
 class Scheduler:
     STALL_S = 1.5
-    A_STEP = 64
+    A_STEP = 24
     AT_ONCE = 8
 
     def __init__(self, config, groups, make_client, ranks, errors, make_tenant, hints, spans=None, events=None, keeps_out=lambda request: False):
