@@ -513,7 +513,7 @@ class Wishes(Case):
         keys = keys_of(prompt, 4)
         self.manager.load(prompt, keys, *actions)
         wait_for(lambda: self.manager.step() or not self.manager.call("has_pending_work"), what="the end of its question")
-        wait_for(lambda: self.engine.client.stats()["live"] == 0, what="its answer")
+        wait_for(lambda: self.manager.step() or self.engine.client.stats()["live"] == 0, what="its answer, and that of a touch")
         self.manager.load(f"others {prompt}", keys_of(f"others {prompt}", 32))
         again = self.manager.begin(f"again {prompt}")
         found = self.manager.lookup(again, keys)

@@ -118,10 +118,10 @@ class Engine:
 
     def end(self):
         """By itself, so that it removes its shared memory; a peer whose server is gone may not end."""
-        self._process.stdin.close()
         try:
+            self._process.stdin.close()
             self._process.wait(END_S)
-        except subprocess.TimeoutExpired:
+        except (subprocess.TimeoutExpired, BrokenPipeError):
             pass
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
