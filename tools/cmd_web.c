@@ -188,13 +188,14 @@ ask(struct sampler *sampler, const struct cli *cli, struct scout__text *text)
 		status = snapshot_take(&sampler->op, &sampler->now);
 	if (status == 0)
 		status = add_server(sampler, text);
-	if (status == 0 && text->failed)
-		die("the answer is too long");
-	if (status == 0)
+	if (status == 0 && !text->failed)
 		return 0;
+	if (status == 0)
+		(void)snprintf(sampler->op.why, OPERATOR_WHY,
+			       "its numbers are more than this page takes: kvscout status shows them");
 	operator_close(&sampler->op);
 	sampler->is_open = false;
-	return status;
+	return status ? status : EXIT_FAILED;
 }
 
 /* What page and points show from now on. Takes the text. */
