@@ -24,9 +24,14 @@
 int
 cmd_web(int argc, char **argv)
 {
-	(void)argc;
-	(void)argv;
-	complain("web: this kvscout is built without libmicrohttpd; kvscout top shows the same on a terminal");
+	static const char why[] =
+		"this kvscout is built without libmicrohttpd; kvscout top shows the same on a terminal";
+
+	if (argc > 1 && strcmp(argv[1], "--help") == 0) {
+		say("usage: kvscout web\n\n%s\n", why);
+		return EXIT_DONE;
+	}
+	complain("web: %s", why);
 	return EXIT_FAILED;
 }
 #endif
