@@ -54,19 +54,12 @@ lines_of_screen(void)
 static int
 print_tenants(struct operator* op, const char *ns, double limit, int *room)
 {
-	const struct scout__str name = {ns, (uint16_t)strlen(ns)};
 	struct scout__tenant_item item;
 	struct scout__list_reply m;
-	struct scout__op reply;
-	const char *field = "";
-	int rc;
+	int rc = operator_tenants(op, ns, &m);
 
-	scout__put_tenants(scout__status_client_begin(&op->client, SCOUT_OP_TENANTS), &name);
-	rc = operator_ask(op, &reply);
 	if (rc)
 		return rc;
-	if (scout__get_tenants_reply(&reply, &m, &field) != SCOUT_WIRE_OK)
-		return operator_bad_reply(op);
 	for (uint32_t i = 0; i < m.n && i<TENANTS && * room> 0 && scout__get_tenant_item(&m.items, &item); i++) {
 		char text[SCOUT_MAX_NAME + 1], tenant[128], a[SHOWN], b[SHOWN];
 

@@ -54,21 +54,14 @@ add_quoted(struct scout__text *text, const char *before, const char *bytes, size
 static int
 add_tenants(struct operator* op, const char *ns, const char *comma, struct scout__text *text)
 {
-	const struct scout__str name = {ns, (uint16_t)strlen(ns)};
 	struct scout__tenant_item item;
 	struct scout__list_reply m;
-	struct scout__op reply;
-	const char *field = "";
-	int rc;
+	int rc = operator_tenants(op, ns, &m);
 
-	scout__put_tenants(scout__status_client_begin(&op->client, SCOUT_OP_TENANTS), &name);
-	rc = operator_ask(op, &reply);
 	if (rc)
 		return rc;
-	if (scout__get_tenants_reply(&reply, &m, &field) != SCOUT_WIRE_OK)
-		return operator_bad_reply(op);
 	scout__text_add(text, "%s[", comma);
-	add_quoted(text, "", ns, name.len);
+	add_quoted(text, "", ns, strlen(ns));
 	scout__text_add(text, ",%u", (unsigned)m.head);
 	for (uint32_t i = 0; i < m.n && i < TENANTS_MOST && scout__get_tenant_item(&m.items, &item); i++) {
 		add_quoted(text, ",[", item.tenant.p, item.tenant.len);

@@ -60,6 +60,21 @@ int operator_bad_reply(struct operator* op)
 	return failed(op, scout__status_client_bad_reply(&op->client, err, sizeof(err)), err);
 }
 
+int
+operator_tenants(struct operator* op, const char *ns, struct scout__list_reply *ret_tenants)
+{
+	const struct scout__str name = {ns, (uint16_t)strlen(ns)};
+	struct scout__op reply;
+	const char *field = "";
+	int rc;
+
+	scout__put_tenants(scout__status_client_begin(&op->client, SCOUT_OP_TENANTS), &name);
+	rc = operator_ask(op, &reply);
+	if (rc == 0 && scout__get_tenants_reply(&reply, ret_tenants, &field) != SCOUT_WIRE_OK)
+		rc = operator_bad_reply(op);
+	return rc;
+}
+
 void operator_close(struct operator* op)
 {
 	scout__status_client_close(&op->client);

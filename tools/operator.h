@@ -55,6 +55,8 @@ int operator_open(struct operator* op, const struct cli *cli);
 int operator_ask(struct operator* op, struct scout__op *ret_op);
 /* The body of the answer made no sense: an exit status, after saying so. */
 int operator_bad_reply(struct operator* op);
+/* Ask for the tenants of the namespace @ns, the largest first; *ret_tenants is valid until the next question. Returns as operator_open() does. */
+int operator_tenants(struct operator* op, const char *ns, struct scout__list_reply *ret_tenants);
 void operator_close(struct operator* op);
 
 /* Wait so long, for the next sheet of numbers. */
