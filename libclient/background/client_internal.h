@@ -192,7 +192,7 @@ struct scout_client {
 	struct scout__log_limit refusal_limit;
 	uint32_t n_seen; /* no word has named a slot from this one on: a walk over all slots ends here */
 	struct {
-		uint64_t last; /* the beginning of its last hash, mixed with the tenant */
+		uint64_t last; /* of its last hash and its tenant */
 		uint32_t n;    /* hashes */
 		uint8_t outcome;
 	} kept[SCOUT__KEPT_PROMPTS]; /* the last prompts that were finished with keep_ms; a ring */

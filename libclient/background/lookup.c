@@ -24,7 +24,8 @@
 #include "lookup_internal.h"
 
 #include <stdio.h>
-#include <string.h>
+
+#include <xxhash.h>
 
 #include "clock.h"
 
@@ -232,40 +233,20 @@ on_flush(void *user, uint64_t now_us)
 
 /* ---- words ---- */
 
-/* The beginning of @hash, as of the tenant: one keeps nothing for another. */
-static uint64_t
-name_of(const uint8_t *hash, uint64_t tenant)
-{
-	uint64_t name;
-
-	memcpy(&name, hash, sizeof(name));
-	return name ^ tenant;
-}
-
-static uint64_t
-tenant_of(const struct scout__lookup_slot *slot)
-{
-	uint64_t sum = 0;
-
-	for (uint32_t i = 0; i < slot->question.tenant_len; i++)
-		sum = (sum + (uint8_t)slot->tenant[i] + 1) * UINT64_C(0x9e3779b97f4a7c15);
-	return sum;
-}
-
 /* What became of the keep of the last prompt that slot @i's prompt begins with. */
 static uint8_t SCOUT_ON_COURIER
 kept_before(const struct scout_client *c, uint32_t i)
 {
 	const struct scout__lookup_slot *slot = &c->slots[i];
 	const uint8_t *hashes = scout__arena_at(&c->arena, slot->ask.arena_pos);
-	uint64_t tenant = tenant_of(slot);
+	uint64_t tenant = XXH3_64bits(slot->tenant, slot->question.tenant_len); /* one keeps nothing for another */
 
 	for (uint32_t at = c->n_kept; at > 0 && c->n_kept - at < SCOUT__KEPT_PROMPTS && !slot->question.n_parts; at--) {
 		uint32_t of = (at - 1) % SCOUT__KEPT_PROMPTS, n = c->kept[of].n;
 
 		if (n > slot->terms.first && n <= slot->question.n &&
-		    name_of(hashes + (size_t)(n - 1 - slot->terms.first) * c->cfg.hash_bytes, tenant) ==
-			    c->kept[of].last)
+		    XXH3_64bits_withSeed(hashes + (size_t)(n - 1 - slot->terms.first) * c->cfg.hash_bytes,
+					 c->cfg.hash_bytes, tenant) == c->kept[of].last)
 			return c->kept[of].outcome;
 	}
 	return SCOUT_KEEP_UNKNOWN;
@@ -275,7 +256,8 @@ static void SCOUT_ON_COURIER
 note_kept(struct scout_client *c, const struct scout__lookup_slot *slot, uint8_t outcome)
 {
 	uint32_t of = c->n_kept % SCOUT__KEPT_PROMPTS, before = (c->n_kept - 1) % SCOUT__KEPT_PROMPTS;
-	uint64_t last = name_of(slot->question.last_hash, tenant_of(slot));
+	uint64_t tenant = XXH3_64bits(slot->tenant, slot->question.tenant_len);
+	uint64_t last = XXH3_64bits_withSeed(slot->question.last_hash, c->cfg.hash_bytes, tenant);
 
 	if (slot->question.n_parts)
 		return;
