@@ -80,8 +80,8 @@ void scout__copy_progress_sleep(struct scout__copy_progress *progress, unsigned 
  * Events are the backend's (cuda: cudaEvent_t); the host backend has none. A batch without items only records its
  * events.
  *
- * A batch may start before all of its items are there, if the backend's grow() says so: `grows` is set, and `n` is how many are there. The
- * caller adds the others behind them, counts them in `n_there`, sets `is_whole` behind the last one, and calls grow() again.
+ * A batch may start before all of its items are there, if the backend's may_grow() says so: `grows` is set, and `n` is how many are there. The
+ * caller adds the others after these, counts them in `n_there`, sets `is_whole` after the last one, and calls grew().
  */
 struct scout__copy_batch {
 	enum scout__copy_direction direction;
@@ -163,8 +163,10 @@ struct scout__copy_ops {
 	 * to try again). The batch stays the engine's until polled.
 	 */
 	int (*start)(void *engine, struct scout__copy_batch *batch);
-	/* Whether a batch that starts now may grow. One that grows has new items, or is whole. NULL: batches do not grow. */
-	bool (*grow)(void *engine);
+	/* Whether a batch that starts now may grow. NULL: batches do not. */
+	bool (*may_grow)(void *engine);
+	/* One that grows has new items, or is whole. */
+	void (*grew)(void *engine);
 	/* The next batch that has ended, or NULL. */
 	struct scout__copy_batch *(*poll)(void *engine);
 	/*

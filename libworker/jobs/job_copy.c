@@ -142,6 +142,13 @@ build_verify(struct scout_worker *w, struct scout__job_data *data)
 	return n >= 0;
 }
 
+/* So many items are in a batch that grows when it starts. */
+static uint32_t
+n_first_items(const struct scout_worker *w, const struct scout__job_data *data)
+{
+	return (uint32_t)(FIRST_BYTES / w->tables[data->groups[0].table].shard_bytes) + 1;
+}
+
 /*
  * Whether the batch may grow. One method and one order of layers is chosen at the begin, by what is there: so it has one group, and a store
  * by layers does not grow.
@@ -149,8 +156,8 @@ build_verify(struct scout_worker *w, struct scout__job_data *data)
 static bool SCOUT_ON_COURIER
 may_grow(struct scout_worker *w, const struct scout__job_data *data)
 {
-	if (!w->copy->grow || data->n_groups > 1 || (data->kind == SCOUT_JOB_STORE && data->n_layers) ||
-	    data->part_n <= FIRST_BYTES / w->tables[data->groups[0].table].shard_bytes + 1 || !w->copy->grow(w->engine))
+	if (!w->copy->may_grow || data->n_groups > 1 || (data->kind == SCOUT_JOB_STORE && data->n_layers) ||
+	    data->part_n <= n_first_items(w, data) || !w->copy->may_grow(w->engine))
 		return false;
 	for (uint32_t i = 0; i < data->part_n; i++)
 		if (data->grants[i].state == SCOUT_GRANT_GRANTED &&
@@ -169,9 +176,7 @@ build(struct scout_worker *w, struct scout__job_data *data)
 	data->next = 0;
 	data->mismatches = 0;
 	data->batch.grows = may_grow(w, data);
-	return add_chunks(w, data,
-			  data->batch.grows ? FIRST_BYTES / w->tables[data->groups[0].table].shard_bytes + 1
-					    : UINT32_MAX);
+	return add_chunks(w, data, data->batch.grows ? n_first_items(w, data) : UINT32_MAX);
 }
 
 /* The engine has begun: add what is left. */
@@ -182,7 +187,7 @@ build_rest(struct scout_worker *w, struct scout__job_data *data)
 
 	SCOUT_ASSERT(are_here);
 	atomic_store(&data->batch.is_whole, true);
-	(void)w->copy->grow(w->engine);
+	w->copy->grew(w->engine);
 }
 
 static void settle(struct scout_worker *w, struct scout__job *job) SCOUT_ON_COURIER;

@@ -551,12 +551,19 @@ scout__cuda_start(void *engine, struct scout__copy_batch *batch)
 
 /* All memory is pinned, so no item that comes later can find its slot in other memory. */
 bool
-scout__cuda_grow(void *engine)
+scout__cuda_may_grow(void *engine)
+{
+	struct scout__cuda *cuda = engine;
+
+	return scout__cuda_memory_is_pinned(&cuda->memory);
+}
+
+void
+scout__cuda_grew(void *engine)
 {
 	struct scout__cuda *cuda = engine;
 
 	(void)scout__doorbell_ring(&cuda->queue.wake);
-	return scout__cuda_memory_is_pinned(&cuda->memory);
 }
 
 struct scout__copy_batch *
@@ -654,7 +661,8 @@ const struct scout__copy_ops scout__copy_cuda = {
 	.add_memory = scout__cuda_add_memory,
 	.remove_memory = scout__cuda_remove_memory,
 	.start = scout__cuda_start,
-	.grow = scout__cuda_grow,
+	.may_grow = scout__cuda_may_grow,
+	.grew = scout__cuda_grew,
 	.poll = scout__cuda_poll,
 	.fd = scout__cuda_fd,
 	.fence = scout__cuda_fence,

@@ -451,7 +451,7 @@ leave_layer(struct scout__cuda *cuda, struct scout__cuda_lane *lane, struct scou
 		enter_layer(cuda, lane, lane->end_layer);
 }
 
-/* No item of the layers is left behind @next. */
+/* No item of the layers is left after @next. */
 static bool
 ends_layer(const struct scout__copy_batch *batch, struct scout__cuda_place next)
 {
