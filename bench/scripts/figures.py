@@ -16,7 +16,6 @@ import hmac
 import json
 import os
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -27,7 +26,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "python/tests"))
-from measured import NOW, Redis, forget, rank_of, said  # noqa: E402 the tests' own
+from measured import NOW, Redis, forget, rank_of, said, use  # noqa: E402 the tests' own
 
 # ---- pools, hosts ----------------------------------------------------------------------------------------------------
 
@@ -282,10 +281,7 @@ def main():
     command.add_argument("--rounds", type=int, default=3)
     command.add_argument("--folder", default="/var/tmp", help="a folder of the disk to measure")
     options = parser.parse_args()
-    build = options.build.resolve()
-    os.environ |= {"KVSCOUTD": str(build / "libserver/daemon/kvscoutd"), "PYTHONPATH": str(build / "python")}
-    sys.path.insert(0, str(build / "python"))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was made goes away
+    use(options.build)
     with contextlib.ExitStack() as ends:
         return 1 if {"pools": pools, "hosts": hosts, "tiers": tiers}[options.command](options, ends) else 0
 

@@ -5,6 +5,7 @@ import contextlib
 import os
 import platform
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -15,6 +16,14 @@ from pathlib import Path
 from rig import DIES_WITH_PARENT
 
 NOW = time.monotonic
+
+
+def use(build):
+    """The library and the server of this build folder; what was started and made goes away at SIGTERM, too."""
+    build = Path(build).resolve()
+    os.environ |= {"KVSCOUTD": str(build / "libserver/daemon/kvscoutd"), "PYTHONPATH": str(build / "python")}
+    sys.path.insert(0, str(build / "python"))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def said(what):

@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "python/tests"))
-from measured import NOW, Redis, rank_of, said  # noqa: E402 the tests' own
+from measured import NOW, Redis, rank_of, said, use  # noqa: E402 the tests' own
 
 TOKENS, CHUNKS, BYTES, PROMPTS = 16, 16, 16 << 10, 8  # of a chunk, of a prompt, of a chunk, of an engine
 
@@ -227,9 +227,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=270)
     parser.add_argument("--pool", default="16Mi", help="l1_bytes; all prompts take 4 MiB, so with 3Mi each round needs Redis")
     options = parser.parse_args()
-    build = options.build.resolve()
-    os.environ |= {"KVSCOUTD": str(build / "libserver/daemon/kvscoutd"), "PYTHONPATH": str(build / "python")}
-    sys.path.insert(0, str(build / "python"))
+    use(options.build)
     with contextlib.ExitStack() as ends:
         return 1 if kills(options, ends) else 0
 

@@ -146,19 +146,24 @@ START_TEST(a_bad_key_counts_again_after_its_time)
 }
 END_TEST
 
-START_TEST(a_load_that_is_late_and_fails_is_one_failure)
+/* The loads of all eight are late, until they are resumed. */
+static void
+eight_late(void)
 {
 	uint32_t granted = 9;
 	uint64_t corr;
 
 	r.cfg.l2_timeout_ms = L2_LATE_MS;
-	eight_expected();
-	l2_memory_fail(r.m, SCOUT__L2_LOAD, 8, SCOUT__L2_ERROR);
-	l2_memory_pause(r.m, SCOUT__L2_LOAD);
-	corr = ask_to_retrieve(&r.rig.worker, 1, 0, 8);
+	corr = eight_loading();
 	ck_assert_int_eq(answer_of(&r.rig.worker, corr, &granted), SCOUT_WIRE_OK);
 	ck_assert_uint_eq(granted, 0);
 	rig_finish(&r.rig.client, 1);
+}
+
+START_TEST(a_load_that_is_late_and_fails_is_one_failure)
+{
+	eight_late();
+	l2_memory_fail(r.m, SCOUT__L2_LOAD, 8, SCOUT__L2_ERROR);
 	ck_assert_uint_gt(wire_status(&r.rig.client, "l2.loads.late"), 0);
 	l2_memory_resume(r.m, SCOUT__L2_LOAD);
 	wire_wait_status(&r.rig.client, "l2.loads.failed", 8);
@@ -169,16 +174,10 @@ END_TEST
 
 START_TEST(a_load_that_is_late_is_missing_and_its_slot_is_left_alone)
 {
-	uint32_t granted = 9;
+	uint32_t granted;
 	uint64_t corr;
 
-	r.cfg.l2_timeout_ms = L2_LATE_MS;
-	eight_expected();
-	l2_memory_pause(r.m, SCOUT__L2_LOAD);
-	corr = ask_to_retrieve(&r.rig.worker, 1, 0, 8);
-	ck_assert_int_eq(answer_of(&r.rig.worker, corr, &granted), SCOUT_WIRE_OK);
-	ck_assert_uint_eq(granted, 0);
-	rig_finish(&r.rig.client, 1);
+	eight_late();
 	/* Nothing is promised; the slots are the loads' until they are over. The keys do not count meanwhile. */
 	ck_assert_uint_eq(wire_status(&r.rig.client, "l1.bytes_held"), 8 * SHARD_BYTES);
 	l2_lookup(&r.rig.client, 2, 1, 8, 0, 0);
