@@ -8,13 +8,13 @@
 /*
  * DESIGN
  *
- * Behind the hit of a lookup, a cache without end would hit the leading chunks that were ever stored. A chunk's hash
+ * After the hit of a lookup, a cache without end would hit the leading chunks that were ever stored. A chunk's hash
  * decides whether it is in the sample, at each store and each lookup alike (Waldspurger et al., SHARDS, FAST 2015). At
  * first all are, and the count is exact. When a bucket is full, mask gets one more bit: half of the sample leaves, and
  * its cells are free. A cell knows how many low bits of its hash are 0, so no walk over the table is needed.
  *
  * The last chunk of a lookup that is found counts with all before it, for these were stored too, and with the mask
- * chunks behind it that are, on average, not in the sample.
+ * chunks after it that are, on average, not in the sample.
  *
  * Each namespace takes a sixteenth of the memory that is left: a lone one 64 KiB, for 4,000 to 8,000 chunks, the 64th 2
  * KiB. In a table of its own, so that a clear starts a new count.
@@ -120,7 +120,7 @@ uint64_t
 scout__ceiling_seen(const struct scout__ceiling *c, uint32_t space, const uint8_t *hashes, size_t apart, uint32_t n)
 {
 	uint32_t step = n / LOOKS + 1, cell;
-	uint64_t end = 0; /* behind the last one that was found */
+	uint64_t end = 0; /* after the last one that was found */
 
 	/* Where the first look is depends on the key, so that no place in a prompt is left out always. */
 	for (uint32_t i = n && c->cells ? hashes[8] % step : n; i < n; i += step) {

@@ -101,7 +101,7 @@ note_divergence(const struct scout__lookup_op *pending, uint32_t g)
 
 /*
  * Hashes of the leading run that is cached or was evicted lately, in the first group with policy all: windows and states
- * know no run. Without such a group, and at the least, those of the hit. *@ret_seen: those behind the hit that were ever
+ * know no run. Without such a group, and at the least, those of the hit. *@ret_seen: those after the hit that were ever
  * stored.
  */
 SCOUT_ON_LOOP static uint32_t

@@ -222,9 +222,9 @@ scout__bad_add(struct scout_server *s, struct scout__l2_digest digest, bool is_s
 void
 scout__bad_end(struct scout_server *s, struct scout__l2_digest digest)
 {
+	/* Its place in the ring goes with its time. */
 	if (bad_at(s->fetch, digest) != SCOUT__MAP_NONE)
-		(void)scout__map_del(&s->fetch->bad_map,
-				     bad_name(digest)); /* its place in the ring goes with its time */
+		(void)scout__map_del(&s->fetch->bad_map, bad_name(digest));
 }
 
 bool

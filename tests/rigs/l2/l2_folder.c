@@ -43,7 +43,7 @@ l2_folder_make(bool in_memory)
 	return path;
 }
 
-/* Somebody may still write there. */
+/* As remove_one(), but a process of the case may still write there. */
 static int
 remove_any(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
